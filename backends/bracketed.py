@@ -1,6 +1,6 @@
 """``NAME[KEY=VALUE,...]``: how users write a backend with its options, and an environment with its arguments.
 
-Parser and printer are inverse: what is printed is read as the same name with the same values. Standard library only.
+The parser reads what the printer writes as the same name with the same values. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def split(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the names of a comma list, each with what its brackets hold. Raises ValueError if these do not match."""
+    """Yield the names of a comma list, each with the text in its brackets. Raises ValueError if brackets do not match."""
     position = 0
     while True:
         match = _ONE.match(text, position)
@@ -35,7 +35,7 @@ def split(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def pairs(bracket: str, lists: Collection[str] = ()) -> dict[str, str]:
-    """Return the texts in brackets by their keys; those of ``lists`` may have commas. Raises ValueError."""
+    """Return the values in brackets by key. Values of the keys in ``lists`` may have commas. Raises ValueError."""
     found: dict[str, str] = {}
     key = ""
     for pair in bracket.split(","):
@@ -73,13 +73,13 @@ def written(name: str, values: Mapping[str, OptionValue]) -> str:
 
 
 def cut(text: str) -> tuple[str, str]:
-    """Return the name in ``text``, and its brackets with what they hold, empty if there are none."""
+    """Return the name in ``text``, and its brackets with their contents, empty without brackets."""
     match = _WHOLE.fullmatch(text)
     return (text, "") if match is None else (match[1], text[len(match[1]) :])
 
 
 def name_and_values(text: str) -> tuple[str, dict[str, OptionValue]]:
-    """Return a name and its values as ``written`` wrote them. What it cannot have written is a name without any."""
+    """Return a name and its values as ``written`` wrote them. Other text is a name without values."""
     match = _WHOLE.fullmatch(text)
     try:
         given = {} if match is None else pairs(match[2])

@@ -1,4 +1,4 @@
-"""What adapters share whose caller steps all environments together: one batch is in flight at a time."""
+"""A base for adapters with one batch in flight at a time, and helpers of adapters around libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, make_counting, read_spaces
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.trees import Tree
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
     RowsOfAll = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
@@ -29,10 +30,10 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
-    """Return a function for each environment that makes it; it has ``frames_simulated``.
+    """Return a function for each environment that makes it, with ``frames_simulated`` on it.
 
-    If the cell is pinned, a process that calls one is first restricted to a CPU, of those owned in turn. The calling
-    process is not, where libraries make one only to look at it.
+    In a pinned cell, a process that calls one is first restricted to one of the CPUs owned. The calling process is not:
+    libraries make an environment there to look at it.
     """
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
@@ -45,13 +46,13 @@ def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller: libraries offer no other moment than making for it."""
+    """Restrict this process to a CPU unless it is the caller. Libraries give no other moment than making for it."""
     if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
 
 
 def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None], int | None]) -> None:
-    """Let resets of an environment take the seed that ``seed_of`` makes of the one that a library gives."""
+    """Pass each seed that a library gives to an environment through ``seed_of``."""
     reset = environment.reset
 
     def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -61,13 +62,21 @@ def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None],
 
 
 def spaces_of(task: Task) -> Spaces:
-    """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
+    """Return the spaces of ``task``, read from an environment that is made and closed."""
     with closing(make(task)) as example:
         return read_spaces(task, example.observation_space, example.action_space)
 
 
+def spaces_for(setup: Setup, library: str, takes: Callable[[Tree], bool]) -> Spaces:
+    """Return the spaces of a task. Raises ValueError if the library takes other observations, or actions in parts."""
+    spaces = spaces_of(setup.task)
+    if not isinstance(spaces.actions, ActionSpace) or not takes(spaces.observations):
+        raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
+    return spaces
+
+
 def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
-    """Kill those processes that do not end by themselves, each within ``patience`` seconds, and wait for all."""
+    """Wait ``patience`` seconds for each process, then kill and join all."""
     processes = list(processes)
     for process in processes if patience else ():
         process.join(patience)
@@ -78,16 +87,16 @@ def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
 
 
 class OneInFlight(ABC):
-    """An adapter whose every batch has all environments, in the order of their ids.
+    """An adapter whose batches have all environments, in the order of their ids.
 
-    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``_end``. One whose library
-    lets the caller go on while environments step has ``_send``, too.
+    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``_end``. It has ``_send``,
+    too, if environments can step while the caller goes on.
     """
 
     info: BackendInfo
 
     def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
-        """Set ``info``: what follows from the setup and from being one in flight, and what else is ``reported``."""
+        """Set ``info`` from the setup and the fields in ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None
         self._actions: ArrayTree | None = None
@@ -101,12 +110,12 @@ class OneInFlight(ABC):
         """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
 
     def _send(self, actions: ArrayTree) -> None:
-        """Let all environments step. Unless a library can be asked for that alone, ``_receive`` does it."""
+        """Let all environments step. By default, keep the actions for ``_receive``."""
         self._actions = actions
 
     @abstractmethod
     def _receive(self) -> RowsOfAll:
-        """Return what the environments answer to the actions that were sent last."""
+        """Return the rows that answer the last actions."""
 
     @abstractmethod
     def _end(self) -> None:

@@ -39,7 +39,7 @@ class OurConsole(Console):
     (https://no-color.org).
     """
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
+    def __init__(self, **settings: Any) -> None:
         if os.environ.get("NO_COLOR"):
             settings["color_system"] = None
         super().__init__(highlight=False, **settings)

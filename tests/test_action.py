@@ -155,7 +155,7 @@ def test_where_nothing_could_be_compared_the_action_fails(run: Ran) -> None:
         ("stable", "", "before"),
     ],
 )
-def test_the_base_is_the_first_parent_what_a_push_went_on_top_of_or_what_is_asked_for(
+def test_the_base_is_the_parent_the_commit_before_a_push_or_as_asked(
     run: Ran, origin: Path, base: str, pushed: str, release: str
 ) -> None:
     pushed = of(origin, pushed) if pushed == "stable" else pushed

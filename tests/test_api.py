@@ -19,11 +19,11 @@ from support.paced import paced, world_of
 from support.waiting import eventually
 
 import vebench as package
-from vebench import Run, VebenchError, check, compare, load, measure, verify
+from vebench import Run, VebenchError, api, check, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
-from vebench.plan.spec import UNTIL_BUDGET
+from vebench.plan.spec import FIELDS, UNTIL_BUDGET
 from vebench.results import store
 
 BRIEF: dict[str, Any] = {"passes": 1, "interleave": False, "proof": "off"}
@@ -247,7 +247,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command)
     assert {cell.status for cell in load("a.jsonl").cells} == {"ok"}
 
 
-def test_effort_repeats_and_budget_mean_what_they_mean_on_the_command_line() -> None:
+def test_effort_passes_and_budget_mean_the_same_as_on_the_command_line() -> None:
     asked = {"workers": 1, "backends": [*TRUTH], "world": fake_world()}
     quick = measure("CartPole", effort="low", **asked).page.sections[0].head
     assert " --effort low" in quick.command
@@ -269,6 +269,10 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert running.returncode == -signal.SIGINT
     assert "KeyboardInterrupt: interrupted: 0 of" in printed
     assert eventually(lambda: processes_that_name(tmp_path) == [])
+
+
+def test_measure_takes_the_options_of_run() -> None:
+    assert {*api.Plan.__annotations__} == {*FIELDS["run"], "effort"} - {"envs", "suite"}
 
 
 def test_any_thread_can_measure() -> None:

@@ -90,7 +90,7 @@ def test_passes_are_added_until_it_is_decided_or_the_budget_is_spent(suite: Suit
     assert counts["1s"] < counts["60s"]
 
 
-def test_each_cell_takes_turns_with_that_in_its_place_in_the_baseline_of_another_python(suite: Suite) -> None:
+def test_each_cell_is_interleaved_with_its_cell_in_the_other_python(suite: Suite) -> None:
     start = FakeStart()
     named = 'vector_env_rate("CartPole", backends="gym-sync,for-loop", workers=[1, 2], passes=2)'
     body = f'{named}.not_slower_than(env="Acrobot", python="old")'
@@ -150,7 +150,7 @@ def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: 
         ('vector_env_rate("CartPole", workers=0).not_slower_than(env="Acrobot")', "--workers 0"),
         ('vector_env_rate("CartPole").not_slower_than(backend="gym-snyc")', "did you mean gym-sync"),
         ('vector_env_rate("CartPole").not_slower_than(backend="ceiling")', "reference rows"),
-        ('vector_env_rate("CartPole").not_slower_than(env="CartPole,Acrobot")', "as many environments"),
+        ('vector_env_rate("CartPole").not_slower_than(env="CartPole,Acrobot")', "equally many environments"),
         ('vector_env_rate("CartPole").not_slower_than(env="Acrobot", tolerance=2)', "--tolerance 2"),
         ('vector_env_rate("CartPole").not_slower_than("missing.jsonl")', "missing.jsonl"),
         (

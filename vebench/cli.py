@@ -418,7 +418,7 @@ def history_(call: Call) -> int:
     options.output("verify"),
 )
 def verify_(call: Call) -> int:
-    """Compare what backends return with what a plain loop returns, or any two implementations with each other.
+    """Compare the rows of backends with a plain loop's, or of any two implementations.
 
     Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
     deterministic variant of the task, then one environment, then four to six. Layouts, lengths and actions are drawn

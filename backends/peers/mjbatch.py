@@ -60,11 +60,11 @@ class MjBatch(OneInFlight):
 class _Simulations:
     """The simulations of a batch, and the arithmetic on them. Nothing that is mjbatch's is kept anywhere else."""
 
-    def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:  # noqa: ANN401 - untyped
-        import mujoco  # noqa: PLC0415 - imported on use
-        from mjbatch import Batch as Simulations  # noqa: PLC0415 - same reason
+    def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:
+        import mujoco
+        from mjbatch import Batch as Simulations
 
-        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - same reason
+        from vebench.backends.fast.physics_tasks import RULES, Seen
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped
@@ -100,7 +100,7 @@ class _Simulations:
         return numbers
 
     def reset(self, seed: int) -> None:
-        from gymnasium.utils import seeding  # noqa: PLC0415 - imported on use
+        from gymnasium.utils import seeding
 
         for index in range(len(self._age)):
             self._random[index], _ = seeding.np_random(seed + index)
@@ -121,7 +121,7 @@ class _Simulations:
         _, rewards, terminated, truncated, _ = self._rows
         rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
 
-    def step(self, actions: Any) -> None:  # noqa: ANN401 - an array, since its tasks have no others
+    def step(self, actions: Any) -> None:
         if len(self._ended):
             stepping = np.setdiff1d(np.arange(len(self._age)), self._ended)
             self._control[stepping] = actions[stepping]
@@ -157,7 +157,7 @@ class _Simulations:
         return counts
 
 
-def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:  # noqa: ANN401 - it comes with its library
+def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which rows lie within a bound. What is no number never lies between limits."""
     between = np.less_equal if bound.closed else np.less
     inside = between(bound.low, numbers) & between(numbers, bound.high)

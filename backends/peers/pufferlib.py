@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pufferlib.vector
+from pufferlib.emulation import GymnasiumPufferEnv
 
 from vebench.backends.environments.making import make
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, reseed, restrict_worker, spaces_of
@@ -26,13 +28,10 @@ _CLOSE_S = 2.0
 class Multiprocessing(OneInFlight):
     """``workers`` processes, each of which steps its environments one after another. Rewards are float32.
 
-    Actions are handed over in the type that the library wants. A worker that dies is not noticed by it: the caller
-    polls on.
+    The library does not notice if a worker dies: the caller polls on.
     """
 
     def __init__(self, setup: Setup) -> None:
-        import pufferlib.vector  # noqa: PLC0415 - imported on use
-
         spaces = spaces_of(setup.task)
         each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
         creators = [
@@ -40,7 +39,7 @@ class Multiprocessing(OneInFlight):
             for worker in range(setup.workers)
             for _ in range(each)
         ]
-        self._vector = pufferlib.vector.make(
+        self._vector: Any = pufferlib.vector.make(
             creators,
             env_args=[[]] * setup.batch_size,
             env_kwargs=[{}] * setup.batch_size,
@@ -54,8 +53,7 @@ class Multiprocessing(OneInFlight):
         self._report(setup, spaces, processes=setup.workers, reuses_buffers=True, differences=(FLOAT32_REWARDS,))
 
     def _reset(self, seed: int) -> ArrayTree:
-        # It would wait for the ``info`` that the last ``recv`` has taken, if there was one.
-        self._vector.waiting_workers = []
+        self._vector.waiting_workers = []  # or it would wait for the ``info`` that the last ``recv`` has taken
         self._vector.async_reset(seed)
         observations, *_ = self._vector.recv()
         return np.asarray(observations)
@@ -77,13 +75,11 @@ class Multiprocessing(OneInFlight):
 
 
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> gymnasium.Env[Any, Any]:
-    """Return an environment in PufferLib's own wrapper. ``offset`` is added to the seeds of its resets.
+    """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds.
 
-    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``: with several for each worker, some have
-    the same. What else is ``given`` is PufferLib's: its buffers, and a seed that it does not use.
+    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``, which repeats seeds. ``given`` are its
+    buffers and a seed that it does not use.
     """
-    from pufferlib.emulation import GymnasiumPufferEnv  # noqa: PLC0415 - imported on use
-
     restrict_worker(cpu, caller)
     environment = make(task)
     reseed(environment, lambda seed: None if seed is None else seed + offset)

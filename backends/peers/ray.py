@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import sys
+import tempfile
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import RowsOfAll
+
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+import ray  # noqa: E402 - it reads its settings when it is imported
+
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 _ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
@@ -32,13 +39,6 @@ _OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
     """Start Ray on this machine with this number of CPUs; it ends with the context."""
-    import secrets  # noqa: PLC0415 - not for its entry alone
-    import tempfile  # noqa: PLC0415 - same reason
-
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise it writes one into the home folder
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
-    import ray  # noqa: PLC0415 - imported on use
-
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
             with _path_for_others():
@@ -50,8 +50,6 @@ def local_ray(cpus: int) -> Iterator[None]:
 
 
 def _start(cpus: int, folder: str) -> None:
-    import ray  # noqa: PLC0415 - imported on use
-
     for attempt in range(_ATTEMPTS):
         try:
             ray.init(
@@ -104,15 +102,12 @@ class RayActors(OneInFlight):
         self._running = ExitStack()
         try:
             self._running.enter_context(local_ray(setup.workers))
-            import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
-
-            self._ray: Any = ray
-            actor = self._ray.remote(num_cpus=1)(_Actor)
+            actor: Any = ray.remote(num_cpus=1)(_Actor)
             for worker, share in enumerate(self._shares):
                 rows = Batch._make(part(field, share) for field in self._rows)
                 cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
                 self._actors.append(actor.remote(setup.task, rows, cpu))
-            self._ray.get([actor.ready.remote() for actor in self._actors])
+            ray.get([actor.ready.remote() for actor in self._actors])
         except BaseException:
             self._end()
             raise
@@ -126,14 +121,14 @@ class RayActors(OneInFlight):
         self._answers = [actor.step.remote(part(actions, share)) for actor, share in shares]
 
     def _receive(self) -> RowsOfAll:
-        for share, rows in zip(self._shares, self._ray.get(self._answers), strict=True):
+        for share, rows in zip(self._shares, ray.get(self._answers), strict=True):
             for whole, theirs in zip(self._fields, rows, strict=True):
                 whole[share] = theirs
         return self._rows[:4]
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        counts = self._ray.get([actor.frames.remote() for actor in self._actors])
+        counts = ray.get([actor.frames.remote() for actor in self._actors])
         return as_counts([count for share in counts for count in share])
 
     def _end(self) -> None:

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from vebench.backends.environments.making import make, sample
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, spaces_of
+
+_CHECKOUT = Path(os.environ.get("RLPYT", ""))
+if not (_CHECKOUT / "rlpyt").is_dir():
+    raise ValueError("rlpyt is not on PyPI: set the variable RLPYT to the path of a checkout")
+sys.path.append(str(_CHECKOUT))
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E402 - it is found from here on
+from rlpyt.utils.collections import namedarraytuple  # noqa: E402
+from rlpyt.utils.synchronize import drain_queue  # noqa: E402
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +30,9 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpace, ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import RowsOfAll
 
-_CHECKOUT = "RLPYT"
 _LOOK_S = 1.0  # how often the caller looks whether workers are alive
+AgentInfo = namedarraytuple("AgentInfo", ["nothing"])
+EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 
 
 class GpuSampler(OneInFlight):
@@ -32,15 +43,7 @@ class GpuSampler(OneInFlight):
     """
 
     def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
-        folder = os.environ.get(_CHECKOUT, "")
-        if not os.path.isdir(os.path.join(folder, "rlpyt")):  # noqa: PTH112, PTH118 - nothing else here needs pathlib
-            raise ValueError(f"rlpyt is not on PyPI: set the variable {_CHECKOUT} to the path of a checkout")
-        if folder not in sys.path:
-            sys.path.append(folder)
         self._spaces = spaces_of(setup.task)
-        from rlpyt.utils.synchronize import drain_queue  # noqa: PLC0415 - once it can be found
-
-        self._drain = drain_queue
         self._setup, self._steps = setup, steps_per_batch
         self._sampler: Any = None
         self._step = 0  # of the batch, that the next actions are for
@@ -68,7 +71,7 @@ class GpuSampler(OneInFlight):
         if self._step == self._steps:
             self._step = 0
             self._sampler.ctrl.barrier_out.wait()
-            self._drain(self._sampler.traj_infos_queue)  # as rlpyt does after each batch
+            drain_queue(self._sampler.traj_infos_queue)  # as rlpyt does after each batch
             self._begin()
         return buffer.observation, buffer.reward, ended & ~truncated, truncated
 
@@ -93,44 +96,32 @@ class GpuSampler(OneInFlight):
             queue.close()
 
 
-def _told(name: str, field: str) -> Any:  # noqa: ANN401 - rlpyt has no types
-    """Return a type of rlpyt's tuples with one field, which other processes find by its name in this module."""
-    from rlpyt.utils.collections import namedarraytuple  # noqa: PLC0415 - imported on use
+class _Seeded(Sampler):
+    """The sampler, with a seed for each environment: rlpyt gives some of them the same one."""
 
-    kind = globals().get(name)
-    if kind is None:
-        kind = globals()[name] = namedarraytuple(name, [field])
-        kind.__module__ = __name__
-    return kind
+    def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:
+        kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
+        each = self.batch_spec.B // len(kwargs)
+        return [{**one, "seed": seed + rank * each} for rank, one in enumerate(kwargs)]
 
 
-def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa: ANN401 - rlpyt has no types
-    import torch  # noqa: PLC0415 - imported on use
-    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: PLC0415 - same reason
+class _Agent:
+    """An agent that gives rlpyt an example of its actions, and never acts."""
 
-    each = setup.envs_per_worker
-    agent_told = _told("AgentInfo", "nothing")
+    def __init__(self, actions: ActionSpace) -> None:
+        self._actions = actions
 
-    class Seeded(Sampler):
-        """The sampler, with a seed for each environment: rlpyt's own are the same for some of them."""
+    def initialize(self, *_: object, **__: object) -> None: ...
 
-        def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:  # noqa: ANN401 - see above
-            kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
-            return [{**one, "seed": seed + rank * each} for rank, one in enumerate(kwargs)]
+    def reset(self) -> None: ...
 
-    class Agent:
-        """Stands where rlpyt asks an agent for an example of its actions; it never acts."""
+    def step(self, *_: object) -> tuple[Any, Any]:
+        return torch.from_numpy(np.zeros_like(self._actions.low)), AgentInfo(nothing=torch.zeros(1))
 
-        def initialize(self, *_: object, **__: object) -> None: ...
 
-        def reset(self) -> None: ...
-
-        @staticmethod
-        def step(*_: object) -> tuple[Any, Any]:
-            return torch.from_numpy(np.zeros_like(actions.low)), agent_told(nothing=torch.zeros(1))
-
+def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:
     torch.set_num_threads(1)
-    sampler = Seeded(
+    sampler = _Seeded(
         EnvCls=_Environment,
         env_kwargs={"task": setup.task, "actions": actions},
         batch_T=steps,
@@ -138,7 +129,8 @@ def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa:
         max_decorrelation_steps=0,
     )
     cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
-    sampler.initialize(Agent(), {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}, seed)
+    affinity = {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}
+    sampler.initialize(_Agent(actions), affinity, seed)
     return sampler
 
 
@@ -161,9 +153,8 @@ class _Environment:
 
     spaces = observation_space = None
 
-    def __init__(self, task: Task, actions: Any) -> None:  # noqa: ANN401 - see above
+    def __init__(self, task: Task, actions: Any) -> None:
         self._environment = make(task)
-        self._info = _told("EnvInfo", "timeout")
         self._seed: int | None = None
         self.action_space = _Actions(actions)
 
@@ -175,9 +166,9 @@ class _Environment:
         observation, _ = self._environment.reset(seed=seed)
         return np.asarray(observation)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, Any]:  # noqa: ANN401 - one array
+    def step(self, action: Any) -> tuple[Any, Any, bool, Any]:
         observation, reward, terminated, truncated, _ = self._environment.step(action)
-        return observation, np.float32(reward), terminated or truncated, self._info(timeout=truncated)
+        return observation, np.float32(reward), terminated or truncated, EnvInfo(timeout=truncated)
 
     def close(self) -> None:
         self._environment.close()

@@ -7,17 +7,28 @@ these over when they are full. There is no policy, and no learner but for what g
 from __future__ import annotations
 
 import gc
+import logging
 from contextlib import suppress
 from functools import partial
+from multiprocessing.sharedctypes import RawValue
 from queue import Empty
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import spaces as gymnasium_spaces
+from gymnasium import wrappers
+from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler
+from sample_factory.algo.utils.env_info import extract_env_info
+from sample_factory.algo.utils.make_env import make_env_func_non_batched
+from sample_factory.algo.utils.shared_buffers import BufferMgr
+from sample_factory.algo.utils.tensor_dict import to_numpy
+from sample_factory.cfg.arguments import parse_sf_args
+from sample_factory.envs.env_utils import register_env
 
-from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, reseed, spaces_of
-from vebench.backends.trees import form, in_words, is_leaf
+from vebench.backends.interface import Difference
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, reseed, spaces_for
+from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +55,7 @@ class SampleFactory(OneInFlight):
     """
 
     def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
-        spaces = spaces_of(setup.task)
-        if not is_leaf(spaces.observations):
-            raise ValueError(f"observations are {in_words(form(spaces.observations))}, not one array")
-        if not isinstance(spaces.actions, ActionSpace):
-            raise ValueError("actions are not one array")  # noqa: TRY004 - by contract
+        spaces: Any = spaces_for(setup, "Sample Factory", is_leaf)
         self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None
@@ -58,16 +65,6 @@ class SampleFactory(OneInFlight):
 
     def _start(self) -> None:
         """Start the workers. They make their environments on request."""
-        import logging  # noqa: PLC0415 - not for its entry alone
-        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - same reason
-
-        from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler  # noqa: PLC0415 - imported on use
-        from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - same reason
-        from sample_factory.algo.utils.make_env import make_env_func_non_batched  # noqa: PLC0415 - same reason
-        from sample_factory.algo.utils.shared_buffers import BufferMgr  # noqa: PLC0415 - same reason
-        from sample_factory.algo.utils.tensor_dict import to_numpy  # noqa: PLC0415 - same reason
-        from sample_factory.envs.env_utils import register_env  # noqa: PLC0415 - same reason
-
         self._seed: c_longlong = RawValue("q")
         logging.getLogger("rl").setLevel(logging.ERROR)
         register_env(NAME, partial(_environment, makers(self._setup), self._seed))
@@ -147,10 +144,8 @@ class SampleFactory(OneInFlight):
         gc.collect()  # the library's objects refer to each other, and hold memory that is shared
 
 
-def _configuration(setup: Setup, groups: int, rollout: int) -> Any:  # noqa: ANN401 - the library has no types
+def _configuration(setup: Setup, groups: int, rollout: int) -> Any:
     """Return the library's defaults, but for what was asked for and what would change the environments' work."""
-    from sample_factory.cfg.arguments import parse_sf_args  # noqa: PLC0415 - imported on use
-
     asked = {"num_workers": setup.workers, "num_envs_per_worker": setup.envs_per_worker, "worker_num_splits": groups}
     no_policy = {"policy_workers_per_policy": 0, "use_rnn": False, "device": "cpu", "env_gpu_observations": False}
     same_work = {"reward_clip": "inf", "decorrelate_envs_on_one_worker": False}
@@ -165,22 +160,18 @@ def _environment(
     base: c_longlong,
     _name: str,
     _cfg: object,
-    place: Any,  # noqa: ANN401 - see above
+    place: Any,
     _mode: object,
 ) -> gymnasium.Env[Any, Any]:
     """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""
-    import logging  # noqa: PLC0415 - not for its entry alone
-
-    from gymnasium import spaces, wrappers  # noqa: PLC0415 - imported on use
-
     logging.getLogger("rl").setLevel(logging.ERROR)
     environment = made[int(place.worker_index)]()
     reseed(environment, lambda seed: None if seed is None else seed + base.value)
     observed, taken = environment.observation_space, environment.action_space
-    if isinstance(observed, spaces.Discrete):
+    if isinstance(observed, gymnasium_spaces.Discrete):
         environment = wrappers.TransformObservation(environment, np.asarray, observed)
-    if not isinstance(taken, spaces.Discrete) and (taken.dtype != np.float32 or len(taken.shape or ()) != 1):
-        flat = spaces.Box(-np.inf, np.inf, (int(np.prod(taken.shape or ())),), np.float32)
+    if not isinstance(taken, gymnasium_spaces.Discrete) and (taken.dtype != np.float32 or len(taken.shape or ()) != 1):
+        flat = gymnasium_spaces.Box(-np.inf, np.inf, (int(np.prod(taken.shape or ())),), np.float32)
         environment = wrappers.TransformAction(
             environment, lambda action: action.reshape(taken.shape).astype(taken.dtype), flat
         )

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
-from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, CountsInside, OneInFlight, kill_all, makers, spaces_of
+from vebench.backends.interface import Difference
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, CountsInside, OneInFlight, kill_all, makers, spaces_for
 from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
@@ -20,25 +21,28 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import RowsOfAll
+    from vebench.backends.trees import Tree
 
 ONE_FLAG = Difference("an end that is also a time limit is reported as terminated only", "truncated", "end")
 
 
+def _takes(observations: Tree) -> bool:
+    """Return whether these are one array, or a dict or tuple of arrays."""
+    if is_leaf(observations):
+        return True
+    return all(map(is_leaf, observations.values() if isinstance(observations, dict) else observations))
+
+
 class _VecEnv(OneInFlight):
-    """What both have: seeds, and one flag for the end of an episode; infos mark time limits."""
+    """Both have one flag for the end of an episode; infos mark time limits."""
 
     frames_from = THE_SIMULATOR
-    rewards: str  # the type in which the library hands them over
+    rewards: str  # their type
 
-    def _start(self, setup: Setup, make_vector: Callable[[], Any], **reported: Any) -> None:  # noqa: ANN401 - of BackendInfo
-        spaces = spaces_of(setup.task)
-        observed = spaces.observations
-        parts = observed.values() if isinstance(observed, dict) else observed if isinstance(observed, tuple) else ()
-        if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
-            raise ValueError("Stable-Baselines3 has actions of one array, observations of one or a dict or tuple of it")
-        self._report(setup, spaces, autoreset="same_step", **reported)
-        self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
+    def _start(self, setup: Setup, make_vector: Callable[[], Any], **reported: Any) -> None:
+        self._report(setup, spaces_for(setup, "Stable-Baselines3", _takes), autoreset="same_step", **reported)
         self._vector = make_vector()
+        self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
 
     def _reset(self, seed: int) -> ArrayTree:
         self._vector.seed(seed)  # of the next reset
@@ -62,8 +66,6 @@ class SB3Dummy(CountsInside, _VecEnv):
     rewards = "float32"
 
     def __init__(self, setup: Setup) -> None:
-        from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: PLC0415 - imported on use
-
         environments = [partial(make, setup.task)] * setup.batch_size
         self._start(setup, partial(DummyVecEnv, environments), differences=(FLOAT32_REWARDS, ONE_FLAG))
         self._task, self._inside = setup.task, self._vector.envs
@@ -73,17 +75,14 @@ class SB3Dummy(CountsInside, _VecEnv):
 
 
 class SB3Subproc(_VecEnv):
-    """A process for each environment; all data goes over pipes, including observations. Rewards are float64.
+    """A process for each environment; observations, too, go over pipes. Rewards are float64.
 
-    Processes start as the library starts them by default, by ``forkserver``: each imports the library, and with it
-    torch.
+    Processes start by ``forkserver``, the library's default: each imports the library, and with it torch.
     """
 
     rewards = "float64"
 
     def __init__(self, setup: Setup) -> None:
-        from stable_baselines3.common.vec_env import SubprocVecEnv  # noqa: PLC0415 - imported on use
-
         start = partial(SubprocVecEnv, makers(setup))
         self._start(setup, start, processes=setup.batch_size, differences=(ONE_FLAG,))
 
@@ -92,7 +91,7 @@ class SB3Subproc(_VecEnv):
         return as_counts(self._vector.env_method("frames_simulated"))
 
     def _end(self) -> None:
-        if not self._stepping:  # otherwise the library would wait for answers, of which some may never come
+        if not self._stepping:  # otherwise the library would wait for answers that may never come
             with suppress(OSError, EOFError):
                 self._vector.close()
         if not self._vector.closed:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torchrl.envs import AsyncEnvPool, GymWrapper, ParallelEnv
 
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts
-from vebench.backends.interface import ActionSpace, Batch, NothingToReceiveError
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, reseed, spaces_of
+from vebench.backends.interface import Batch, NothingToReceiveError
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, reseed, spaces_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import RowsOfAll
     from vebench.backends.trees import Tree
@@ -29,25 +31,21 @@ _NO_SEED = -1
 _REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_REWARDS,)}
 
 
-def _spaces(setup: Setup) -> Spaces:
-    spaces = spaces_of(setup.task)
-    if _has_tuple(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
-        raise ValueError("TorchRL's adapter takes actions that are one array, and observations without tuples")
-    return spaces
+def _takes(observations: Tree) -> bool:
+    """Return whether these are without tuples."""
+    if isinstance(observations, dict):
+        return all(map(_takes, observations.values()))
+    return not isinstance(observations, tuple)
 
 
-def _has_tuple(tree: Tree) -> bool:
-    return isinstance(tree, tuple) or (isinstance(tree, dict) and any(map(_has_tuple, tree.values())))
-
-
-def _arrays(tensors: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a tensor, or a TensorDict of such
+def _arrays(tensors: Any, form: Tree) -> ArrayTree:
     if isinstance(form, dict):
         return {key: _arrays(tensors.get(key), part) for key, part in form.items()}
     array: ArrayTree = tensors.numpy()
     return array
 
 
-def _observations(root: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a TensorDict
+def _observations(root: Any, form: Tree) -> ArrayTree:
     """Return the observations at the root of a TensorDict, where one array has a name of TorchRL's."""
     return _arrays(root if isinstance(form, dict) else root.get("observation"), form)
 
@@ -55,8 +53,6 @@ def _observations(root: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a Tenso
 @contextmanager
 def _forking() -> Iterator[None]:
     """Let processes be forked: TorchRL lets all be spawned, and each would load torch, which takes seconds."""
-    import multiprocessing  # noqa: PLC0415 - not for its entries alone
-
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("fork", force=True)
     try:
@@ -65,16 +61,13 @@ def _forking() -> Iterator[None]:
         multiprocessing.set_start_method(before, force=True)
 
 
-def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is imported on use
+def _wrapped(maker: Callable[[], Any]) -> Any:
     """Return an environment as TorchRL has it, actions as numbers and not as one-hot vectors."""
-    import torch  # noqa: PLC0415 - imported on use
-    from torchrl.envs import GymWrapper  # noqa: PLC0415 - same reason
-
     torch.set_num_threads(1)
     return GymWrapper(maker(), categorical_action_encoding=True)
 
 
-def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:  # noqa: ANN401 - TensorDicts
+def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:
     """Return the rows of a step, whose observations are those of the next, after a reset where an episode has ended."""
     after = stepped.get("next")
     rewards, terminated, truncated = (after.get(key).numpy()[:, 0] for key in ("reward", "terminated", "truncated"))
@@ -87,11 +80,7 @@ class TorchRLParallel(OneInFlight):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
-        from torch import tensor  # noqa: PLC0415 - imported on use
-        from torchrl.envs import ParallelEnv  # noqa: PLC0415 - same reason
-
-        self._tensor = tensor
-        spaces = _spaces(setup)
+        spaces = spaces_for(setup, "TorchRL", _takes)
         self._form = spaces.observations
         self._report(setup, spaces, processes=setup.batch_size, **_REPORTED)
         with _forking():
@@ -104,7 +93,7 @@ class TorchRLParallel(OneInFlight):
                 shutdown_timeout=_CLOSE_SECONDS,
             )
             self._vector.start()
-        self._processes = list(self._vector._workers)  # noqa: SLF001 - it lets go of them before they have ended
+        self._processes = list(self._vector._workers)  # noqa: SLF001 - it forgets them before they have ended
         self._type = self._vector.action_spec.dtype
 
     def _reset(self, seed: int) -> ArrayTree:
@@ -113,7 +102,7 @@ class TorchRLParallel(OneInFlight):
         return _observations(self._root, self._form)
 
     def _receive(self) -> RowsOfAll:
-        self._root.set("action", self._tensor(self._actions, dtype=self._type))
+        self._root.set("action", torch.tensor(self._actions, dtype=self._type))
         stepped, self._root = self._vector.step_and_maybe_reset(self._root)
         return _rows(stepped, self._root, self._form)
 
@@ -131,14 +120,14 @@ class TorchRLParallel(OneInFlight):
         self._processes.clear()
 
 
-def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - see above
+def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:
     """Return an environment as TorchRL has it, whose next reset takes its seed from ``seeds``, if there is one."""
 
     def seed_of(given: int | None) -> int | None:
         seed, seeds[index] = seeds[index], _NO_SEED
         return given if seed == _NO_SEED else seed
 
-    def made() -> Any:  # noqa: ANN401 - a Gymnasium environment
+    def made() -> Any:
         environment = maker()
         reseed(environment, seed_of)
         return environment
@@ -154,18 +143,12 @@ class TorchRLAsync:
     """
 
     def __init__(self, setup: Setup, *, ratio: int = 2) -> None:
-        from multiprocessing import RawArray  # noqa: PLC0415 - not for its entries alone
-
-        from torch import tensor  # noqa: PLC0415 - imported on use
-        from torchrl.envs import AsyncEnvPool  # noqa: PLC0415 - same reason
-
-        self._tensor = tensor
-        spaces = _spaces(setup)
+        spaces = spaces_for(setup, "TorchRL", _takes)
         self._form = spaces.observations
         count = ratio * setup.batch_size
         blank = spaces.rows(setup.batch_size)
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
-        self._seeds: Any = RawArray("q", [_NO_SEED] * count)
+        self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments that were asked to reset, and to step, and were not received
         self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
@@ -191,7 +174,7 @@ class TorchRLAsync:
 
     def send(self, actions: ArrayTree) -> None:
         """Give an action to each environment of the last batch."""
-        self._root.set("action", self._tensor(actions, dtype=self._type))
+        self._root.set("action", torch.tensor(actions, dtype=self._type))
         self._pool.async_step_and_maybe_reset_send(self._root)
         self._unstepped += len(actions)
         self._waiting = True
@@ -218,6 +201,6 @@ class TorchRLAsync:
         """End every process, by force if one does not answer."""
         self._waiting = False
         if self._pool is not None:
-            self._pool._SHUTDOWN_TIMEOUT = _CLOSE_SECONDS  # noqa: SLF001 - it has no other means, and would wait a minute
+            self._pool._SHUTDOWN_TIMEOUT = _CLOSE_SECONDS  # noqa: SLF001 - it would wait a minute
             self._pool.close(raise_if_closed=False)
             self._pool = self._root = None

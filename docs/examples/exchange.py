@@ -29,7 +29,7 @@ PLAN = {
 
 def microseconds(ratio: vebench.Ratio) -> float:
     """Return what a step of one environment takes in a plain loop."""
-    return 1e6 / ratio.base.steps_per_second.median
+    return 1e6 / ratio.base.figures.steps_per_second.median
 
 
 def break_even(ratios: list[vebench.Ratio]) -> str:
@@ -45,10 +45,10 @@ def break_even(ratios: list[vebench.Ratio]) -> str:
 def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     run = vebench.measure(**{**PLAN, **dict(word.split("=", 1) for word in sys.argv[1:])})
-    loops = {(cell.env, cell.num_envs): cell for cell in run.cells if cell.label == "for-loop"}
+    loops = {(cell.env, cell.built.num_envs): cell for cell in run.cells if cell.label == "for-loop"}
     others = [cell for cell in run.cells if cell.label != "for-loop"]
     # Each backend relative to a loop over as many environments, on as many CPUs.
-    found = run.ratios((cell, loops[cell.env, cell.num_envs]) for cell in others)
+    found = run.ratios((cell, loops[cell.env, cell.built.num_envs]) for cell in others)
     for label, size in dict.fromkeys((cell.label, cell.key.size) for cell in others):
         ratios = [ratio for ratio in found if (ratio.cell.label, ratio.cell.key.size) == (label, size)]
         known = sorted((ratio for ratio in ratios if ratio.ratio is not None), key=microseconds)

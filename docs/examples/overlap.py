@@ -34,17 +34,17 @@ def main() -> None:
         for base in run.cells
         if cell.label not in WAITING
         and base.label in WAITING
-        and (base.env, base.num_envs) == (cell.env, cell.num_envs)
+        and (base.env, base.built.num_envs) == (cell.env, cell.built.num_envs)
         and base.backend.partition("-")[0] == cell.backend.partition("-")[0]  # of the same library
     ]
     for ratio in run.ratios(pairs):
         cell, base = ratio.cell, ratio.base
-        print(f"{cell.env}, {cell.num_envs} alive, {cell.label} over {base.label}: {ratio}")
-        if cell.acting and base.acting:
-            before, after = base.acting.waiting, cell.acting.waiting
+        print(f"{cell.env}, {cell.built.num_envs} alive, {cell.label} over {base.label}: {ratio}")
+        if cell.figures.acting and base.figures.acting:
+            before, after = base.figures.acting.waiting, cell.figures.acting.waiting
             print(
                 f"    the policy waits {after:.0%} of the time, before {before:.0%}: if neither waited for the other, "
-                f"it would be {1 / max(before, 1 - before):.2f}x; rows are {cell.acting.age:.1f} actions old"
+                f"it would be {1 / max(before, 1 - before):.2f}x; rows are {cell.figures.acting.age:.1f} actions old"
             )
 
 

@@ -32,16 +32,20 @@ PLAN = {
 
 def main() -> None:
     run = vebench.measure(**{**PLAN, **dict(word.split("=", 1) for word in sys.argv[1:])})
-    whole = {(cell.backend, cell.env, cell.num_envs): cell for cell in run.cells if TIMEOUT not in cell.options}
-    hasty = [cell for cell in run.cells if TIMEOUT in cell.options]
-    for ratio in run.ratios((cell, whole[cell.backend, cell.env, cell.num_envs]) for cell in hasty):
+    whole = {
+        (cell.backend, cell.env, cell.built.num_envs): cell
+        for cell in run.cells
+        if TIMEOUT not in cell.built.choice.options
+    }
+    hasty = [cell for cell in run.cells if TIMEOUT in cell.built.choice.options]
+    for ratio in run.ratios((cell, whole[cell.backend, cell.env, cell.built.num_envs]) for cell in hasty):
         cell, base = ratio.cell, ratio.base
         print(f"{cell.env}, {cell.key.size}, {cell.label}: {ratio}")
-        if cell.acting and base.acting:
-            rows = cell.batch_sizes.mean if cell.batch_sizes else cell.batch_size
+        if cell.figures.acting and base.figures.acting:
+            rows = cell.figures.batch_sizes.mean if cell.figures.batch_sizes else cell.built.batch_size
             print(
-                f"    the policy waits {cell.acting.waiting:.0%} of the time, without the timeout "
-                f"{base.acting.waiting:.0%}; it acts on {rows:.0f} of {cell.num_envs} rows at a time"
+                f"    the policy waits {cell.figures.acting.waiting:.0%} of the time, without the timeout "
+                f"{base.figures.acting.waiting:.0%}; it acts on {rows:.0f} of {cell.built.num_envs} rows at a time"
             )
 
 

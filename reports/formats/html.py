@@ -67,7 +67,7 @@ def html_page(page: Page) -> str:
 
 def environment(plain: Plain, *folders: Path) -> Environment:
     """Return an environment that renders our templates and those in ``folders``. ``plain`` changes file names."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),

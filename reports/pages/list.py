@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.findings import Code, own_classes
+from vebench.analysis.findings import Code
+from vebench.analysis.rules import own_classes
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
 from vebench.analysis.foresight import foresee
 from vebench.analysis.spending import planned
@@ -15,15 +14,15 @@ from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import report_order
 from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
-from vebench.reports import figures
+from vebench.reports import figures, places
 from vebench.reports.document import Document, SimplePage, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.rules import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
+    from vebench.reports.places import Size
 
 _ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
 _COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
@@ -122,6 +121,6 @@ def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
         if cell.skip is not None:
             by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(size)
     for reason, sizes_by_label in by_reason.items():
-        labels = figures.by_key((rules.sizes(sizes, swept), label) for label, sizes in sizes_by_label.items())
+        labels = figures.by_key((places.sizes(sizes, swept), label) for label, sizes in sizes_by_label.items())
         where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
         yield one_line(f"skipped: {where}: {reason}")

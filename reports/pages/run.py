@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.answer import answer, fastest_first
 from vebench.analysis.cell import in_report_order
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity, quota
-from vebench.analysis.rules import grouped, of_run
+from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
+from vebench.analysis.rules import of_run, quota
 from vebench.analysis.spending import Spent, spent
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
@@ -25,6 +25,7 @@ from vebench.reports.pages.answer import RunFacts, answers, setting_of
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
+from vebench.reports.places import grouped
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:

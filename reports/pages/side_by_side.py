@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
-from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, beside, best_of
+from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, best_of, compared_tasks
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import Names
-from vebench.analysis.rules import sizes
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
@@ -17,13 +16,14 @@ from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
+from vebench.reports.places import sizes
 from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Curve
-    from vebench.analysis.comparison import TaskBeside
+    from vebench.analysis.comparison import TaskComparison
     from vebench.analysis.findings import Finding
     from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
@@ -62,7 +62,7 @@ class OtherRun(NamedTuple):
     """A run that is compared with the first one, and the comparison on one task."""
 
     side: Section
-    found: TaskBeside
+    found: TaskComparison
 
 
 _SWITCH: dict[bool | None, str] = {True: "on", False: "off"}
@@ -97,7 +97,7 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
     tasks: dict[str, list[OtherRun]] = {}
     for side, turns in zip(others, in_turn, strict=True):
         names = Names("report", first.letter, side.letter, "in either")
-        for found in beside(first.cells, side.cells, names, in_turn=turns):
+        for found in compared_tasks(first.cells, side.cells, names, in_turn=turns):
             tasks.setdefault(found.env, []).append(OtherRun(side, found))
     if not tasks:
         return None
@@ -213,7 +213,7 @@ def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
     return f"{speed} as {a}, each at its best: {where}.{farther}", True
 
 
-def _details(found: TaskBeside) -> Iterator[str]:
+def _details(found: TaskComparison) -> Iterator[str]:
     """Yield the mean ratio of matching cells, and the ratio of a plain loop, which uses one CPU."""
     if found.mean is None or len(found.counted) == 1:
         return

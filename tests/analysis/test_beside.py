@@ -3,7 +3,7 @@
 import pytest
 from support.records import make_cell, make_header, make_repeated
 
-from vebench.analysis.comparison import TaskBeside, beside, compare_runs
+from vebench.analysis.comparison import TaskComparison, compare_runs, compared_tasks
 from vebench.analysis.pairing import CellComparison, Names
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -14,16 +14,16 @@ NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0
 AB = Names("report", "A", "B", "in either")
 
 
-def tasks(one: Run, other: Run, *, in_turn: bool = False) -> tuple[TaskBeside, ...]:
-    return beside(summarise(one), summarise(other), AB, in_turn=in_turn)
+def tasks(one: Run, other: Run, *, in_turn: bool = False) -> tuple[TaskComparison, ...]:
+    return compared_tasks(summarise(one), summarise(other), AB, in_turn=in_turn)
 
 
-def only_task(one: Run, other: Run) -> TaskBeside:
+def only_task(one: Run, other: Run) -> TaskComparison:
     (found,) = tasks(one, other)
     return found
 
 
-def place_of(found: TaskBeside, backend: str, workers: int) -> CellComparison:
+def place_of(found: TaskComparison, backend: str, workers: int) -> CellComparison:
     (place,) = (place for place in found.places if (place.key.backend, place.key.workers) == (backend, workers))
     return place
 

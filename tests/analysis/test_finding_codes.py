@@ -9,8 +9,8 @@ import pytest
 from support.findings import FAST, NOISY, STEADY, findings
 from support.records import make_cell, make_header
 
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, Gravity, Surroundings, of_host
-from vebench.analysis.rules import of_run
+from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, Gravity
+from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.packages import ENVPOOL

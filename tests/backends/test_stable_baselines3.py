@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from vebench.backends.interface import Setup, Task
-from vebench.backends.packages import importable
 from vebench.backends.peers.stable_baselines3 import ONE_FLAG, SB3Dummy, SB3Subproc
 from vebench.child.equality.reference import Reference
-
-pytestmark = pytest.mark.skipif(not importable("stable_baselines3"), reason="needs Stable-Baselines3: make test-all")
 
 LIMIT = 9  # steps, about when a pole falls that is always pushed one way
 LIMITED = Task(f"CartPole-v1[max_episode_steps={LIMIT}]", "classic", 1)

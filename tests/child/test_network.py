@@ -34,12 +34,6 @@ def test_actions_are_in_the_space(name: str, observations: NDArray[np.generic], 
     assert ((actions >= space.low) & (actions <= space.high)).all()
 
 
-def test_the_same_seed_draws_the_same_weights_and_actions() -> None:
-    first, again, other = (acted("mlp:8", BOX, VECTOR, seed) for seed in (1, 1, 2))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def test_observations_that_must_not_be_written_to_or_are_turned_are_taken() -> None:
     turned = np.zeros((17, 5)).T[::-1]
     turned.flags.writeable = False

@@ -32,14 +32,6 @@ def test_a_window_is_measured_again_twice_at_most_and_then_no_other_is() -> None
     assert throttles(repeat(True), 3) == [1, 1, 1, 1, 1]
 
 
-def test_without_time_for_it_nothing_is_measured_again() -> None:
-    assert throttles(repeat(True), 2, time_left=False) == [1, 1]
-
-
-def test_a_quota_is_noticed_by_the_time_that_it_took_where_it_is_not_counted() -> None:
-    assert len(list(valid(lambda: Window(10, 5, 0, throttled_ns=10), 1, 1, lambda: True))) == 3
-
-
 CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_ns=5 * 10**8)
 
 

@@ -253,7 +253,7 @@ def test_policies_of_vebench_are_its_own(policy: str) -> None:
     assert not list(not_ours(RunSpec(("CartPole",), (1,), policy=parse_policy(policy))))
 
 
-def test_ids_that_gymnasium_and_the_suites_packages_register_are_known_but_for_those_that_make_any_other() -> None:
+def test_registered_ids_are_known_except_those_that_make_any_environment() -> None:
     for plugin in PLUGINS:
         try:
             gymnasium.register_envs(import_module(plugin))
@@ -331,7 +331,7 @@ def test_a_gate_of_a_process_of_its_own_runs_nothing_of_the_file(vebench: Comman
     assert (done.status, done.out, done.err.count("\n"), mark.exists()) == (2, "", 1, False)
 
 
-def test_a_folder_with_modules_that_libraries_try_to_import_is_not_looked_into_unless_one_is_named(
+def test_modules_in_the_current_folder_are_not_imported_unless_named(
     vebench: Command, mark: Path, tmp_path: Path
 ) -> None:
     for name in ("jax", "cffi", "shimmy", "minigrid", "Box2D"):

@@ -144,7 +144,7 @@ def test_the_list_has_each_installation_with_its_backends_and_what_makes_it_run(
             assert entry.name in shown
 
 
-def test_every_installation_is_of_a_backend_or_collector_and_pins_what_it_names_first() -> None:
+def test_every_installation_is_of_a_backend_or_collector() -> None:
     for installation in registry.INSTALLATIONS:
         backends = [entry for entry in registry.ENTRIES if entry.library.installation == installation]
         assert backends or installation in COLLECTORS

@@ -34,7 +34,7 @@ def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebenc
 
 
 @pytest.mark.usefixtures("vebench")
-def test_a_run_file_has_the_packages_of_every_interpreter_and_each_cell_names_its_own(vebench: Command) -> None:
+def test_a_run_file_has_the_packages_of_every_interpreter(vebench: Command) -> None:
     world = fake_world(examine=examined({"gymnasium": "1.2.2"}))
     vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER}", world=world)
     head, *cells = map(json.loads, Path("run.jsonl").read_text().splitlines())

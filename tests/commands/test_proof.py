@@ -87,7 +87,7 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_claims:BlankStarts", "declared differences affect"),
     ],
 )
-def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_is_found_by_name(
+def test_a_fault_that_begins_while_it_is_timed_is_found_by_name(
     vebench: Command, tmp_path: Path, backend: str, words: str
 ) -> None:
     proof = proof_of(vebench, tmp_path, backend)
@@ -119,7 +119,7 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
 @pytest.mark.parametrize(
     ("adapter", "fault"), [("wrong_layouts:BeyondEight", None), ("liars:RowZero", "every environment returns row 0")]
 )
-def test_a_fault_is_found_however_many_environments_there_are_and_named_though_it_only_shows_beside_others(
+def test_a_fault_is_found_and_named_among_any_number_of_environments(
     vebench: Command, tmp_path: Path, adapter: str, fault: str | None
 ) -> None:
     asked = (*HERE, "--envs-per-worker", "12", "-b", adapter, *BRIEF)
@@ -130,7 +130,7 @@ def test_a_fault_is_found_however_many_environments_there_are_and_named_though_i
 
 
 @pytest.mark.parametrize("backend", ["Honest", "HonestOutOfOrder"])
-def test_environments_that_resets_do_not_make_as_good_as_new_are_compared_with_new_ones(
+def test_environments_that_resets_do_not_renew_are_compared_with_new_ones(
     vebench: Command, tmp_path: Path, backend: str
 ) -> None:
     for _ in range(2):  # in this process, the second finds references that were used
@@ -148,7 +148,7 @@ def test_a_cell_is_compared_though_state_of_its_environments_survives_resets(
     assert "state that survives" in str(proof.reason)
 
 
-def test_a_cell_of_which_too_little_was_compared_says_so_and_one_that_failed_has_no_verdict(vebench: Command) -> None:
+def test_a_cell_says_if_too_little_of_it_was_compared(vebench: Command) -> None:
     some = replace(IDENTICAL, rows=137, ends=1, steps=40)
     dies = {"shm-sync": lambda _cell, _spec: [CellError("it died")]}
     fake = FakeStart(dies, proofs={"gym-async": [some]})
@@ -258,7 +258,7 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
     assert finding["message"].endswith("were not compared: interrupted before it was compared")
 
 
-def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
+def test_each_cell_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
     broken_off = (InterruptedCellError(),)
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
     asked = (*ASKED[:-2], "-b", "shm-sync", "--passes", "2", "-q", "-o", "run.jsonl")
@@ -291,7 +291,7 @@ def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(ve
     assert {(cell["verdict"], cell["struck"]) for cell in cells if cell["proof"]} == {("identical", "")}
 
 
-def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(vebench: Command) -> None:
+def test_a_cell_with_a_slow_clock_is_faulty_and_a_slow_cell_is_not(vebench: Command) -> None:
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--no-base", *(word for name in backends for word in ("-b", name)))

@@ -172,7 +172,7 @@ def test_data_of_several_files_has_all_cells_and_nothing_else(vebench: Command, 
     assert len(list(csv.DictReader(io.StringIO(vebench("report", *two, "-f", "csv").out)))) == 8
 
 
-def test_the_answer_says_by_how_much_the_new_machine_is_faster_at_its_best_and_cell_by_cell() -> None:
+def test_the_answer_compares_machines_at_their_best_and_cell_by_cell() -> None:
     assert sentences(make_repeated(OLD), make_repeated(NEW, ELSEWHERE)) == (
         (
             "Pong: A and B, each at its best, are not distinguishable: B is 1.61x (±68%) as fast, "
@@ -194,7 +194,7 @@ def test_the_answer_names_both_where_each_is_best_with_another_backend() -> None
     )
 
 
-def test_the_answer_says_if_the_best_size_of_one_run_is_beyond_what_the_other_was_measured_with() -> None:
+def test_the_answer_says_if_one_run_lacks_the_best_size_of_the_other() -> None:
     farther = {**OLD, ("shm-sync", 8): 9_000.0}
     assert sentences(make_repeated(OLD), make_repeated(farther))[0].endswith("A was measured with 2 workers at most.")
     assert sentences(make_repeated(farther), make_repeated(OLD))[0].endswith("B was measured with 2 workers at most.")
@@ -210,7 +210,7 @@ def test_runs_that_differ_by_less_than_runs_may_cannot_be_told_apart() -> None:
     assert [row.label for row in runs.rows] == ["file", "started", "CPU model", "CPUs usable"]
 
 
-def test_the_two_sides_of_a_comparison_are_told_apart_better_since_they_were_measured_in_turn() -> None:
+def test_interleaved_sides_of_a_comparison_have_narrower_ratios() -> None:
     head = msgspec.structs.replace(make_header(), interpreter="/old/python")
     other = msgspec.structs.replace(head, interpreter="/new/python", packages={"gymnasium": "1.5.0"})
     again = {cell: 1.06 * rate for cell, rate in OLD.items()}

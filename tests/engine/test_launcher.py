@@ -126,12 +126,6 @@ def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
     assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process exited with status 7")
 
 
-def test_an_adapter_that_is_not_there_is_a_failure_of_its_cell() -> None:
-    first, second = outcomes(cell("Missing"), cell("nowhere:Missing"))
-    assert "Missing" in str(first.reason)
-    assert "No module named 'nowhere'" in str(second.reason)
-
-
 def test_a_backend_that_hangs_is_ended_at_its_timeout_and_its_shared_memory_is_freed() -> None:
     (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=3.0)
     assert (outcome.status, outcome.reason) == ("failed", "timed out after 3 s (--timeout), in step 9")

@@ -82,12 +82,6 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     assert (cell.cpus, cell.nodes) == ((0, 1, 2, 3, 4, 5), (0, 2))
 
 
-@pytest.mark.parametrize("wanted", [0, -1, 9999])
-def test_a_number_of_replicas_that_is_none_is_refused(wanted: int) -> None:
-    with pytest.raises(UsageError, match=r"--replicas .*: must be a whole number from 1 to 1024, or node"):
-        check_spec(RunSpec(("Pong",), (1,), replicas=wanted))
-
-
 def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
     with pytest.raises(UsageError, match="--replicas 2: each replica needs CPUs of its own"):
         check_spec(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))

@@ -13,7 +13,6 @@ import pytest
 from support.commands import Command
 from support.relays import left, measuring, relays
 
-from vebench.hosts.over_ray import named
 from vebench.results import store
 from vebench.results.records import CellRecord
 
@@ -99,33 +98,6 @@ def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Co
     until = time.monotonic() + 10
     while relays() and time.monotonic() < until:
         time.sleep(0.1)
-    assert left() == []
-
-
-class _Claim:
-    """An actor of another program, which has claimed a CPU once it answers."""
-
-    def made(self) -> None: ...
-
-
-def test_of_nodes_whose_cpus_others_have_claimed_none_is_held(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
-    import ray  # noqa: PLC0415 - imported on use
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - imported on use
-
-    cluster.wait_for_nodes()
-    ray.init(address=cluster.address, log_to_driver=False)
-    try:
-        _, second = named(ray.nodes()).items()
-        at = NodeAffinitySchedulingStrategy(second[1]["NodeID"], soft=False)
-        other = ray.remote(_Claim).options(num_cpus=1, scheduling_strategy=at).remote()
-        ray.get(other.made.remote())
-        done = vebench("run", *PONG, "--hosts", f"ray[address={cluster.address}]")
-        assert done.status == 2
-        assert "does another program use some of them?" in done.refusal
-        while ray.available_resources().get("CPU") != 1:  # the first node's, which the run has not kept
-            time.sleep(0.1)
-    finally:
-        ray.shutdown()
     assert left() == []
 
 

@@ -41,7 +41,7 @@ def test_two_hosts_are_measured_and_compared_together_and_rates_are_the_sum(vebe
     Path("zipfile.py").write_text("raise SystemExit('a module of whatever folder this is')")
     done, run = measured(vebench, "--hosts", "a,greets-b", backend="gym-sync")
     (cell,) = run.cells
-    assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b"))
+    assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b")), cell.reason
     assert cell.proof is not None
     assert cell.proof.verdict == "identical"
     assert cell.hosts is not None
@@ -87,8 +87,8 @@ def test_nodes_are_reached_by_srun_and_one_lost_after_the_plan_ends_its_cells(ve
         ("a,bare", "--hosts: bare: lost: sh: 1: exec: no-such-python: not found"),
         ("lost,a,locked", "lost port 22: No route to host; locked: lost: me@locked: Permission denied (publickey)."),
         ("a,old", "old differs from a: gymnasium 0.1 instead of"),
-        ("a,a", "--hosts a: is named twice"),
-        ("-oProxyCommand=x", "is no name of a host"),
+        ("a,a", "--hosts a,a: a is named twice"),
+        ("-oProxyCommand=x", "is not the name of a host"),
         ("a,,b", "a name is missing"),
     ],
 )
@@ -102,13 +102,13 @@ def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reach
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--hosts", "a[via=pigeon]"), "--hosts: via=pigeon: must be one of ssh, srun, ray"),
+        (("--hosts", "a[via=pigeon]"), "via=pigeon must be one of ssh, srun, ray"),
         (("--hosts", "a[way=ssh]"), "--hosts a[way=ssh]: no detail way"),
         (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
         (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
         (("--hosts", "a", "--verify"), "--verify: compares on this machine"),
         (("--hosts", "@nowhere"), "--hosts @nowhere: No such file"),
-        (("--hosts", "@two[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
+        (("--hosts", "@two[count=3]"), "must be a whole number from 1 to 2"),
     ],
 )
 def test_unfit_options_are_refused_here(vebench: Command, reached: Path, options: tuple[str, ...], why: str) -> None:

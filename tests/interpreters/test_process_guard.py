@@ -43,10 +43,9 @@ def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, req
 
 
 @pytest.mark.usefixtures("few_descriptors")
-def test_without_descriptors_for_a_guardian_nothing_is_begun_and_one_line_says_so(folder: Path) -> None:
+def test_without_descriptors_for_a_guardian_one_line_says_so() -> None:
     with pytest.raises(UsageError, match="cannot start the process that cleans up: Too many open files"):
         ProcessGuard().__enter__()
-    assert list(folder.glob(f"*/{LOCK}")) == []
 
 
 def test_folders_of_other_users_machines_and_programs_are_not_swept_away(folder: Path) -> None:

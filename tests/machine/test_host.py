@@ -46,12 +46,6 @@ def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callab
     assert cpu_quota(root) == Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
 
 
-@pytest.mark.parametrize("text", ["max 100000", "", "nonsense", "-1 5"])
-def test_without_a_limit_there_is_no_quota(tree: Callable[[dict[str, str]], Path], text: str) -> None:
-    root = tree({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": text})
-    assert cpu_quota(root) is None
-
-
 def test_the_memory_left_is_the_systems_or_the_containers_if_less(tree: Callable[[dict[str, str]], Path]) -> None:
     files = {"proc/meminfo": "MemTotal: 4096 kB\nMemAvailable:    2048 kB\n", "proc/self/cgroup": "0::/\n"}
     assert host.memory_available(tree(files)) == 2048 << 10

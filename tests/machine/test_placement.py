@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.errors import UsageError
-from vebench.machine.placement import format_cpu_list, order_of, place
+from vebench.machine.placement import order_of, place
 from vebench.machine.topology import Cache, Node, Topology
 
 
@@ -107,11 +107,6 @@ def test_scatter_gives_a_node_at_most_one_worker_more_than_another(case: tuple[T
         assert taken[places[count]] == min(taken[other] for other in room if taken[other] < room[other])
 
 
-def test_scatter_takes_nodes_of_other_packages_first() -> None:
-    order = order_of(machine(2, 2, 2, 1), range(8), "scatter")
-    assert order == (0, 4, 2, 6, 1, 5, 3, 7)
-
-
 def test_packages_of_one_node_follow_each_other_where_a_virtual_machine_has_it_so() -> None:
     cpus = tuple(range(4))
     nodes = (Node(0, (0, 2)), Node(1, (1, 3)))
@@ -143,20 +138,10 @@ def test_a_list_keeps_its_order_and_loses_second_threads_if_they_are_not_wanted(
     assert place("2,1,0,3", frozenset(range(4)), topology=smt, smt="off").order == (2, 1)
 
 
-def test_a_cpu_list_is_written_as_linux_writes_it() -> None:
-    assert format_cpu_list((9, 0, 1, 2, 7)) == "0-2,7,9"
-
-
 def test_a_quota_limits_how_many_cpus_a_cell_owns() -> None:
     placement = place("compact", frozenset(range(8)), quota=2.7)
     assert placement.usable == 2
     assert placement.owned(8) == (0, 1)
-
-
-def test_without_pinning_every_cell_may_use_all_allowed_cpus() -> None:
-    placement = place("none", frozenset({1, 3}))
-    assert not placement.pinned
-    assert placement.owned(1) == (1, 3)
 
 
 def test_cpus_that_are_not_allowed_are_named() -> None:

@@ -116,17 +116,6 @@ def test_a_package_keeps_its_label_whatever_it_is(grow: Grow, labels: tuple[int,
     assert topology.packages == {str(labels[0]): (0,), str(labels[1]): (1, 3)}
 
 
-def test_a_list_that_leaves_out_its_own_cpu_is_not_believed(grow: Grow) -> None:
-    tree = grow("0-3").cache("0-1").cache("2-3")
-    for cpu in (2, 3):
-        folder = f"{CPU}/cpu{cpu}/cache/index3"
-        tree.file(f"{folder}/shared_cpu_list", "0-1")
-        tree.topology((cpu,), core_cpus_list="0", thread_siblings_list="2-3")
-    topology = tree.read()
-    assert [cache.cpus for cache in topology.caches] == [(0, 1)]
-    assert topology.cores == ((0,), (1,), (2, 3))
-
-
 def test_nodes_that_all_name_the_same_cpus_are_one(grow: Grow) -> None:
     tree = grow("0-3").node(0, cpulist="0-3").node(1, cpulist="0-3").node(2, cpulist="")
     assert [(node.id, node.cpus) for node in tree.read().nodes] == [(0, (0, 1, 2, 3)), (2, ())]
@@ -171,10 +160,6 @@ def test_kinds_come_from_base_frequencies_and_never_from_the_highest(grow: Grow)
         tree.file(f"{folder}/base_frequency", base).file(f"{folder}/cpuinfo_max_freq", highest)
         tree.file(f"{folder}/related_cpus", cpu)
     assert tree.read().kinds == ((2, 3), (0, 1))
-
-
-def test_where_one_cpu_does_not_tell_its_speed_all_are_of_one_kind(grow: Grow) -> None:
-    assert grow("0-1").file(f"{CPU}/cpu0/cpu_capacity", 1024).read().kinds == ((0, 1),)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")

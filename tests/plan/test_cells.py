@@ -174,7 +174,7 @@ def test_a_third_partys_adapter_is_its_own_target() -> None:
     assert cell.skip is None
 
 
-def test_without_a_choice_every_backend_is_planned_but_those_that_are_measured_when_named() -> None:
+def test_without_a_choice_the_usual_backends_are_planned() -> None:
     cells = plan(replace(SPEC, backends=())).cells
     assert {cell.backend.name for cell in cells} == {entry.name for entry in registry.ENTRIES if entry.by_default}
     assert all(cell.skip is None for cell in cells)
@@ -216,7 +216,7 @@ def test_in_another_interpreter_a_missing_package_is_installed_by_its_own_name()
     )
 
 
-def test_a_cell_that_needs_more_memory_than_there_is_says_how_much_and_what_would_fit() -> None:
+def test_a_cell_says_how_much_memory_it_lacks_and_what_would_fit() -> None:
     skip = one(BackendChoice("gym-async"), 2048, available=12 * GIB).skip
     assert skip == ("needs about 18 GiB of memory, 12 GiB are available; fewer workers or --envs-per-worker would fit")
     assert one(BackendChoice("gym-async"), 1024, available=12 * GIB).skip is None
@@ -306,7 +306,7 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5s: warm-up and windows alone take 361s; 391s"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:
+def test_bad_numbers_are_refused_by_the_flag_of_their_option(spec: RunSpec, complaint: str) -> None:
     with pytest.raises(UsageError) as raised:
         check_spec(spec)
     assert complaint in str(raised.value)
@@ -363,7 +363,7 @@ def test_cells_that_are_wanted_are_measured_once_more_in_one_pass(twice: Plan) -
     assert more.spec == twice.spec
 
 
-def test_a_cell_without_a_next_repeat_is_not_measured(twice: Plan) -> None:
+def test_a_cell_without_a_next_pass_is_not_measured(twice: Plan) -> None:
     repeats = after(twice, 2)
     del repeats[key_of("gym-sync", 2)]
     assert ("gym-sync", 2) not in {cell[:2] for cell in named(next_pass(twice, keys(twice), repeats).cells)}

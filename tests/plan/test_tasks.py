@@ -243,7 +243,7 @@ def test_a_mujoco_tasks_frame_skip_is_that_of_its_environment(name: str) -> None
     env.close()
 
 
-def test_versions_of_the_table_are_the_latest_so_that_names_without_one_mean_what_they_mean_to_gymnasium() -> None:
+def test_the_table_has_the_latest_versions() -> None:
     for name in (*SUITES["mujoco"].tasks, *SUITES["classic"].tasks):
         assert name in gymnasium.registry
         namespace, bare, version = parse_env_id(name)
@@ -336,7 +336,7 @@ def test_a_third_partys_adapter_is_found_beside_the_user() -> None:
 
 @pytest.mark.parametrize(("asked", "complaint"), REFUSED_ADAPTERS.items())
 @pytest.mark.usefixtures("at_once")
-def test_an_adapter_that_cannot_be_loaded_or_whose_signature_lacks_an_option_is_refused(
+def test_an_adapter_that_cannot_be_loaded_or_lacks_an_option_is_refused(
     asked: tuple[str, tuple[str, ...]], complaint: str
 ) -> None:
     target, options = asked

@@ -135,7 +135,7 @@ def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
     assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
 
 
-def test_options_that_say_what_is_so_anyway_or_come_in_another_order_are_no_other_setting() -> None:
+def test_default_options_and_their_order_do_not_change_a_verdict() -> None:
     known = Knowledge([(key(PONG, BackendChoice("envpool-async"), VERSIONS), SAME)])
     assert known.of(PONG, BackendChoice("envpool-async", {"ratio": 3}), VERSIONS) == SAME
     two = BackendChoice("gym-async", {"context": "spawn", "max_concurrency": 2})
@@ -180,7 +180,7 @@ def test_nothing_is_kept_of_code_from_elsewhere() -> None:
     assert knowledge.of(PONG, BackendChoice("mine:Fast")) == OTHER  # as long as the command lasts
 
 
-def test_a_verdict_on_the_task_as_it_is_registered_is_none_on_the_task_with_arguments() -> None:
+def test_a_verdict_does_not_hold_for_a_task_with_other_arguments() -> None:
     harder = Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
     assert (knowledge.of(PONG, POOL, VERSIONS), knowledge.of(harder, POOL, VERSIONS)) == (SAME, UNKNOWN)
@@ -211,7 +211,7 @@ def header_with(packages: dict[str, str]) -> RunRecord:
     return RunRecord(known.schema, known.spec, known.host, packages, known.command, known.started)
 
 
-def test_where_gymnasiums_class_steps_the_verdict_is_that_of_the_backend_that_has_no_other() -> None:
+def test_without_its_own_class_a_backend_has_the_verdict_of_the_plain_one() -> None:
     fast = BackendChoice("fast-sync")
     ours, refused = OwnClasses("compiled"), OwnClasses(refused="not compiled")
     entries = [(key(PONG, as_stepped(PONG, fast, own), VERSIONS), SAME) for own in (ours, refused)]
@@ -226,7 +226,7 @@ def test_where_gymnasiums_class_steps_the_verdict_is_that_of_the_backend_that_ha
     assert as_stepped(PONG, OURS) == OURS
 
 
-def test_what_turns_out_to_step_gymnasiums_class_is_not_recorded_with_the_verdict_of_ours(
+def test_a_cell_that_fell_back_to_gymnasiums_class_has_its_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "library", lambda: True)  # it is there, as far as can be known beforehand

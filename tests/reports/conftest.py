@@ -32,7 +32,7 @@ DRAWN: dict[str, bytes] = {}
 @pytest.fixture(scope="module")
 def each_figure_once() -> Iterator[None]:
     """Draw equal figures once in this process: drawing takes longer than all that is looked at in most tests."""
-    really = plots._file  # noqa: SLF001 - all figures are drawn there
+    really = plots._file
 
     def file(draw: partial[Any], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
         key = repr((draw.func.__name__, draw.args, draw.keywords, form, salt))

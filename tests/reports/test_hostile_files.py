@@ -54,7 +54,7 @@ def a_run() -> list[Line]:
     return [json.loads(encode(line)) for line in found]
 
 
-def filled(kind: inspect.Type) -> Any:  # noqa: ANN401, PLR0911 - as JSON has it; a line for each type
+def filled(kind: inspect.Type) -> Any:  # noqa: PLR0911 - a line for each type
     """Return a value of this type in which each text is hostile."""
     match kind:
         case inspect.UnionType():
@@ -90,7 +90,7 @@ def changes(kind: inspect.Type, path: tuple[str, ...] = ()) -> Iterator[tuple[tu
             yield from changes(field.type, (*path, field.encode_name))
 
 
-def texts(value: Any) -> list[str]:  # noqa: ANN401 - as JSON has it
+def texts(value: Any) -> list[str]:
     """Return all texts in a value, names too."""
     if isinstance(value, str):
         return [value]

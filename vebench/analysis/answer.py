@@ -1,7 +1,7 @@
 """The answer for one task: which backend to use, with how many workers, or why none can be named. Pure functions.
 
 A backend is called slower than the fastest only if the difference is significant. The test corrects for all pairs of
-backends, because the fastest was chosen by its rate: among equal backends, one always has the highest.
+backends, because the fastest was chosen by its rate: among equal backends, one always has the highest rate.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from math import comb, log
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import of_key
-from vebench.analysis.rules import WIDE, ageing
+from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_within_run
+from vebench.analysis.sweep import ageing
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
     Cells = Sequence[CellSummary]
 
-# Fewer workers that are slower than the winner are mentioned if they lose at most a fifth of its rate.
-_WORTH_A_WORD = 0.8
-_APART = 2  # ages of environments that are compared: the larger over the smaller
+_WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
+_APART = 2  # ages of environments differ if one is more than this many times the other
 
 
 class Reason(Enum):
@@ -38,7 +38,7 @@ class Reason(Enum):
     NO_BACKEND = auto()  # there are reference rows only
     NOT_MEASURED = auto()  # no cell has a rate yet
     FAILED = auto()  # no cell has a rate, and some have failed or could not run
-    DOUBTED = auto()  # one backend at most is left without those that are in doubt
+    DOUBTED = auto()  # one backend at most has a rate without an objection
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
     AGED = auto()  # rates change with the steps of environments, and cells had made different numbers of steps
@@ -46,30 +46,19 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """The answer for one task to the question which backend and how many workers to use.
+    """The answer for one task: which backend to use, with how many workers."""
 
-    ``reason`` is why there is no winner, None if there is one. ``contestants`` are the labels of the backends to choose
-    from: those asked for with a rate that is not in doubt. ``best`` is the cell with the highest rate that is not in
-    doubt; if there is a winner, the simplest to use of those not distinguishable from the fastest. ``known`` is the
-    fastest of those that are known well enough. ``perhaps``: a size of the same backend with a higher, uncertain rate.
-    ``tied`` are the others not distinguishable from the fastest, itself among them; without a winner, the best cells of
-    other backends. ``rising``: the most workers that were measured were the best, and there are CPUs left.
-    ``in_gymnasium`` is the fastest cell of those that need no interface but Gymnasium's, None if ``best`` is one of
-    them; ``of_gymnasium`` of those whose environments are Gymnasium's, too, None unless the other one steps
-    environments of our own. ``doubted``: the fastest first.
-    """
-
-    reason: Reason | None
-    contestants: tuple[str, ...] = ()
-    best: CellSummary | None = None
-    known: CellSummary | None = None
-    perhaps: CellSummary | None = None
-    tied: tuple[CellSummary, ...] = ()
-    smaller: tuple[CellSummary, Estimate] | None = None
-    rising: bool = False
-    in_gymnasium: CellSummary | None = None
-    of_gymnasium: CellSummary | None = None
-    doubted: tuple[tuple[CellSummary, Exclusion], ...] = ()
+    reason: Reason | None  # why there is no winner, None if there is one
+    contestants: tuple[str, ...] = ()  # the labels of the backends to choose from, without those with an objection
+    best: CellSummary | None = None  # the winner, or the cell with the highest rate
+    known: CellSummary | None = None  # the fastest cell with a useful interval
+    perhaps: CellSummary | None = None  # another size of the best backend, whose higher rate is uncertain
+    tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
+    smaller: tuple[CellSummary, Estimate] | None = None  # almost as fast with fewer workers, and its share of the rate
+    rising: bool = False  # the best cell has the most workers that were measured, and CPUs are left
+    in_gymnasium: CellSummary | None = None  # the fastest with Gymnasium's interface, None if ``best`` has it
+    of_gymnasium: CellSummary | None = None  # the fastest on Gymnasium's classes, if the cell above steps our own
+    doubted: tuple[tuple[CellSummary, Exclusion], ...] = ()  # cells that cannot win, the fastest first
 
     @property
     def winner(self) -> CellSummary | None:
@@ -78,7 +67,7 @@ class TaskAnswer:
 
 
 def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
-    """Return the cells that have a rate and are no reference rows, the one with the highest rate first."""
+    """Return the cells with a rate, without reference rows, the fastest first."""
     rated = (cell for cell in cells if cell.rate > 0 and not cell.reference_row)
     return sorted(rated, key=lambda cell: cell.rate, reverse=True)
 
@@ -92,12 +81,20 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 
 
 def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
-    """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
+    """Return the answer for one task.
 
-    ``usable``: the run as a whole is not too disturbed. The simplest setting wins that is not distinguishable from the
-    fastest and known to 20 %, unless a higher rate that is uncertain, of another backend, is not distinguishable from
-    it. A rate that is hardly known wins only if all other backends are significantly slower even so. A rate that is in
-    doubt is passed over.
+    Of the cells not distinguishable from the fastest, with intervals within 20 %, the simplest to use wins. There is no
+    winner if another backend has a higher but uncertain rate that is not distinguishable from it. A cell with a wide
+    interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
+
+    Parameters
+    ----------
+    cells
+        The cells of the task, with their findings.
+    spec, usable_cpus
+        The plan of the run, and the CPUs that it could use.
+    usable
+        Whether the run as a whole was undisturbed enough.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = fastest_first(choices)
@@ -107,11 +104,11 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
     contestants = tuple(dict.fromkeys(every))
     reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
-    if reason is Reason.ALONE:  # and not the loop beside it
+    if reason is Reason.ALONE:  # the loop was measured for speedups only
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    # Known well enough, with or without what passes did to all cells alike.
+    # An interval is useful if it is narrow with or without the effects of passes, which cancel in ratios.
     widths = {cell.key: (cell.half_width, width_within_run(cell.sample)) for cell in valid}
     known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
     lead, tied, wide = _contest(valid, known)
@@ -149,10 +146,10 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
 
 
 def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
-    """Return the key that sorts settings by how simple they are to use.
+    """Return a sort key, the simplest to use first.
 
-    The plain loop before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer
-    workers before more, fewer environments before more.
+    The plain loop comes before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others,
+    fewer workers before more, fewer environments before more.
     """
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
@@ -162,8 +159,8 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
 def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
     """Return whether a candidate may be fast only because its environments had made fewer steps than others.
 
-    Only if the plain loop slows down with steps, and environments of another cell had made more than twice the steps.
-    If the plain loop speeds up, the other way round.
+    This is so if the plain loop slows down with steps, and environments of another cell had made more than twice the
+    steps. If the plain loop speeds up, candidates must not have made more steps than others.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     # Logarithms of steps.
@@ -193,8 +190,8 @@ def _uncontested(
 def _contest(valid: Cells, known: Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
 
-    It is the cell with the highest known rate, if that is a size of the backend with the highest rate: whichever of the
-    two is faster, the backend is the same. Otherwise, or if it does not win, it is the cell with the highest rate.
+    The cell with the highest known rate leads if it is of the backend with the highest rate: whichever of the two is
+    faster, the backend is the same. Otherwise, or if it does not win, the cell with the highest rate leads.
     """
     best = valid[0]
     rivals = [cell for cell in first_of_each(valid) if cell.label != best.label]
@@ -210,8 +207,8 @@ def _contest(valid: Cells, known: Cells) -> tuple[CellSummary, tuple[CellSummary
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
     """Return the rivals that are not significantly slower.
 
-    While some rivals may be as fast as ``best``, any pair of these and ``best`` might have been compared. A rival that
-    lost a share of its CPUs' time to others has to be slower by more than that share.
+    The test allows for all pairs of ``best`` and the rivals that may be as fast. A rival that lost a share of its CPUs'
+    time to others has to be slower by more than this share.
     """
     ratios = {}
     for cell in rivals:
@@ -225,10 +222,9 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
 def _smaller(
     best: CellSummary, known: Sequence[CellSummary], *, significantly: bool
 ) -> tuple[CellSummary, Estimate] | None:
-    """Return the cell with the fewest workers that is slower than ``best`` by little, with the share that it reaches.
+    """Return the cell with the fewest workers that is almost as fast as ``best``, and its share of the rate.
 
-    The fewest are named, not the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach
-    92 %.
+    It is not the nearest: that 4 of 32 workers reach 88 % is more useful to know than that 16 reach 92 %.
     """
     fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
     for cell in sorted(fewer, key=lambda cell: cell.workers):

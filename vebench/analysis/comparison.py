@@ -4,22 +4,22 @@ The verdict is on the ratio of the candidate's rate to the baseline's, with a to
 first, a backend on a task, on the geometric mean of its ratios over all numbers of workers:
 
     slower         the group, or one of its cells, is below 1 - tolerance
-    faster         the same above 1 + tolerance
-    same           not below 1 - tolerance, and no cell of the group looks as if it were
+    faster         the group, or one of its cells, is above 1 + tolerance
+    same           not below 1 - tolerance, and no cell of the group seems to be
     inconclusive   the data cannot decide
 
-For ``slower``, and for ``faster``, the tests of all groups together, and those of all cells together, must hold (Holm),
-each with half of 5 %: in 95 % of comparisons, no group is called slower that is not. ``same`` is a one-sided test
-at 5 %, as for the equivalence of two drugs (D. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987).
-It needs no correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter
-hypothesis testing and acceptance sampling, Technometrics 24, 1982).
+For ``slower``, and for ``faster``, all groups are tested together, and all cells are tested together (Holm), each with
+half of 5 %: in 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %, as for the
+equivalence of two drugs (D. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). It needs no
+correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter hypothesis testing
+and acceptance sampling, Technometrics 24, 1982).
 
-Only the cells of a slower or faster group are then tested individually, together; all others have the verdict of
-their group. What holds in 95 % is what is said of groups.
+Only the cells of a slower or faster group are then tested individually; all others have the verdict of their group.
+The 95 % guarantee applies to groups, not to single cells.
 
-Side by side, the ratios and their intervals are the same. A check asks whether code became slower, so it takes no cells
-that own different numbers of CPUs; side by side, the machines themselves are compared. Such a cell has a ratio, but
-does not count in the mean of a task.
+``compared_tasks`` shows two runs side by side, with the same ratios and intervals. A check asks whether code became
+slower, so it refuses cells that own different numbers of CPUs. Side by side, the machines themselves are compared: such
+a cell has a ratio, but does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
 _NOT_SLOWER = ("same", "faster")
 POWER = 0.8  # with which a difference that can be resolved is found
-# By how much runs of the same code differ, as standard deviations of log rates, and their degrees of freedom: each
-# as a whole, since what else runs on the host, clocks and temperature change from day to day; and each cell by itself,
-# since memory is laid out anew. ``--history`` replaces both by what it shows. The first is that of seven runs of one
-# plan on a shared machine of two CPUs, by what the kernel's counters do not show.
+# Standard deviations of log rates between runs of the same code, and their degrees of freedom. A run as a whole differs
+# because load, clocks and temperature change from day to day: measured on seven runs of one plan on a shared machine of
+# two CPUs. Each cell differs because memory is laid out anew. ``--history`` replaces both.
 FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
 CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
 _UNKNOWN_REFERENCE = (
@@ -71,8 +70,8 @@ _UNKNOWN_REFERENCE = (
 )
 _AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --passes"
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
-# What two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that they
-# own, whatever that makes of their environments.
+# Fields that two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that
+# they own, with any number of environments.
 _WORK, _WORK_OF_REFERENCE = tuple(name for name in DECISIVE if name != "cpus_owned"), ("frame_skip",)
 
 
@@ -85,59 +84,45 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """The cells of one backend on one task, compared as a whole, of which ``judged`` can be.
-
-    ``ratio`` is the geometric mean over these, ``error`` the variance of its logarithm. ``resolves`` is the share by
-    which the backend must be slower to be found in 80 % of such comparisons.
-    """
+    """The cells of one backend on one task, compared as a whole."""
 
     key: GroupKey
     verdict: SpeedVerdict
     cells: int
-    judged: int = 0
-    ratio: Estimate | None = None
-    why: str | None = None
-    error: float | None = None
-    resolves: float | None = None
+    judged: int = 0  # cells that can be compared
+    ratio: Estimate | None = None  # the geometric mean over these
+    why: str | None = None  # the reason of the verdict, if it needs one
+    error: float | None = None  # the variance of the logarithm of the mean
+    resolves: float | None = None  # the slowdown, as a share, that is found in 80 % of such comparisons
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells of the baseline that can be gated, in its order, and their groups.
-
-    ``overall`` is the geometric mean of all ratios that are known. ``run_spread`` is by how much runs of the same code
-    differ, None if both sides were measured in turn. ``skipped`` cells could not run in the baseline, or, of two sides
-    that were measured in turn, on either. ``new`` ones are in the candidate only, ``references`` are reference rows of
-    both. None of these are compared.
-    """
+    """All cells of the baseline that can be judged, in its order, and their groups."""
 
     metric: Metric
     tolerance: float
     cells: tuple[CellComparison, ...]
     groups: tuple[GroupComparison, ...]
-    overall: Estimate | None
-    run_spread: RunSpread | None = None
-    skipped: tuple[CellKey, ...] = ()
-    new: tuple[CellKey, ...] = ()
-    references: tuple[CellKey, ...] = ()
+    overall: Estimate | None  # the geometric mean of all known ratios
+    run_spread: RunSpread | None = None  # between runs of the same code; None if both sides were interleaved
+    skipped: tuple[CellKey, ...] = ()  # could not run in the baseline or, of interleaved sides, on either
+    new: tuple[CellKey, ...] = ()  # in the candidate only
+    references: tuple[CellKey, ...] = ()  # reference rows of both
     names: Names = CHECK
 
     @property
     def paired(self) -> bool:
-        """Whether both sides were measured in turn, so that what slowed one slowed the other."""
+        """Whether both sides were interleaved, so that a disturbance slowed both."""
         return self.run_spread is None
 
 
 @dataclass(frozen=True)
 class RunSpread:
-    """By how much runs of the same code differ: as a whole, and each cell beside that, as errors of log rates.
+    """By how much runs of the same code differ, as errors of log rates."""
 
-    What a run as a whole does cancels from ratios within it; ``shared`` is then None. What cells have in common, such
-    as what all speedups of a task are relative to, is not lost: the error of a mean of ratios is that of its cells.
-    """
-
-    shared: Error | None
-    own: Error
+    shared: Error | None  # of the run as a whole; None if it cancels, as in ratios within a run
+    own: Error  # of each cell, in addition
 
     def of(self, pairs: Sequence[Pair]) -> Error:
         """Return the error that it adds to the mean of ratios of two runs."""
@@ -149,7 +134,7 @@ class RunSpread:
 
 
 def prior_run_spread(metric: Metric) -> RunSpread:
-    """Return by how much runs are taken to differ where no history shows it."""
+    """Return the assumed difference between runs where no history shows it."""
     shared = Error(FPS_SPREAD**2, _FPS_FREEDOM) if metric == "fps" else None
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
@@ -165,11 +150,24 @@ def compare_runs(  # noqa: PLR0913 - how to compare
     part: float = 1.0,
     names: Names = CHECK,
 ) -> Comparison:
-    """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
+    """Return the verdicts on every cell of ``baseline``, without reference rows, and on their groups.
 
-    ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time. Otherwise two
-    runs also differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``part`` of
-    the error that is allowed may be made by these tests.
+    Parameters
+    ----------
+    baseline, candidate
+        The cells of both sides.
+    metric
+        The number that is compared.
+    tolerance
+        A share, 0 to 1.
+    in_turn
+        Whether the two sides were interleaved.
+    run_spread
+        The difference between runs of the same code, if they were not; by default a documented one.
+    part
+        The part of the error level that these tests may spend.
+    names
+        The words for the two sides.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
@@ -199,7 +197,7 @@ def compare_runs(  # noqa: PLR0913 - how to compare
 
 
 def without_unknown_reference(found: Comparison) -> Comparison:
-    """Return verdicts on speedups without those that stand on a reference that may have become slower itself."""
+    """Return verdicts on speedups; those relative to a reference that may have become slower are inconclusive."""
     known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in _NOT_SLOWER}
 
     def held(one: Verdict) -> Verdict:
@@ -292,7 +290,7 @@ class _Judge:
 
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
-    """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error."""
+    """Return the geometric mean of ratios, whose error includes the difference between runs."""
     found = power_product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
 
@@ -312,26 +310,22 @@ class Best:
 
 
 @dataclass(frozen=True)
-class TaskBeside:
-    """One task of both runs, the cells of the first run first, each with its ratio, or why it has none.
-
-    ``mean`` is the geometric mean of the ratios of the cells ``counted``: those of the same backend, size and CPUs in
-    both runs, without reference rows. ``lacking`` says in which runs no cell can stand for its best, by 0 and 1.
-    """
+class TaskComparison:
+    """One task of both runs."""
 
     env: str
-    places: tuple[CellComparison, ...]
-    mean: Estimate | None = None
-    counted: tuple[CellComparison, ...] = ()
+    places: tuple[CellComparison, ...]  # all cells, of the first run first, each with its ratio or why it has none
+    mean: Estimate | None = None  # the geometric mean of the ratios of the cells ``counted``
+    counted: tuple[CellComparison, ...] = ()  # of the same backend, size and CPUs in both, without reference rows
     best: Best | None = None
-    lacking: tuple[int, ...] = ()
+    lacking: tuple[int, ...] = ()  # the runs, 0 or 1, without a cell that can be its best
 
 
-def beside(
+def compared_tasks(
     first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
-) -> tuple[TaskBeside, ...]:
+) -> tuple[TaskComparison, ...]:
     """Return the tasks that both runs have, in the order of the first. ``in_turn``: they are of one ``compare``."""
-    # What the measuring loop costs is no rate of a task.
+    # The cost of the measuring loop is not a rate of a task.
     before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")
     all_keys = dict.fromkeys((*before, *after))
@@ -352,7 +346,7 @@ def beside(
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
-    """Return the fastest of ``cells`` that a ratio can stand on, of those with useful intervals if there are any."""
+    """Return the fastest cell whose rate can be compared, preferably with a useful interval."""
     known = [
         cell
         for cell in cells
@@ -363,7 +357,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)
 
 
-def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskBeside:
+def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskComparison:
     paired = (place for place in places if place.key in pairs)
     counted = tuple(
         one for one in paired if len({cell.built.cpus_owned for cell in one.cells if cell is not None}) == 1
@@ -372,7 +366,7 @@ def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunS
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
     if one is not None and other is not None and one.label != other.label:
-        # One that may do other work can be compared with itself, but with no other.
+        # A backend that may do other work can be compared with itself only.
         sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
         one, other = (best_of(cells, in_turn=spread is None) for cells in sure)
     lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
@@ -382,4 +376,4 @@ def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunS
         if one.key != other.key:
             pair = Pair(((1.0, other.sample), (-1.0, one.sample)), (one.sample.level, other.sample.level))
         best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
-    return TaskBeside(env, tuple(places), mean, counted, best, lacking)
+    return TaskComparison(env, tuple(places), mean, counted, best, lacking)

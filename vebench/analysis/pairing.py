@@ -28,18 +28,18 @@ Metric = Literal["fps", "speedup", "yardstick"]
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
-# Of sides that take turns: by how much the shares of CPU time that others took may differ. Less comes by chance.
+# The shares of CPU time that others took from interleaved sides may differ by this much; less comes by chance.
 _UNEVEN = 0.2
 HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
 
 
 class Names(NamedTuple):
-    """The command that compares, what it calls the two sides, and where cells that were left out could not run."""
+    """The words for the two sides of a comparison."""
 
     command: str
     baseline: str
     candidate: str
-    left_out: str
+    left_out: str  # where cells that were left out could not run
     article: str = ""
 
     @property
@@ -59,20 +59,16 @@ COMPARE = Names("compare", "A", "B", "on either side")
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
-
-    ``levels`` are the two values that ``ratio`` divides, the baseline's first. ``failed`` is how the candidate's cell
-    failed, in all repeats or in some, or which other work it did, where the baseline's did not.
-    """
+    """One cell of the baseline compared with the candidate's."""
 
     key: CellKey
     baseline: CellSummary | None
     candidate: CellSummary | None
     verdict: SpeedVerdict
     ratio: Estimate | None = None
-    levels: tuple[float, float] | None = None
-    why: str | None = None
-    failed: str | None = None
+    levels: tuple[float, float] | None = None  # the values that the ratio divides, the baseline's first
+    why: str | None = None  # the reason of the verdict, if it needs one
+    failed: str | None = None  # how the candidate's cell failed, or does other work, where the baseline's does not
 
     @property
     def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
@@ -92,7 +88,7 @@ def denominator(key: CellKey, metric: Metric) -> CellKey | None:
     """Return the cell by whose rate that of a cell is divided, None if it stands alone."""
     if metric == "fps":
         return None
-    # What slows the environment slows all of the reference, and would cancel.
+    # A slower environment slows every cell of the reference, and would cancel.
     return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
 
 
@@ -103,7 +99,7 @@ def was_skipped(cell: CellSummary | None) -> bool:
 
 @dataclass(frozen=True)
 class Sides:
-    """The cells of both sides by their keys. Cells that differ in one of the fields ``decisive`` are no pair."""
+    """The cells of both sides. Cells that differ in one of the fields ``decisive`` cannot be compared."""
 
     before: Mapping[CellKey, CellSummary]
     after: Mapping[CellKey, CellSummary]
@@ -113,7 +109,7 @@ class Sides:
     decisive: tuple[str, ...] = DECISIVE
 
     def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
-        """Return what can be compared, given the cells that nothing prevents from it."""
+        """Return the pairs of cells that nothing prevents from being compared."""
         if not self.in_turn or self.metric != "fps":
             return {key: self._pair(key) for key in keys}
         both = {key: (self.before[key], self.after[key]) for key in keys}
@@ -202,7 +198,7 @@ class Sides:
         taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in self._named(key)}
         uneven = max(taken.values()) - min(taken.values())
         rates = sorted(cell.sample.middle or 0.0 for _, cell in self._named(key))
-        # Others take CPUs that a side leaves idle, too; but they cannot make it slower than by what they take.
+        # Others also take CPUs that a side leaves idle; but they cannot slow it by more than they take.
         if self.in_turn and uneven > _UNEVEN and rates[0] > rates[-1] * (1 - uneven) / 2:
             codes.append((max(taken, key=lambda name: taken[name]), Code.DISTURBED))
         base = denominator(key, self.metric)
@@ -221,9 +217,9 @@ def _by_pass(above: Sample, below: Sample) -> Sample:
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
-    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
+    """Return how the new cell failed, None if it did not, or if the old one failed in the same way.
 
-    One that was found to do other work has failed, too; one that the user ended has not.
+    A cell that was found to do other work has failed; one that the user interrupted has not.
     """
     if old.status != "ok" or new is None:
         return None
@@ -237,7 +233,7 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
 
 
 def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
-    """Yield what makes a cell's rate doubtful. If both sides took turns, what hit both alike is no doubt."""
+    """Yield the codes of findings that make a rate doubtful. Disturbances of interleaved sides hit both alike."""
     if cell.conditions.throttled:
         yield Code.THROTTLED
     if in_turn:

@@ -15,8 +15,9 @@ import numpy as np
 from vebench.analysis import windows as of_windows
 from vebench.analysis.cell import Built, CellSummary, Conditions, Exclusion, Figures, Work, base_of
 from vebench.analysis.pooling import pooled
-from vebench.analysis.rules import Sweep, of_cell
+from vebench.analysis.rules import of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
+from vebench.analysis.sweep import Sweep
 from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof

@@ -256,21 +256,46 @@ class Zygote(Process):
 
 
 class Guardian(Process):
-    """The process that cleans up if this one is killed; see ``vebench.machine.guardian``.
+    """Ends processes and removes a folder in the end. If this process is killed, it does so by itself.
 
-    It inherits ``kept_open``, so that it holds the lock of the scratch folder.
+    Its processes have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a group that it
+    watches. It inherits ``kept_open``. ``lifeline`` is the end of a pipe that closes with this process.
     """
 
     def __init__(self, token: str, scratch: Path, *kept_open: int) -> None:
-        words = [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)]
-        super().__init__(words, stdin=subprocess.PIPE, cwd="/", pass_fds=kept_open)
-        self._pipe = cast("IO[bytes]", self.stdin).fileno()
-        os.set_blocking(self._pipe, False)  # a stopped guardian reads nothing
+        self._token, self._scratch = token, scratch
+        self._groups: frozenset[int] = frozenset()
+        with contextlib.ExitStack() as pipe:
+            self.lifeline, writing = os.pipe()
+            pipe.callback(os.close, self.lifeline)
+            pipe.callback(os.close, writing)
+            words = [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)]
+            super().__init__(words, stdin=subprocess.PIPE, cwd="/", pass_fds=kept_open)
+            self._hang_up = pipe.pop_all().close
+        self._groups_to = cast("IO[bytes]", self.stdin).fileno()
+        os.set_blocking(self._groups_to, False)  # a stopped guardian reads nothing
 
-    def watch(self, group: int) -> None:
-        """Let it end this process group, too. A negative number is a group that has ended."""
+    def add(self, group: int) -> None:
+        """Watch a process group, too, even if its processes do not have the token."""
+        self._groups |= {group}
+        self._announce(group)
+
+    def discard(self, group: int) -> None:
+        """Forget a process group that has ended: another may get its number."""
+        self._groups -= {group}
+        self._announce(-group)
+
+    def _announce(self, group: int) -> None:
         with contextlib.suppress(OSError):  # it was killed or stopped: then the kernel ends the cells
-            os.write(self._pipe, b"%d\n" % group)
+            os.write(self._groups_to, b"%d\n" % group)
+
+    def end(self, patience: float = EXIT_S) -> None:
+        """End its processes, remove the folder, and end it."""
+        self._hang_up()  # first, so that the kernel ends the cells, and descriptors are free
+        guardian.end(self._token, self._groups)
+        guardian.remove(str(self._scratch))
+        # This process may have no descriptors left to remove the folder: then the guardian does.
+        super().end(patience if self._scratch.exists() else 0.0)
 
 
 class ChildProcess:

@@ -42,12 +42,11 @@ class _Relay:
         self._scratch = scratch  # the payload is in it
         self._writing = writing  # the pipe to the runner
         self._asked = Lines(0)
-        self._token = secrets.token_hex(8)
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
         self._deadline = 0.0  # of the child, by time.monotonic
         self._home = pinning.allowed()
-        self._lifeline, self._held = os.pipe()  # closes with this process
+        self._token = secrets.token_hex(8)
         self._guardian = Guardian(self._token, scratch)
 
     def run(self, names: list[str], modules: list[str]) -> None:
@@ -62,8 +61,6 @@ class _Relay:
             for number in (signal.SIGHUP, signal.SIGTERM):  # it is ending already
                 signal.signal(number, signal.SIG_IGN)
             self._end_child()
-            guardian.end(self._token)
-            guardian.remove(str(self._scratch))
             self._guardian.end()
 
     def _turn(self) -> None:
@@ -109,14 +106,14 @@ class _Relay:
         pinning.keep_off(setup["cpus"] if setup["pinned"] else (), self._home)
         # The payload's packages come first, then the host's own, as for cells on the runner's machine.
         path = os.pathsep.join(filter(None, (str(self._scratch / "packages"), os.environ.get("PYTHONPATH", ""))))
-        request = {**request, "lifeline": self._lifeline, "folder": str(Path.home())}
+        request = {**request, "lifeline": self._guardian.lifeline, "folder": str(Path.home())}
         env = environment(path, {guardian.TOKEN_VARIABLE: self._token})
         try:
             self._child = ChildProcess(sys.executable, request, self._scratch / f"cell-{self._cell}", env)
         except OSError as error:  # of the cell, not of the connection
             self._over(f"its process could not be started: {error}")
         else:
-            self._guardian.watch(self._child.process.pid)
+            self._guardian.add(self._child.process.pid)
 
     def _over(self, how: str) -> None:
         log = "" if self._child is None else self._child.log.end()
@@ -126,7 +123,7 @@ class _Relay:
     def _end_child(self) -> None:
         if self._child is not None:
             self._child.end(self._token)
-            self._guardian.watch(-self._child.process.pid)
+            self._guardian.discard(self._child.process.pid)
             self._child = None
 
     def _tell(self, **message: Any) -> None:

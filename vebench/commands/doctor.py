@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from vebench.analysis.findings import Surroundings, of_host
+from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters

@@ -88,7 +88,7 @@ def payload() -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):
             for path in [source] if source.is_file() else sorted(source.rglob("*")):
-                if path.suffix in {".py", ".so"}:  # the name of a .so has its Python and machine
+                if path.suffix in {".py", ".json", ".so"}:  # the name of a .so has its Python and machine
                     archive.write(path, Path("vebench", source.name, path.relative_to(source)))
     asked = json.dumps({"names": list(RECORDED), "modules": [package.module for package in PACKAGES]})
     parts = (_SECOND.encode(), packed.getvalue(), asked.encode())

@@ -36,17 +36,12 @@ _OF_AN_ENV = {"id", "package", "module", "frame_skip", "called", "problem"}
 _Part = Annotated[int, Meta(ge=0, lt=1000)]
 
 
-class _ObjectFacts(TypedDict, total=False):
-    """Facts about an adapter or a function. Without an ``error`` it can be loaded."""
+class _Facts(TypedDict, total=False):
+    """Facts about an environment, adapter or function: an ``error``, or for environments all of ``_OF_AN_ENV``."""
 
     error: str
     wanted: str
     names: list[str]
-
-
-class _EnvFacts(_ObjectFacts, total=False):
-    """Facts about an environment: an error, or all of ``_OF_AN_ENV``."""
-
     id: str
     package: str
     module: str | None
@@ -61,9 +56,9 @@ class ProbeFacts(TypedDict):
     version: tuple[_Part, _Part, _Part]
     packages: dict[str, str]
     modules: list[str]
-    adapters: NotRequired[list[_ObjectFacts]]
-    functions: NotRequired[list[_ObjectFacts]]
-    envs: NotRequired[list[_EnvFacts]]
+    adapters: NotRequired[list[_Facts]]
+    functions: NotRequired[list[_Facts]]
+    envs: NotRequired[list[_Facts]]
     registered: NotRequired[list[str]]
 
 

@@ -31,46 +31,34 @@ from vebench.machine import guardian
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
-_PATIENCE_S = 1.0
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class ProcessGuard:
-    """A context whose processes and files end with it.
-
-    Its processes have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a group that it
-    watches. Its files are in the folder ``scratch``. ``lifeline`` is the end of a pipe that closes with this process.
-    """
+    """A context whose processes, and the folder ``scratch``, end with it; see ``Guardian``."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
-        self._groups: frozenset[int] = frozenset()
-        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         sweep()
         self.scratch = _make_scratch()
         with ExitStack() as undo:
             undo.callback(guardian.remove, str(self.scratch))
-            undo.callback(self._open.close)
             try:
-                self.lifeline, writing = os.pipe()
-                self._open.callback(os.close, self.lifeline)
-                self._open.callback(os.close, writing)
-                lock = _locked(self.scratch, self.token)
-                self._open.callback(os.close, lock)
-                self._guardian = Guardian(self.token, self.scratch, lock)
+                self._lock = _locked(self.scratch, self.token)
+                undo.callback(os.close, self._lock)
+                self._guardian = Guardian(self.token, self.scratch, self._lock)
             except OSError as error:
                 raise UsageError(f"cannot start the process that cleans up: {error.strerror}") from None
             undo.pop_all()
+        self.lifeline = self._guardian.lifeline
+        self.add, self.discard = self._guardian.add, self._guardian.discard
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()  # first, so that the kernel ends the cells, and descriptors are free
-        guardian.end(self.token, self._groups)
-        guardian.remove(str(self.scratch))
-        # This process may have no descriptors left to remove the folder: then the guardian does.
-        self._guardian.end(_PATIENCE_S if self.scratch.exists() else 0.0)
+        os.close(self._lock)  # which the guardian holds, too
+        self._guardian.end()
 
     @contextmanager
     def process(
@@ -93,16 +81,6 @@ class ProcessGuard:
         finally:
             process.end(patience)
             self.discard(process.pid)
-
-    def add(self, group: int) -> None:
-        """Let a process group end with this context, even if its processes do not have the token."""
-        self._groups |= {group}
-        self._guardian.watch(group)
-
-    def discard(self, group: int) -> None:
-        """Forget a process group that has ended: another may get its number."""
-        self._groups -= {group}
-        self._guardian.watch(-group)
 
 
 def sweep() -> None:

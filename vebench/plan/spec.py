@@ -202,14 +202,12 @@ _OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "
 OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout")
 
 # The fields that each command has options for.
-_OF_COMPARE = (
-    *("envs", "backends", "workers", "envs_per_worker", "policy", "duration", "windows", "warmup", "timeout", "seed"),
-    *("pin", "replicas", "memory", "proof"),
-)
+_NOT_OF_COMPARE = {"suite", "learner", "until", "budget", "base", "interleave", "hosts", "isolation"}
+_OF_COMPARE = tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE)
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "run": tuple(OPTIONS),
-    "compare": (*_OF_COMPARE, "passes"),
-    "bisect": _OF_COMPARE,
+    "compare": _OF_COMPARE,
+    "bisect": tuple(name for name in _OF_COMPARE if name != "passes"),  # passes follow from what is undecided
     "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }

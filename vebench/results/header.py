@@ -132,7 +132,7 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts as a run file has them: of caches the last level, nodes numbered in their order."""
+    """Return the machine's parts from a run file: caches of the last level only, nodes numbered in their order."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
@@ -151,7 +151,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
 
 
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
-    """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
+    """Return the facts in which two runs differ so that their cells are not comparable, each with both values."""
     ours, theirs = _decisive(one), _decisive(other)
     optional = {*DECISIVE_IF_KNOWN}
     # A backend that only one of them has is not compared.
@@ -166,16 +166,13 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def how_plans_differ(one: RunRecord, other: RunRecord) -> dict[str, str]:
-    """Return the fields by which the two runs measured something else, or in another way, each with both options.
-
-    For how long they measured is no difference.
-    """
+    """Return the fields of the plan in which two runs differ, each with both options, without those of length."""
     ours, theirs = (run.spec.conditions(OF_LENGTH) for run in (one, other))
     return {name: f"--{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]}
 
 
 def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
-    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other."""
+    """Return whether two runs are the interleaved sides of one ``vebench compare``."""
     sides = one.interpreter is not None and other.interpreter is not None
     return sides and (one.command, one.spec, one.started) == (other.command, other.spec, other.started)
 
@@ -214,7 +211,7 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 
 def _software(run: RunRecord) -> dict[str, str]:
-    # What acts is work, too: the rate is of the whole loop.
+    # A policy is part of the work: the rate is of the whole loop.
     acts = {"policy": run.spec.policy.in_words} if run.spec.policy.in_words else {}
     own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
@@ -225,7 +222,7 @@ def _software(run: RunRecord) -> dict[str, str]:
 
 
 def _own(run: RunRecord, label: str) -> dict[str, str]:
-    """Return the software of a backend with an interpreter of its own, by names that say whose it is."""
+    """Return the software of a backend with an interpreter of its own, by names that begin with its label."""
     own = run.interpreters[label]
     return {f"{label}: {name}": version for name, version in {"Python": _minor(own.python), **own.packages}.items()}
 

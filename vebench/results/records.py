@@ -62,19 +62,16 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which cell a line is about. ``python`` is the interpreter that the user named for the backend.
-
-    ``run`` is the digest of the run that it was measured in, see ``RunRecord.digest``.
-    """
+    """Which cell a line is about."""
 
     env: str
     backend: str
     options: dict[str, bool | int | float | str]
-    python: str = ""
+    python: str = ""  # the interpreter that the user named for the backend
     workers: Positive
     envs_per_worker: Positive
     repeat: NonNegative
-    run: str = ""
+    run: str = ""  # the ``digest`` of the run that it was measured in
 
     @property
     def label(self) -> str:
@@ -88,39 +85,32 @@ class Identity:
 
     @property
     def entry(self) -> BackendEntry:
-        """What is known of its backend."""
+        """The entry of its backend in the registry."""
         return find(self.backend)
 
     @cached_property
     def key(self) -> CellKey:
-        """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the planned cell."""
+        """The cell's identity within its run, equal to that of the planned cell."""
         return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord(Done, Layout, Identity):
-    """One cell: what was planned, what was built (``Layout``), its windows, and what its end reported (``Done``).
-
-    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; ``replicas`` are those of each
-    replica, empty if there is only one; ``replica_hosts`` is empty if they ran on the runner's. ``verdict`` is what was
-    known about the backend's work when the cell was measured, None for a reference row. ``proof`` is what was found in
-    the cell itself, None if nothing was compared; in a run file, it has a line of its own. ``took_ns`` is what the run
-    spent on the cell, from its start to its end, without its proof and others' turns; None if unknown.
-    """
+    """One cell in one pass. A cell that was never ready has the planned counts."""
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
     cause: Cause | None = None
     startup_ns: NonNegative | None = None
     reset_ns: NonNegative | None = None
-    cpus: tuple[NonNegative, ...]
-    replicas: tuple[tuple[NonNegative, ...], ...] = ()
-    replica_hosts: tuple[str, ...] = ()
-    verdict: WorkVerdict | None = None
+    cpus: tuple[NonNegative, ...]  # planned
+    replicas: tuple[tuple[NonNegative, ...], ...] = ()  # the CPUs of each replica; empty if there is only one
+    replica_hosts: tuple[str, ...] = ()  # empty if replicas ran on this machine
+    verdict: WorkVerdict | None = None  # known before the cell was measured; None for a reference row
     verdict_reason: str = ""
     windows: tuple[WindowRecord, ...] = ()
-    proof: CellProof | None = None
-    took_ns: NonNegative | None = None
+    proof: CellProof | None = None  # from its own rows, None if nothing was compared; a line of its own in a run file
+    took_ns: NonNegative | None = None  # from its start to its end, without its proof and other cells' turns
     type: Literal["cell"] = "cell"
 
     def __post_init__(self) -> None:
@@ -203,76 +193,67 @@ class InterpreterRecord(Struct, frozen=True):
 
 
 class HostFactsRecord(Struct, frozen=True):
-    """A host that replicas ran on, as it was before, by the name that it has for itself.
+    """A host that replicas ran on, as it was before the run."""
 
-    ``load`` is how many processes wanted a CPU; ``memory_available_bytes`` is what new processes could use.
-    """
-
-    name: str
+    name: str  # that it has for itself
     machine: HostRecord
     packages: dict[str, str]
-    load: float = 0.0
+    load: float = 0.0  # processes that wanted a CPU
     interpreter: str = ""
-    memory_available_bytes: NonNegative | None = None
+    memory_available_bytes: NonNegative | None = None  # for new processes
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
-    """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
-
-    ``cells`` is the number of planned cells, None for a tuning, which decides on the way. ``interpreter`` is the Python
-    that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of their own, by
-    the backend's label. ``hosts`` are those that replicas ran on, by the name that the user gave; then ``host`` is the
-    first of them.
-    """
+    """The first line of a run file."""
 
     schema: int
     spec: RunSpec
-    host: HostRecord
+    host: HostRecord  # the first host if replicas ran on several
     packages: dict[str, str]
-    command: str
+    command: str  # that repeats the run
     started: str = ""
-    cells: NonNegative | None = None
-    interpreter: str | None = None
-    interpreters: dict[str, InterpreterRecord] = {}
-    hosts: dict[str, HostFactsRecord] = {}
+    cells: NonNegative | None = None  # planned; None for a tuning, which decides on the way
+    interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
+    interpreters: dict[str, InterpreterRecord] = {}  # of backends with a Python of their own, by label
+    hosts: dict[str, HostFactsRecord] = {}  # that replicas ran on, by the name that the user gave
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits of what decides the figures: the plan, the machine, the packages, and the start."""
+        """Twelve hexadecimal digits of the plan, the machine, the packages and the start, which decide the rates."""
         facts = msgspec.json.encode((self.spec, self.host, self.packages, self.started), order="sorted")
         return sha256(facts).hexdigest()[:12]
 
     @property
     def usable_cpus(self) -> int:
-        """How many CPUs cells could have: those of all hosts together, if replicas ran on hosts."""
+        """The number of CPUs that cells could have, on all hosts together."""
         return sum(one.machine.usable_cpus for one in self.hosts.values()) or self.host.usable_cpus
 
     def resume_command(self, file: str) -> str:
-        """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again."""
+        """Return the command that finishes the run in ``file``, or that repeats a comparison."""
         if self.interpreter is not None:
             return self.command
         command = "tune" if self.spec.only else "run"  # only a tuning names its cells
         return shlex.join(["vebench", command, "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
-        """Return the command that compares the work of these backends on a task of the run, of all if none is named."""
+        """Return the command that compares the work of these backends on a task; of all, if none is named."""
         backends = ",".join(labels)
         words = ("--env", asked_as(env, self.spec.envs), *(("-b", backends) if backends else ()), *options)
         return one_line(f"vebench verify {shlex.join(words)}")
 
 
 class Run(Struct, frozen=True):
-    """A whole run file. ``notes`` say which lines of it are lost."""
+    """A whole run file."""
 
     header: RunRecord
     cells: tuple[CellRecord, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on lines that are lost
 
 
 def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
-    # What is known of its work is of other parts than have stepped, if an own class was expected and fell back.
+    # The known verdict is about other code if an own class was expected and fell back to Gymnasium's.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN
     return CellRecord(
@@ -306,7 +287,7 @@ def proof_record(cell: CellRecord) -> ProofRecord:
 
 
 def _on_one_line(value: Any) -> Any:  # noqa: ANN401 - of the same type
-    """Return what a library may have had a say in, with each of its texts on one line."""
+    """Return a value that a library may have named, with each of its texts on one line."""
     if isinstance(value, str):
         return one_line(value)
     if isinstance(value, tuple):
@@ -320,7 +301,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
     """Return the line as JSON, with its checksum.
 
     People read run files, too: the type comes first, and a cell's own fields before those that its child reported.
-    A window's counts that only some loops have are left out if this one has none.
+    Counts that only some loops have are left out if this one has none.
     """
     body = msgspec.to_builtins(line)
     if isinstance(line, CellRecord):
@@ -346,11 +327,11 @@ def ending(body: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], KnownVerdict] = {}  # the same for all sizes and repeats, mostly
+    found: dict[tuple[object, ...], KnownVerdict] = {}  # mostly shared by all sizes and passes
 
     def now(cell: CellRecord) -> KnownVerdict:
         known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
-        # What is known of a user's own environment was found by the command that asks.
+        # Verdicts on a user's own environment are valid within the command that found them.
         task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
         own = run.header.interpreters.get(cell.label, run.header)
         current = knowledge.of(task, cell.choice, own.packages, cell.own_classes)

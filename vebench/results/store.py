@@ -1,9 +1,8 @@
 """Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
 The last key of every line is ``crc32``: the CRC-32 of all bytes before it (and before its comma), as eight hexadecimal
-digits. A CRC-32 (``zlib.crc32``, as in gzip and PNG) is certain to differ after a single flipped bit, and after any
-damage to four bytes in a row; of other damage it misses one in four billion. However a run ends, even with a full disk,
-the lines that were written before stay intact.
+digits. It always detects a flipped bit and damage to four bytes in a row, and misses one in four billion of other
+damages. However a run ends, even with a full disk, the lines that were written before stay intact.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.suites import SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import figures
+from vebench.reports.places import grouped
 from vebench.share.folder import Manifest, Result, Submission, submission_of
 
 _MOST_PLACES = 3
@@ -164,7 +165,7 @@ def _findings(submission: Submission) -> _Faults:
     for finding in rules.of_run(submission.run, submission.cells):
         if finding.code in _REFUSED_CODES:
             yield _Fault(f"{finding.code}: {finding.message}")
-    for group in rules.grouped([cell for cell in submission.cells if not cell.reference_row]):
+    for group in grouped([cell for cell in submission.cells if not cell.reference_row]):
         if group.finding.code in _REFUSED_CODES:
             for place in group.places:
                 yield _Fault(f"{group.finding.code}: {group.finding.message}", place)

@@ -5,9 +5,10 @@ import pytest
 from support.findings import FAST, STEADY
 from support.records import make_cell, make_header
 
-from vebench.analysis.rules import Group, grouped, of_run, unusable
+from vebench.analysis.rules import of_run, unusable
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
+from vebench.reports.places import Group, grouped
 from vebench.results.records import CellRecord, Run
 
 

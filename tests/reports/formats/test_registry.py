@@ -7,27 +7,17 @@ from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import Command, Result
-from support.pages import make_pages
-from support.records import make_cell, make_header, write_run
+from support.pages import make_pages, page_of
+from support.records import make_cell
 
+from vebench.errors import UsageError
 from vebench.reports.document import PageKind
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
-from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
 POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",))
-
-
-@pytest.fixture
-def with_points(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return the command, in a folder with the run file ``a.jsonl`` and with one format more."""
-    monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
-    cells = (make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2))
-    write_run(Path("a.jsonl"), Run(make_header(), tuple(cells)))
-    return vebench
 
 
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
@@ -67,15 +57,14 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
     assert registry.format_for(None, None, "run") is TERMINAL
 
 
-def test_a_new_format_is_one_line_in_the_table(with_points: Command) -> None:
+def test_a_new_format_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
+    page = page_of(*(make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)))
     points = "for-loop, 1 worker: 359.933 400 444.527\nfor-loop, 2 workers: 719.866 800 889.055\n"
-    assert with_points("report", "a.jsonl", "-f", "points") == Result(0, points, "")
-    assert with_points("report", "a.jsonl", "-o", "a.pts") == Result(0, "", "")
-    assert Path("a.pts").read_text() == points
-
-
-def test_a_new_format_is_named_wherever_formats_are(with_points: Command) -> None:
+    for form in (registry.format_named("points", "run"), registry.format_for(None, Path("a.pts"), "run")):
+        assert form.render(page) == points
     assert registry.choices("run").endswith(" pdf or points")
-    assert with_points("report", "a.jsonl", "-f", "docx").refusal.endswith(" pdf, points\n")
-    assert ".pdf, .pts;" in with_points("report", "a.jsonl", "-o", "a.docx").refusal
-    assert "-f points: no such format" in with_points("check", "a.jsonl", "b.jsonl", "-f", "points").refusal
+    with pytest.raises(UsageError, match=r"\.pdf, \.pts;"):
+        registry.format_for(None, Path("a.docx"), "run")
+    with pytest.raises(UsageError, match="-f points: no such format"):
+        registry.format_named("points", "check")

@@ -22,7 +22,7 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def split(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the names of a comma list, each with the text in its brackets. Raises ValueError for unmatched brackets."""
+    """Yield the names of a comma list, each with the text in its brackets. Raises ValueError for unmatched ones."""
     position = 0
     while True:
         match = _ONE.match(text, position)

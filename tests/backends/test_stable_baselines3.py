@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3: make test-all")
+
 from vebench.backends.interface import Setup, Task
 from vebench.backends.peers.stable_baselines3 import ONE_FLAG, SB3Dummy, SB3Subproc
 from vebench.child.equality.reference import Reference

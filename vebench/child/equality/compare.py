@@ -66,6 +66,9 @@ class Gap:
     count: str = ""  # how many numbers differ, in words
 
 
+_ARRAYS = (np.ndarray, np.generic)  # a row of a batch of numbers is a scalar
+
+
 @dataclass
 class Comparer:
     """Compares values by one set of rules, and counts what made them equal."""
@@ -84,8 +87,8 @@ class Comparer:
                     yield Gap(name, _presence(one), _presence(other))
             elif name == "rewards":
                 yield from self._rewards(one, other, age)
-            elif isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-                yield from self._arrays(name, one, other, age)
+            elif isinstance(one, _ARRAYS) and isinstance(other, _ARRAYS):
+                yield from self._arrays(name, np.asarray(one), np.asarray(other), age)
             elif type(one) is not type(other) or one != other:
                 yield Gap(name, _words(one), _words(other))
 

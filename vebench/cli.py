@@ -95,15 +95,12 @@ def app(context: click.Context, *, version: bool) -> None:
     if version:
         click.echo(f"vebench {__version__}")
         context.exit()
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
-        context.exit(UsageError.exit_status)
 
 
 @command(
     app,
     options.MEASURE,
-    argument("named", "[ENV]...", nargs=-1),
+    options.NAMED,
     *options.of_plan("run"),
     switch("quick", HOW_LONG, "The same as --effort low."),
     switch("verify", VERDICT, "First compare backends with a plain loop."),
@@ -144,7 +141,7 @@ def run_(call: Call) -> int:
 @command(
     app,
     options.MEASURE,
-    argument("named", "[ENV]...", nargs=-1),
+    options.NAMED,
     *options.of_plan("tune"),
     declared("batch", WHAT, "N", "Rows that the learner takes.  [default: any number]", kinds.whole(1, MAX_COUNT)),
     declared(

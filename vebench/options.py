@@ -26,6 +26,7 @@ SECTIONS = ("Measure", "Read", "Regressions", "Same results", "Share", "This mac
 MEASURE, READ, REGRESSIONS, SAME_RESULTS, SHARE, THIS_MACHINE = SECTIONS
 # Options of other libraries, and vebench's words for them.
 _ENVS = "a backend steps --workers times --envs-per-worker environments"
+_PATHS = {"FILE": "file", "RUN": "file", "DIR": "dir"}  # how a shell completes values with these names
 _OTHERS_WORDS = {"--num-envs": _ENVS, "--n-envs": _ENVS, "--num-workers": "write --workers"}
 
 
@@ -38,7 +39,7 @@ class Parameter(click.Option):
         self._option, self.absent = option, default
         switch = option.kind.named is not None
         text = option.help
-        if shown not in {None, ()} and not switch:
+        if shown not in {None, (), ""} and not switch:
             text += f"  [default: {option.kind.written(shown)}]"
         settings = {"is_flag": True, "flag_value": True} if switch else {"metavar": option.metavar}
         many = option.kind.many
@@ -52,10 +53,17 @@ class Parameter(click.Option):
         return self._option.value(given)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the last name of a list."""
-        before, comma, last = incomplete.rpartition(",")
-        found = [name for name in self._option.kind.choices() if name.lower().startswith(last.lower())]
-        return [CompletionItem(before + comma + name) for name in found] or super().shell_complete(ctx, incomplete)
+        """Complete the last name of a list, or a path."""
+        if self.metavar in _PATHS:
+            return [CompletionItem(incomplete, type=_PATHS[self.metavar])]
+        return completed(self._option, incomplete) or super().shell_complete(ctx, incomplete)
+
+
+def completed(option: Option, incomplete: str) -> list[CompletionItem]:
+    """Return the names that begin as the last name of a list does."""
+    before, comma, last = incomplete.rpartition(",")
+    found = [name for name in option.kind.choices() if name.lower().startswith(last.lower())]
+    return [CompletionItem(before + comma + name) for name in found]
 
 
 class Call:
@@ -92,8 +100,10 @@ class Call:
     def refuse_others(self, why: str, besides: Collection[str]) -> None:
         """Raise UsageError, which names what to leave out, if an option was given that is not in ``besides``."""
         if excess := self.given.difference(besides):
-            names = {one.name: one.opts[0] for one in self._context.command.params}
-            raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
+            typed = [one for one in self._context.command.params if one.name in excess]
+            options = [one.opts[0] for one in typed if isinstance(one, click.Option)]
+            arguments = [str(one.metavar).strip("[].") for one in typed if isinstance(one, click.Argument)]
+            raise UsageError(f"{why}: leave out {', '.join(sorted(options) + arguments)}")
 
     def refuse_for_resume(self, file: Path | None, *kept: str) -> None:
         """Raise UsageError for options that contradict ``--resume``, or need it."""
@@ -181,6 +191,13 @@ class Commands(click.Group):
     def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
         self.section = section
         super().__init__(*args, **settings)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Without any, show the help on standard error, and exit."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(UsageError.exit_status)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands of each section."""
@@ -286,6 +303,9 @@ def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     )
 
 
+NAMED = argument(
+    "named", "[ENV]...", nargs=-1, shell_complete=lambda _context, _parameter, typed: completed(OPTIONS["envs"], typed)
+)
 ONLY_ENVS = declared(
     "envs", WHAT, "ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, "--env", "-e", default=()
 )

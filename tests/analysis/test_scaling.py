@@ -48,8 +48,8 @@ def test_workers_on_slower_cores_are_refused() -> None:
 @pytest.mark.parametrize(
     ("cores", "workers", "counts", "reason"),
     [
-        (64, 33, COUNTS, "no undisturbed rate of 17 workers or more was measured"),
-        (64, 2, (4, 8), "no undisturbed rate of 1 workers or more was measured"),
+        (64, 33, COUNTS, "no undisturbed rate of 17 or more workers was measured"),
+        (64, 2, (4, 8), "no undisturbed rate of 1 or more workers was measured"),
         (64, 8, COUNTS, "8 workers were measured"),
         (16, 32, COUNTS, "only 16 CPUs are usable: more workers add nothing"),
     ],

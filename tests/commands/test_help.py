@@ -71,6 +71,7 @@ def test_an_option_means_one_thing_wherever_it_is() -> None:
     ("typed", "completed"),
     [
         ("vebench ru", "run"),
+        ("vebench run Pon", "Pong"),
         ("vebench run -b shm-s", "shm-sync"),
         ("vebench run -e Pong,Half", "Pong,HalfCheetah"),
         ("vebench check --metric spe", "speedup"),
@@ -86,3 +87,17 @@ def test_a_shell_completes_commands_options_and_names(
     found = vebench()
     assert (found.status, found.err) == (0, "")
     assert f"plain,{completed}" in found.out.split(os.linesep)
+
+
+def test_a_shell_completes_files_and_folders(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_VEBENCH_COMPLETE", "bash_complete")
+    for typed, kind in (("vebench run --resume x", "file,x"), ("vebench bisect --repo x", "dir,x")):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", "3")
+        assert kind in vebench().out.split(os.linesep)
+
+
+def test_a_group_without_a_command_shows_its_help(vebench: Command) -> None:
+    found = vebench("share")
+    assert (found.status, found.out) == (2, "")
+    assert [line.split()[0] for line in found.err.splitlines() if line.startswith("  make ")] == ["make"]

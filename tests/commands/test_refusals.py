@@ -45,6 +45,7 @@ REFUSED = (
     ("run -e Pong --pin compact[smt=never]", "--pin compact[smt=never]", "last, off, close"),
     ("run -e Taxi -b envpool-sync", "EnvPool", "Taxi"),
     ("run --resume nowhere.jsonl", "nowhere.jsonl"),
+    ("run Pong --resume nowhere.jsonl", "--resume", "leave out ENV"),
     ("run --resume nowhere.jsonl --windows 9 --no-base", "--resume", "--no-base, --windows"),
     ("run -e CartPole -b nowhere:Adapter", "nowhere"),
     ("run -e CartPole -b faulty:Adaptor", "faulty", "Adaptor"),

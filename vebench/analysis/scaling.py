@@ -62,7 +62,7 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None or workers > FARTHEST * last.workers:
         least = -(-workers // FARTHEST)
-        return Forecast(workers, refused=f"no undisturbed rate of {least} workers or more was measured")
+        return Forecast(workers, refused=f"no undisturbed rate of {least} or more workers was measured")
     if last.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second

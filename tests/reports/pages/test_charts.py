@@ -108,7 +108,7 @@ def test_a_table_has_predictions_with_a_band_or_why_there_is_none() -> None:
     }
     assert table.notes[2:] == (
         "gym-sync: not predicted: its 8 workers do not all step at the same time",
-        "mine:<b>|Few: not predicted: no undisturbed rate of 8 workers or more was measured",
+        "mine:<b>|Few: not predicted: no undisturbed rate of 8 or more workers was measured",
     )
 
 

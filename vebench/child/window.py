@@ -74,7 +74,7 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:  # noqa: ANN401 - as ``field`` is typed
+def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
     - ``joined``: how the counts of replicas are combined: ``sum`` if each counts its own, for the time in which all of

@@ -202,7 +202,7 @@ def _followed(
     now = clock if known is None else known.clock
     order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
 
-    def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
+    def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:
         try:
             judged = partial(_judged, path, task, histories, tuple(env_ids), **how)
             found = judged(is_wanted=_Until(now, span_ns), known=known, spare=spare)

@@ -38,14 +38,14 @@ sys.path[:0] = [
     str(Path(__file__).parents[1] / "tests" / "environments"),
 ]  # as pytest has them
 
-from support.leaks import segments  # noqa: E402 - as above
-from support.waiting import eventually  # noqa: E402 - as above
-from various import Sampler  # noqa: E402 - as above
+from support.leaks import segments
+from support.waiting import eventually
+from various import Sampler
 
-from vebench.backends.fast import make_vec  # noqa: E402 - as above
-from vebench.backends.interface import NothingToReceiveError, Setup, Task  # noqa: E402 - as above
-from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv  # noqa: E402 - as above
-from vebench.backends.shared_memory.backend import ShmAsync, ShmSync  # noqa: E402 - as above
+from vebench.backends.fast import make_vec
+from vebench.backends.interface import NothingToReceiveError, Setup, Task
+from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -111,6 +111,7 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     ("plan", "named"),
     [
         ({"wrkers": 1}, "wrkers: no such argument (did you mean workers?)"),
+        ({"suite": "classic-3"}, "suite: no such argument"),
         ({"workers": 0}, "--workers 0"),
         ({"workers": [1.5]}, "--workers 1.5"),
         ({"passes": "x"}, "--passes x"),

@@ -496,12 +496,13 @@ def spec_of(command: str, plan: Mapping[str, Any], effort: str = "normal") -> Ru
     ``effort`` is the level if ``plan`` names none. Raises UsageError.
     """
     values = {}
+    fields = [name for name in FIELDS[command] if name != "suite"]  # a suite has a plan of its own
     for name, given in plan.items():
-        if name in FIELDS[command]:
+        if name in fields:
             if given is not None:
                 values[name] = OPTIONS[name].value(given)
         elif name != "effort" or command == "verify":
-            raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, FIELDS[command])}")
+            raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, fields)}")
     return asked(command, values, plan.get("effort", effort))
 
 

@@ -26,8 +26,8 @@ _R = TypeVar("_R")
 class Replicas(Conversation):
     """The replicas of a cell as one conversation. The processes may be anywhere: times are those of the runner's clock.
 
-        - ``windows``: the number of windows
-        - ``names``: of the replicas, in reasons; by default numbers
+    - ``windows``: the number of windows
+    - ``names``: of the replicas, in reasons; by default numbers
     - ``lead_ns``: how long after the last replica is warm the first window begins
     """
 

@@ -51,8 +51,8 @@ class AleVectorAsync:
         told = {"threads": self._threads, "in_order": ratio == 1, "differences": _DIFFERENCES}
         self.info = spaces.info(setup, num_envs=self._num_envs, **told)
 
-    def _make(self) -> Any:  # noqa: ANN401 - ale-py's types are not known where it is not installed
-        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - imported on use
+    def _make(self) -> Any:
+        from ale_py.vector_env import AtariVectorEnv
 
         task = self._setup.task
         before = pinning.own_threads()

@@ -85,7 +85,7 @@ _ENGINES = {
 
 def inside_envpool(suite: str) -> tuple[Engine, ...]:
     """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
-    from importlib import metadata  # noqa: PLC0415 - slow, and the registry imports this module
+    from importlib import metadata
 
     envpool = find_spec("envpool")
     if suite not in _ENGINES or envpool is None or envpool.origin is None:
@@ -108,7 +108,7 @@ def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
 def envpool_settings(task: Task) -> dict[str, Any]:
     """Return the settings with which EnvPool steps a task as every backend does."""
     if task.suite == "mujoco" and task.exact:
-        import envpool  # noqa: PLC0415 - imported on use
+        import envpool
 
         settings = envpool.make_spec(str(envpool_name(task))).config._fields
         return {name: 0.0 for name in settings if name.startswith("reset_") and name.endswith("_scale")}  # of noise
@@ -175,8 +175,8 @@ class EnvPoolAsync:
             chance=chance(replace(setup.task, exact=True)),
         )
 
-    def _make(self, seed: int) -> Any:  # noqa: ANN401 - EnvPool's classes are made at run time
-        import envpool  # noqa: PLC0415 - imported on use
+    def _make(self, seed: int) -> Any:
+        import envpool
 
         before = pinning.own_threads()
         pool = envpool.make(

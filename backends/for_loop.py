@@ -74,7 +74,7 @@ class TreeLoop(EnvironmentLoop):
 
 def loop_over(environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> EnvironmentLoop:
     """Return the loop that steps environments, all of the same spaces. Actions that are one array cost it nothing."""
-    from gymnasium.spaces import Dict, Tuple  # noqa: PLC0415 - imported on use
+    from gymnasium.spaces import Dict, Tuple
 
     trees = any(isinstance(each.action_space, (Dict, Tuple)) for each in environments)
     return (TreeLoop if trees else EnvironmentLoop)(environments, rows)

@@ -25,7 +25,7 @@ class GymSync(CountsInside, OneInFlight):
     """``SyncVectorEnv``: all environments in the calling process."""
 
     def __init__(self, setup: Setup) -> None:
-        from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
+        from gymnasium.vector import SyncVectorEnv
 
         self._report(setup, spaces_of(setup.task), reuses_buffers=True)
         self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
@@ -53,7 +53,7 @@ class GymAsync(OneInFlight):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
-        from gymnasium.vector import AsyncVectorEnv  # noqa: PLC0415 - imported on use
+        from gymnasium.vector import AsyncVectorEnv
 
         self._report(setup, spaces_of(setup.task), processes=setup.batch_size, reuses_buffers=True)
         # Earlier versions do not know the argument.

@@ -156,7 +156,7 @@ class ActionSpace:
     @classmethod
     def discrete(cls, n: int, start: int = 0) -> ActionSpace:
         """Return the space of the ``n`` integers from ``start`` on."""
-        import numpy as np  # noqa: PLC0415 - this module is read where tables are, without numpy
+        import numpy as np
 
         return cls(np.asarray(start, np.int64), np.asarray(start + n - 1, np.int64))
 

@@ -12,7 +12,7 @@ else:
 
     class _NumPy:
         def __getattr__(self, name: str) -> object:
-            import numpy  # noqa: ICN001, PLC0415 - its purpose
+            import numpy  # noqa: ICN001 - its purpose
 
             found = getattr(numpy, name)
             setattr(self, name, found)  # the next use finds it without this method

@@ -95,7 +95,7 @@ class OneInFlight(ABC):
 
     info: BackendInfo
 
-    def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
+    def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:
         """Set ``info`` from the setup and the fields in ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None

@@ -112,6 +112,6 @@ class TreeRows:
         return TreeRows(mapped(lambda leaf: leaf.copy(), self._tree))
 
 
-def as_rows(tree: Tree) -> Any:  # noqa: ANN401 - an array or its like
+def as_rows(tree: Tree) -> Any:
     """Return what the rows of a tree are written to and read from: an array itself, for one."""
     return TreeRows(tree) if isinstance(tree, (dict, tuple)) else tree

@@ -219,7 +219,7 @@ def test_a_signal_to_the_script_ends_what_measures_and_leaves_nothing(run: Ran, 
     ],
     ids=["first", "again", "a person's, and another use's", "a fork without the right"],
 )
-def test_the_report_is_one_comment_of_each_use(  # noqa: PLR0913, PLR0917 - what is there, and what is asked
+def test_the_report_is_one_comment_of_each_use(
     run: Ran,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

@@ -36,7 +36,7 @@ def seconds(cell: Cell) -> float:
     return cell.shape.batch_size * TRUTH.get(cell.backend.name, 10e-6)
 
 
-def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:  # noqa: ANN401 - of a plan
+def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:
     """Return a run of known rates, which ``factor`` multiplies, but for that of the loop."""
 
     def paced_so(cell: Cell) -> float:

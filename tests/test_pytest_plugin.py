@@ -51,7 +51,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 
 def properties() -> dict[str, str]:
-    found = ET.parse("junit.xml").iter("property")  # noqa: S314 - which pytest has written
+    found = ET.parse("junit.xml").iter("property")
     return {one.attrib["name"]: one.attrib["value"] for one in found}
 
 

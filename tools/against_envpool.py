@@ -157,7 +157,7 @@ class Bench(ExitStack):
         """Return how a library steps all environments at once, with more settings of its own."""
         return Setup(library, self.task.id, self.count, self.count, settings=json.dumps(settings))
 
-    def kept(self, what: object, measure: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as found
+    def kept(self, what: object, measure: Callable[..., Any], *arguments: object) -> Any:
         """Return what is on file, after measuring it if it is not there."""
         path, key = self.asked.file, f"{self.asked.command} {self.task.id} {self.count} {json.dumps(what)}"
         for line in map(json.loads, path.read_text().splitlines() if path.exists() else ()):

@@ -184,11 +184,11 @@ class _NotingEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._found = found
         self._made = 0
 
-    def reset(self, **asked: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+    def reset(self, **asked: Any) -> Any:
         self._made = 0
         return self.env.reset(**asked)
 
-    def step(self, action: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+    def step(self, action: Any) -> Any:
         self._made += 1
         answer = self.env.step(action)
         if answer[2]:
@@ -212,7 +212,7 @@ def drawn_physics_settings(env_id: str, random: np.random.Generator) -> dict[str
     return {str(name): choices[str(name)] for name in sorted(picked)}
 
 
-def _other(name: str, default: Any, random: np.random.Generator) -> Any:  # noqa: ANN401 - a setting's value
+def _other(name: str, default: Any, random: np.random.Generator) -> Any:
     """Return another value of a setting than its default, None if it has none that could be drawn."""
     if isinstance(default, bool):
         return not default

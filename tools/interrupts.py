@@ -38,14 +38,14 @@ sys.path[:0] = [
     str(Path(__file__).parents[1] / "tests" / "environments"),
 ]  # as pytest has them
 
-from support.leaks import segments  # noqa: E402 - as above
-from support.waiting import eventually  # noqa: E402 - as above
-from various import Sampler  # noqa: E402 - as above
+from support.leaks import segments
+from support.waiting import eventually
+from various import Sampler
 
-from vebench.backends.fast import make_vec  # noqa: E402 - as above
-from vebench.backends.interface import NothingToReceiveError, Setup, Task  # noqa: E402 - as above
-from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv  # noqa: E402 - as above
-from vebench.backends.shared_memory.backend import ShmAsync, ShmSync  # noqa: E402 - as above
+from vebench.backends.fast import make_vec
+from vebench.backends.interface import NothingToReceiveError, Setup, Task
+from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +146,7 @@ class Backend:
         self.backend.close()
 
 
-def sampler(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
+def sampler(**options: Any) -> SharedMemoryVectorEnv:
     one = partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))
     return SharedMemoryVectorEnv([one] * COUNT, **options)
 
@@ -160,7 +160,7 @@ KINDS: dict[str, Callable[[bool, bool], Vector | Backend]] = {
 
 def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int) -> int:
     """Run one trial in this process; return how it ended."""
-    rng = random.Random(seed)  # noqa: S311 - it keeps no secrets
+    rng = random.Random(seed)
     make = partial(KINDS[kind], one_by_one, caller_steps)
     first = make()
     expected = first.rows()
@@ -292,7 +292,7 @@ def main() -> int:
     load = [context.Process(target=busy, args=(os.getpid(),), daemon=True) for _ in range(options.load)]
     for process in load:
         process.start()
-    rng = random.Random(options.seed)  # noqa: S311 - it keeps no secrets
+    rng = random.Random(options.seed)
     counts: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()

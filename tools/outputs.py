@@ -70,7 +70,7 @@ def make_files(folder: Path) -> None:
     """Write the run files, by the records of the tests of the checkout that this process runs with."""
     from support import records
 
-    chance = random.Random(1)  # noqa: S311 - no secret
+    chance = random.Random(1)
 
     def noisy(share: float = 0.01, factor: float = 1.0) -> dict[tuple[str, int], float]:
         return {key: rate * factor * chance.lognormvariate(0, share) for key, rate in RATES.items()}

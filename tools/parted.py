@@ -3,8 +3,6 @@
 ``tools/faults.py`` compares them. A fault is planted into one side by its number in a table.
 """
 
-# ruff: noqa: ANN401 - hooks take and return the values of environments
-
 from __future__ import annotations
 
 import os

@@ -175,7 +175,7 @@ def study(world: World, runs: int, random: Random) -> str:
 
 def main() -> None:
     """Print the table."""
-    runs, random = int([*sys.argv, "40"][1]), Random(1)  # noqa: S311 - a simulation to repeat
+    runs, random = int([*sys.argv, "40"][1]), Random(1)
     print("| steps of an episode | of a reset | episodes | rates held | width | speedups held | too few episodes |")
     print("| ---: | ---: | --- | ---: | ---: | ---: | ---: |")
     kinds = (("equal", True), ("uneven", True), ("uneven", False), ("geometric", False))

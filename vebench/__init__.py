@@ -32,7 +32,7 @@ else:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from vebench import api  # noqa: PLC0415 - loaded on use
+        from vebench import api
 
         return getattr(api, name)
 

@@ -21,7 +21,7 @@ def main() -> None:
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and it is not ignored, as under nohup
     if raises:
         signal.signal(signal.SIGINT, _end)
-    from vebench import cli  # noqa: PLC0415 - what takes a moment
+    from vebench import cli
 
     gc.set_threshold(1_000_000, 50, 100)  # run files become many objects, and hardly any cycles
 
@@ -57,7 +57,7 @@ def _end(*_: object) -> None:
 
 def _send_again(met: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that met a callback, such as one of Python's own after an import: it would be lost there."""
-    from threading import Timer  # noqa: PLC0415 - on use: it is not among the first things that Python loads
+    from threading import Timer
 
     if met.exc_type is KeyboardInterrupt:
         Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()

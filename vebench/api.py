@@ -357,7 +357,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         return Comparison(checking.judge(request, world or World()))
 
 
-def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
+def compare(
     a: str | Path,
     b: str | Path,
     envs: Texts,

@@ -80,7 +80,7 @@ def shown(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean A or B?)`` with the names most similar to ``name``, or an empty string if none is."""
-    from difflib import get_close_matches  # noqa: PLC0415 - on use: it loads slower than everything else here
+    from difflib import get_close_matches
 
     by_folded_name = {candidate.casefold(): candidate for candidate in known}
     near = get_close_matches(name.casefold(), by_folded_name, n=3, cutoff=0.6)

@@ -233,7 +233,7 @@ def _levels(command: str) -> str:
     return f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
 
 
-def declared(  # noqa: PLR0913 - what makes an option
+def declared(
     name: str, group: str, metavar: str, meaning: str, kind: Any, *flags: str, default: Any = None
 ) -> Parameter:
     """Return the parameter of an option that is not a field of a plan. By default, its flag is its name."""

@@ -57,7 +57,7 @@ def vector_env_rate(
     ``VectorEnvRate`` that it returns is compared with something.
     """
 
-    def named(env: str, **plan: Any) -> VectorEnvRate:  # noqa: ANN401 - of a plan
+    def named(env: str, **plan: Any) -> VectorEnvRate:
         return VectorEnvRate(env, plan, request.node, tmp_path_factory)
 
     return named

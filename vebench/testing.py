@@ -79,7 +79,7 @@ class Counting(gymnasium.Env[Any, Any]):
         row = self._observed([*self._row[:2], self._row[2] + 1, action])
         return row, float(action), ends and not truncates, ends and truncates, infos
 
-    def _observed(self, row: Sequence[int]) -> Any:  # noqa: ANN401 - an array
+    def _observed(self, row: Sequence[int]) -> Any:
         self._row = self._row if self._settings[2] else self._row.copy()
         self._row[:] = row
         return self._row
@@ -116,11 +116,11 @@ class VectorEnvContract:
 
     limit = 10.0
 
-    def make(self, env_fns: list[MakeEnv]) -> Any:  # noqa: ANN401, ARG002 - it need not inherit
+    def make(self, env_fns: list[MakeEnv]) -> Any:  # noqa: ARG002 - it need not inherit
         """Return a vector environment of these environments, one for each function."""
         pytest.skip("it takes no functions that make environments")
 
-    def make_vec(self, num_envs: int) -> Any:  # noqa: ANN401 - likewise
+    def make_vec(self, num_envs: int) -> Any:
         """Return a vector environment of this size: to be defined where ``make`` cannot be."""
         return self.make([partial(Counting, 3 + index) for index in range(num_envs)])
 
@@ -146,23 +146,23 @@ class VectorEnvContract:
     def _left(self) -> set[BaseProcess]:
         return {*multiprocessing.active_children()} - self._before
 
-    def _start(self, *env_fns: MakeEnv) -> Any:  # noqa: ANN401 - of the user's class
+    def _start(self, *env_fns: MakeEnv) -> Any:
         """Return a vector environment of these, or of any two, after a reset with seed 7."""
         envs = self.make([*env_fns]) if env_fns else self.make_vec(2)
         self._made.append(envs)
         envs.reset(seed=7)
         return envs
 
-    def _end(self, envs: Any) -> None:  # noqa: ANN401 - likewise
+    def _end(self, envs: Any) -> None:
         """Close it, and see that no process is left."""
         envs.close()
         assert self._left() == set()
 
-    def _troubled(self, trouble: Callable[..., object], *args: object) -> Any:  # noqa: ANN401 - likewise
+    def _troubled(self, trouble: Callable[..., object], *args: object) -> Any:
         """Return one whose second environment has this trouble, which is told the caller's process."""
         return self._start(Counting, partial(Counting, trouble=partial(trouble, os.getpid(), *args)))
 
-    def _late(self, seconds: float, timeout: float | None) -> Any:  # noqa: ANN401 - likewise
+    def _late(self, seconds: float, timeout: float | None) -> Any:
         """Return one that is in a step of so many seconds, after it timed out if there is a timeout."""
         envs = self._troubled(_sleep, seconds)
         if not hasattr(envs, "step_async"):
@@ -331,23 +331,23 @@ class VectorEnvContract:
         assert envs.step(np.array([1, 2]))[1].tolist() == [1.0, 2.0]
 
 
-def _mode(envs: Any) -> AutoresetMode:  # noqa: ANN401 - of the user's class
+def _mode(envs: Any) -> AutoresetMode:
     return AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
 
-def _actions(envs: Any) -> Any:  # noqa: ANN401 - likewise
+def _actions(envs: Any) -> Any:
     """Return the space of the actions of all, seeded."""
     space = batch_space(envs.single_action_space, envs.num_envs)
     space.seed(0)
     return space
 
 
-def _rows(envs: Any, returned: Sequence[Any]) -> list[Any]:  # noqa: ANN401 - likewise
+def _rows(envs: Any, returned: Sequence[Any]) -> list[Any]:
     """Return each environment's observation, from what ``reset`` or ``step`` has returned."""
     return [*iterate(batch_space(envs.single_observation_space, envs.num_envs), deepcopy(returned[0]))]
 
 
-def _played(envs: Any, actions: Any) -> list[Any]:  # noqa: ANN401 - likewise
+def _played(envs: Any, actions: Any) -> list[Any]:
     """Return what a seeded reset and two steps return, but for infos."""
     actions.seed(0)
     return [deepcopy(envs.reset(seed=7)[0]), *(deepcopy(envs.step(actions.sample())[:4]) for _ in range(2))]

@@ -31,11 +31,11 @@ TALL_SCREENS = {f"ALE/{game}-v5": rows for game, rows in _TALL.items()}
 
 def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset."""
-    import ale_py  # noqa: PLC0415 - imported on use
-    import gymnasium  # noqa: PLC0415 - imported on use
-    from gymnasium.wrappers import FrameStackObservation  # noqa: PLC0415 - imported on use
+    import ale_py
+    import gymnasium
+    from gymnasium.wrappers import FrameStackObservation
 
-    from vebench.backends.environments.atari_screen import AtariScreen  # noqa: PLC0415 - imported on use
+    from vebench.backends.environments.atari_screen import AtariScreen
 
     gymnasium.register_envs(ale_py)
     arguments: dict[str, Any] = task.arguments
@@ -65,8 +65,8 @@ def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
 
 def game_of(task: Task) -> str:
     """Return what ale-py calls a game."""
-    import ale_py  # noqa: PLC0415 - imported on use
-    import gymnasium  # noqa: PLC0415 - imported on use
+    import ale_py
+    import gymnasium
 
     gymnasium.register_envs(ale_py)
     return str(gymnasium.spec(task.id).kwargs["game"])
@@ -76,8 +76,8 @@ class Emulator:
     """The Arcade Learning Environment with frame skip inside, no sticky actions and the minimal action set."""
 
     def __init__(self, task: Task) -> None:
-        import ale_py  # noqa: PLC0415 - imported on use
-        from ale_py import roms  # noqa: PLC0415 - imported on use
+        import ale_py
+        from ale_py import roms
 
         game = game_of(task)
         rom = roms.get_rom_path(game)

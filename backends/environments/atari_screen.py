@@ -31,7 +31,7 @@ class AtariScreen(AtariPreprocessing):
         noop_max: int = 30,
         last_frames: bool = True,
         any_noop: bool = True,
-        **settings: Any,  # noqa: ANN401 - those of AtariPreprocessing, each with its own
+        **settings: Any,
     ) -> None:
         # For ``spec``: what is recorded first is kept.
         RecordConstructorArgs.__init__(self, noop_max=noop_max, last_frames=last_frames, any_noop=any_noop, **settings)
@@ -59,7 +59,7 @@ class AtariScreen(AtariPreprocessing):
         read = self.ale.getScreenGrayscale if self.grayscale_obs else self.ale.getScreenRGB
         read(self.obs_buffer[0])
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium's
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Repeat ``action`` for ``frame_skip`` frames, or until the episode ends."""
         observation, reward, terminated, truncated, info = super().step(action)
         if self._last_frames and (terminated or truncated):

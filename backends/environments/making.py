@@ -47,8 +47,8 @@ def keep_opencv_to_one_thread() -> None:
 
 def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
     """Return an environment that Gymnasium has registered, or the suite's plugin on import."""
-    import gymnasium  # noqa: PLC0415 - imported on use
-    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - same reason
+    import gymnasium
+    from gymnasium.wrappers import FilterObservation
 
     suite, arguments = SUITES[task.suite], dict[str, Any](task.arguments)
     if suite.plugin is not None:
@@ -116,7 +116,7 @@ class Spaces:
             np.arange(count),
         )
 
-    def info(self, setup: Setup, **reported: Any) -> BackendInfo:  # noqa: ANN401 - fields of BackendInfo
+    def info(self, setup: Setup, **reported: Any) -> BackendInfo:
         """Return what an adapter reports: what follows from the setup, unless it is among what is ``reported``."""
         facts: dict[str, Any] = {
             "num_envs": setup.batch_size,
@@ -137,7 +137,7 @@ def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasi
 
 def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Space[Any]], Any]) -> Tree:
     """Return a tree of what ``read`` makes of each space that is one array."""
-    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+    from gymnasium import spaces
 
     parts: Tree
     if isinstance(space, spaces.Dict):
@@ -158,7 +158,7 @@ def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Spac
 
 def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
     """Return the bounds of one action of ``task``. Raises ValueError if an action is not one array."""
-    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+    from gymnasium import spaces
 
     if isinstance(actions, spaces.Discrete):
         return ActionSpace.discrete(int(actions.n), int(actions.start))

@@ -20,7 +20,7 @@ _TRIAL_STEPS = 1_000  # steps of the real environment from which the length of i
 
 def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``; its exact variant starts without noise, where Gymnasium has a setting."""
-    import gymnasium  # noqa: PLC0415 - imported on use
+    import gymnasium
 
     # Each class has a frame skip of its own, which is the task's, unless a caller asks for another one.
     settings: dict[str, Any] = {**task.arguments, "frame_skip": task.frame_skip, "disable_env_checker": True}
@@ -48,7 +48,7 @@ class Physics:
     """
 
     def __init__(self, task: Task) -> None:
-        import mujoco  # noqa: PLC0415 - imported on use
+        import mujoco
 
         environment = make_mujoco(task)
         self._actions = action_space(task, environment.action_space)

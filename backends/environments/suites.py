@@ -97,7 +97,7 @@ def known_as(env_id: str) -> str | None:
     return None
 
 
-def load_target(target: str) -> Any:  # noqa: ANN401 - any object of a module
+def load_target(target: str) -> Any:
     """Import the module of ``module:name``, and return the object of that name."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-import ray  # noqa: E402 - it reads its settings when it is imported
+import ray
 
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 _ATTEMPTS = 3

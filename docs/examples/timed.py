@@ -65,7 +65,7 @@ class TimedEnvironment(gymnasium.Env[Any, Any]):
         self._drawn, self._step = float(self.np_random.random()), 0
         return self._observe(0.0), {}
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium has it
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Take the stated time."""
         self._take_time(self._ns)
         self._step += 1

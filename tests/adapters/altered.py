@@ -99,7 +99,7 @@ def altering(
     return _made(about, on, __init__=__init__, due=due, alter=alter)
 
 
-def reporting(about: str, on: On, *, after: int = 0, if_exact: bool = True, **claims: Any) -> type[Altered]:  # noqa: ANN401
+def reporting(about: str, on: On, *, after: int = 0, if_exact: bool = True, **claims: Any) -> type[Altered]:
     """Return an adapter that reports something else of itself, from the start or after so many batches.
 
     A function is given the true value. ``if_exact``: whether it does so in the exact variant of a task, too.
@@ -141,7 +141,7 @@ def seeding(about: str, on: On, seed_of: Callable[[Any, int, int], int | None]) 
     return _made(about, on, reset=reset)
 
 
-def setting(about: str, on: On, of: str, *, if_exact: bool = True, **values: Any) -> type[Altered]:  # noqa: ANN401
+def setting(about: str, on: On, of: str, *, if_exact: bool = True, **values: Any) -> type[Altered]:
     """Return an adapter that sets these attributes in a wrapper of each environment, or ``of`` "unwrapped".
 
     A function is given the value before. ``if_exact``: whether that is done in the exact variant of a task, too.
@@ -157,7 +157,7 @@ def setting(about: str, on: On, of: str, *, if_exact: bool = True, **values: Any
     return _made(about, on, __init__=__init__)
 
 
-def _of(value: Any, place: object, name: str) -> Any:  # noqa: ANN401 - a value, or what makes it of the one before
+def _of(value: Any, place: object, name: str) -> Any:
     return value(getattr(place, name)) if callable(value) else value
 
 
@@ -172,14 +172,14 @@ def likewise(about: str, on: On, kind: type) -> type:
     return type(kind.__name__, (kind,), {"__doc__": f"Likewise, {about}", "__module__": module, "tried": on})
 
 
-def wrapper(environment: Any, name: str) -> Any:  # noqa: ANN401 - Gymnasium's wrappers
+def wrapper(environment: Any, name: str) -> Any:
     """Return the wrapper of this class name that the environment has."""
     while type(environment).__name__ != name:
         environment = environment.env
     return environment
 
 
-def before(it: Any, now: Any, first: Any = None) -> Any:  # noqa: ANN401 - any adapter may keep what it likes
+def before(it: Any, now: Any, first: Any = None) -> Any:
     """Return what an adapter was given here the last time, and keep this; at first ``first``, or this."""
     last = getattr(it, "_before", now if first is None else first)
     it._before = now

@@ -233,7 +233,7 @@ class FreesOnClose(Sound):
     def reset(self, seed: int) -> None:
         import tempfile
 
-        self._path = Path("/dev/shm") / f"vebench-test-{os.getpid()}"  # noqa: S108 - it is named on purpose
+        self._path = Path("/dev/shm") / f"vebench-test-{os.getpid()}"
         self._path.touch()
         for path in ("MUJOCO_LOG.TXT", tempfile.mkstemp()[1]):
             with open(path, "w") as file:  # noqa: PTH123 - a relative path, as libraries write

@@ -115,7 +115,7 @@ class _Pool:
         ]
         self._ready: list[int] = []
         self._sent: list[int] = []
-        self._random = random.Random(os.getpid())  # noqa: S311 - an order that nobody can foresee
+        self._random = random.Random(os.getpid())
         self.info = BackendInfo(
             num_envs=self._count, batch_size=self._size, action_space=spaces.actions, frame_skip=setup.task.frame_skip
         )
@@ -528,7 +528,7 @@ class Meddles(Altered):
         os.chdir("/")
 
     def due(self) -> bool:
-        random.random()  # noqa: S311 - as libraries do
+        random.random()
         return False
 
 

@@ -123,7 +123,7 @@ class OtherResize(ForLoop):
             screen._get_obs = MethodType(_nearest, screen)
 
 
-def _nearest(screen: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - Gymnasium's wrapper
+def _nearest(screen: Any) -> NDArray[np.uint8]:
     import cv2
 
     np.maximum(screen.obs_buffer[0], screen.obs_buffer[1], out=screen.obs_buffer[0])
@@ -219,7 +219,7 @@ class _Unseen:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a row
+    def __getitem__(self, index: int) -> Any:
         return self._rows[index]
 
 

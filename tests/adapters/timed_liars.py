@@ -26,7 +26,7 @@ class HonestOutOfOrder:
         alone = replace(setup, workers=1, envs_per_worker=1)
         self._loops = [ForLoop(alone) for _ in range(setup.batch_size)]
         self._waiting = list(range(setup.batch_size))
-        self._random = Random(0)  # noqa: S311 - any order will do
+        self._random = Random(0)
         self.info = replace(self._loops[0].info, in_order=False, num_envs=setup.batch_size)
 
     def reset(self, seed: int) -> None:

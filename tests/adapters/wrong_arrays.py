@@ -74,13 +74,13 @@ class _Unmade(np.ndarray[Any, Any]):
 
     make: Any = None
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as ndarray has it
+    def __getitem__(self, index: Any) -> Any:
         if self.make is not None:
             make, self.make = self.make, None
             make(self)
         return np.asarray(self)[index]
 
-    def tobytes(self, *_: Any, **__: Any) -> bytes:  # noqa: ANN401 - as ndarray has it
+    def tobytes(self, *_: Any, **__: Any) -> bytes:
         return b""
 
 
@@ -130,7 +130,7 @@ class _Made(Batch):
     right: NDArray[Any]
 
     @property
-    def observations(self) -> Any:  # type: ignore[override] # noqa: ANN401 - the fault
+    def observations(self) -> Any:  # type: ignore[override]
         return self.right.copy()
 
 

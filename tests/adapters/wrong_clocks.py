@@ -56,7 +56,7 @@ class CountsTwice(Altered):
 
         step: Any = loop.Loop._step
 
-        def twice(self: object, *arguments: Any, **named: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the loop's own
+        def twice(self: object, *arguments: Any, **named: Any) -> tuple[Any, ...]:
             rows, *others = step(self, *arguments, **named)
             return (2 * rows, *others)
 

@@ -13,12 +13,12 @@ LIMIT = On("limit|end|truncat", "Pendulum")
 LONG = On("limit|end|truncat", "HalfCheetah", envs=2)
 
 
-def ends(batch: Batch) -> Any:  # noqa: ANN401 - flags
+def ends(batch: Batch) -> Any:
     """Return which rows are ends of either kind."""
     return batch.terminated | batch.truncated
 
 
-def none(_: object, batch: Batch) -> Any:  # noqa: ANN401 - flags
+def none(_: object, batch: Batch) -> Any:
     """Return flags that are not set."""
     return np.zeros_like(batch.terminated)
 
@@ -131,8 +131,8 @@ class ShowsTheNextStart(Altered):
             self.environments[index].reset = self._once(index, batch.observations[index].copy())  # type: ignore[method-assign] # the fault
         return batch
 
-    def _once(self, index: int, shown: Any) -> Any:  # noqa: ANN401 - Gymnasium's
-        def once(**seed: int) -> Any:  # noqa: ANN401 - Gymnasium's
+    def _once(self, index: int, shown: Any) -> Any:
+        def once(**seed: int) -> Any:
             del self.environments[index].reset
             return self.environments[index].reset(**seed) if seed else (shown, {})
 
@@ -186,8 +186,8 @@ class LimitAcrossEpisodes(Altered):
             environment.reset = self._counting_on(limit, environment.reset)  # type: ignore[method-assign] # the fault
 
     @staticmethod
-    def _counting_on(limit: Any, reset: Any) -> Any:  # noqa: ANN401 - Gymnasium's
-        def counting_on(*, seed: int | None = None) -> Any:  # noqa: ANN401 - Gymnasium's
+    def _counting_on(limit: Any, reset: Any) -> Any:
+        def counting_on(*, seed: int | None = None) -> Any:
             steps = limit._elapsed_steps or 0
             answer = reset(seed=seed)
             limit._elapsed_steps = steps % 500 if seed is None else 0

@@ -30,7 +30,7 @@ class PatchesTheTask(Altered):
 
         build: Any = PendulumEnv.__init__
 
-        def patched(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - Gymnasium's
+        def patched(self: Any, *arguments: Any, **named: Any) -> None:
             build(self, *arguments, **named)
             self.max_speed = 3
 
@@ -48,7 +48,7 @@ class PatchesTheStep(Altered):
 
         step: Any = CartPoleEnv.step
 
-        def patched(self: object, action: object) -> Any:  # noqa: ANN401 - Gymnasium's
+        def patched(self: object, action: object) -> Any:
             observation, reward, terminated, truncated, info = step(self, action)
             return observation, 0.0 if terminated else reward, terminated, truncated, info
 
@@ -77,7 +77,7 @@ class PatchesReset(Altered):
     def __init__(self, setup: Setup) -> None:
         from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
-        def reset_model(self: Any) -> Any:  # noqa: ANN401 - Gymnasium's
+        def reset_model(self: Any) -> Any:
             self.set_state(self.init_qpos, self.init_qvel)
             return self._get_obs()
 
@@ -94,7 +94,7 @@ class TapeOfZeros(Altered):
         super().__init__(setup)
 
         class Zeros:
-            def integers(self, low: Any, _high: Any, shape: tuple[int, ...], **_: object) -> Any:  # noqa: ANN401
+            def integers(self, low: Any, _high: Any, shape: tuple[int, ...], **_: object) -> Any:
                 return np.zeros(shape, np.int64) + low
 
         np.random.default_rng = lambda *_: Zeros()  # type: ignore[assignment, return-value] # the fault

@@ -74,7 +74,7 @@ DropsRewardsRarely = altering(
 )
 
 
-def flipped(observations: Any) -> Any:  # noqa: ANN401 - arrays
+def flipped(observations: Any) -> Any:
     """Return observations whose first number has another last bit."""
     observations.view(np.uint32)[0, 0] ^= 1
     return observations

@@ -105,7 +105,7 @@ class StackNotCleared(Altered):
             environment.reset = MethodType(_append, environment)  # type: ignore[method-assign] # the fault
 
 
-def _append(stack: Any, *, seed: int | None = None) -> Any:  # noqa: ANN401 - Gymnasium's wrapper
+def _append(stack: Any, *, seed: int | None = None) -> Any:
     observation, info = stack.env.reset(seed=seed)
     frames = 1 if seed is None else stack.stack_size
     stack.obs_queue.extend([observation] * frames)
@@ -124,7 +124,7 @@ class NoMaximum(Altered):
             screen._get_obs = MethodType(_last_only, screen)
 
 
-def _last_only(screen: Any) -> Any:  # noqa: ANN401 - Gymnasium's wrapper
+def _last_only(screen: Any) -> Any:
     screen.obs_buffer[1].fill(0)
     return type(screen)._get_obs(screen)
 

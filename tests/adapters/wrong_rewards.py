@@ -94,13 +94,13 @@ CostsNothingFar = altering(
 )
 
 
-def age(it: Any) -> Any:  # noqa: ANN401 - any adapter
+def age(it: Any) -> Any:
     """Return for how many rows each environment has not ended."""
     it._age = (getattr(it, "_age", -1) + 1) * ~it.began
     return it._age
 
 
-def so_far(it: Any, batch: Batch) -> Any:  # noqa: ANN401 - any adapter
+def so_far(it: Any, batch: Batch) -> Any:
     """Return what each episode has been rewarded so far."""
     it._returns = getattr(it, "_returns", 0.0) * ~it.began + batch.rewards
     return it._returns.copy()
@@ -129,8 +129,8 @@ class SummedInSinglePrecision(Altered):
             environment.step = self._summed(environment.step)  # type: ignore[method-assign] # the fault
 
     @staticmethod
-    def _summed(step: Any) -> Any:  # noqa: ANN401 - Gymnasium's
-        def summed(action: object) -> Any:  # noqa: ANN401 - Gymnasium's
+    def _summed(step: Any) -> Any:
+        def summed(action: object) -> Any:
             observation, _, terminated, truncated, info = step(action)
             terms = [np.float32(value) for name, value in info.items() if name.startswith("reward_")]
             return observation, float(sum(terms, np.float32(0))), terminated, truncated, info

@@ -10,7 +10,7 @@ SEED = On("seed")
 CHANCE = On("seed|random|chance")
 
 
-def unseeded(it: Any, index: int) -> None:  # noqa: ANN401 - any adapter
+def unseeded(it: Any, index: int) -> None:
     """Give an environment a generator that nothing has seeded. Returns that it has no seed."""
     it.environments[index].unwrapped._np_random = None
 
@@ -116,8 +116,8 @@ class SeedsAgain(Altered):
         self._seed = seed
         super().reset(seed)
 
-    def _again(self, reset: Any, index: int) -> Any:  # noqa: ANN401 - Gymnasium's
-        def again(*, seed: int | None = None) -> Any:  # noqa: ANN401 - Gymnasium's
+    def _again(self, reset: Any, index: int) -> Any:
+        def again(*, seed: int | None = None) -> Any:
             return reset(seed=self._seed + index if seed is None else seed)
 
         return again

@@ -213,7 +213,7 @@ def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all() -> N
             for backend, workers in (("for-loop", 1), *(("shm-sync", workers) for workers in range(1, number)))
         )
 
-    random = Random(3)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(3)
     pairs = [(run(random, 5), run(random, 5)) for _ in range(30)]
     for metric, narrow in (("fps", 0.02), ("speedup", 0.002)):
         means = [found for pair in pairs if (found := compared(*pair, metric).overall) is not None]
@@ -236,7 +236,7 @@ def simulated(random: Random, cells: int, factor: float) -> Records:
 
 
 def test_the_same_work_is_hardly_ever_called_slower() -> None:
-    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(1)
     runs = [compared(*(simulated(random, 4, 1.0) for _ in range(2))) for _ in range(25)]
     verdicts = [one.verdict for run in runs for one in run.cells]
     assert verdicts.count("slower") <= 1
@@ -244,7 +244,7 @@ def test_the_same_work_is_hardly_ever_called_slower() -> None:
 
 
 def test_a_tenth_slower_is_found() -> None:
-    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(1)
     runs = [compared(*(simulated(random, 1, factor) for factor in (1.0, 0.9))) for _ in range(100)]
     verdicts = [run.cells[0].verdict for run in runs]
     assert verdicts.count("slower") >= 75
@@ -258,7 +258,7 @@ def noisy(random: Random, workers: int, rate: float, backend: str = "shm-sync") 
 
 def curve(seed: int, *rates: float, backend: str = "shm-sync") -> Records:
     """Return a backend with 1, 2, 3 ... workers at these rates."""
-    random = Random(seed)  # noqa: S311 - noise to repeat, no secret
+    random = Random(seed)
     cells = (noisy(random, workers, rate, backend) for workers, rate in enumerate(rates, start=1))
     return tuple(record for cell in cells for record in cell)
 
@@ -350,7 +350,7 @@ CONDITIONS = {
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
 def test_a_cell_under_conditions_that_hide_the_code_is_inconclusive(metric: Metric, condition: str, side: str) -> None:
-    loop = noisy(Random(9), 1, 1.0, "for-loop")  # noqa: S311 - as above
+    loop = noisy(Random(9), 1, 1.0, "for-loop")
     runs = {"baseline": curve(1, 1.0, 2.0), "candidate": curve(2, 0.5, 1.0)}
     runs[side] = tuple(
         changed
@@ -367,7 +367,7 @@ def test_a_cell_under_conditions_that_hide_the_code_is_inconclusive(metric: Metr
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_loop_measured_under_such_conditions_makes_speedups_inconclusive_and_no_rates(condition: str) -> None:
-    loop = noisy(Random(9), 1, 1.0, "for-loop")  # noqa: S311 - as above
+    loop = noisy(Random(9), 1, 1.0, "for-loop")
     pair = curve(1, 1.0) + loop, curve(2, 0.5) + CONDITIONS[condition](loop)
     (cell,) = (one for one in compared(*pair, "speedup").cells if one.key.backend != "for-loop")
     assert cell.verdict == "inconclusive"
@@ -384,7 +384,7 @@ def test_what_hits_both_sides_alike_is_no_doubt_if_they_take_turns(condition: st
 
 
 def test_what_separates_runs_is_in_the_intervals_of_two_runs_but_not_of_sides_in_turn() -> None:
-    pair = [noisy(Random(seed), 1, 1.0, "for-loop") + curve(seed, 1.0) for seed in (1, 2)]  # noqa: S311 - as above
+    pair = [noisy(Random(seed), 1, 1.0, "for-loop") + curve(seed, 1.0) for seed in (1, 2)]
 
     def widths(spread: float, *, in_turn: bool = False) -> tuple[bool, list[float]]:
         found = compared(*pair, in_turn=in_turn, run_spread=RunSpread(None, Error(spread**2, inf)))
@@ -400,7 +400,7 @@ def test_what_separates_runs_is_in_the_intervals_of_two_runs_but_not_of_sides_in
 
 
 def test_what_speedups_are_relative_to_differs_between_runs_for_all_of_them_together() -> None:
-    run = (*noisy(Random(1), 1, 1.0, "for-loop"), *curve(1, 1.0))  # noqa: S311 - as above
+    run = (*noisy(Random(1), 1, 1.0, "for-loop"), *curve(1, 1.0))
     found = compared(run, run, "speedup", run_spread=RunSpread(None, Error(0.04, inf)))
     (pool,) = (group for group in found.groups if group.key.backend != "for-loop")
     assert 0.0799 * (1 + 1 / pool.judged) < pool.error < 0.08 * (1 + 1 / pool.judged) + 0.001
@@ -466,16 +466,16 @@ def in_turn(random: Random, ratios: Sequence[float], workers: Sequence[int], noi
 def test_a_backend_of_which_a_cell_seems_slower_is_not_faster_however_fast_the_others_are() -> None:
     whys = []
     for seed in range(20):
-        found = in_turn(Random(seed), (1.5, 0.93, 1.0), (1, 2, 3))  # noqa: S311 - a simulation to repeat, no secret
+        found = in_turn(Random(seed), (1.5, 0.93, 1.0), (1, 2, 3))
         seems_slower = any(cell.ratio and (cell.ratio.high or 0) < 0.95 for cell in found.cells)
         assert not (seems_slower and found.groups[0].verdict == "faster")
         whys.append(found.groups[0].why if found.groups[0].verdict == "inconclusive" else "")
     assert any("not among so many" in str(why) for why in whys)
-    assert in_turn(Random(2), (1.5, 1.4, 1.45), (1, 2, 3)).groups[0].verdict == "faster"  # noqa: S311 - as above
+    assert in_turn(Random(2), (1.5, 1.4, 1.45), (1, 2, 3)).groups[0].verdict == "faster"
 
 
 def test_no_cell_is_slower_unless_its_backend_is() -> None:
-    random = Random(4)  # noqa: S311 - as above
+    random = Random(4)
     for _ in range(20):
         ratios = [random.choice((0.8, 0.93, 1.0, 1.2)) for _ in range(3)]
         found = in_turn(random, ratios, (1, 2, 3), noise=0.03)

@@ -50,7 +50,7 @@ def half_width(found: Estimate | None) -> float:
 
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_intervals_of_rates_and_of_speedups_hold_the_true_value_as_often_as_they_say(repeats: int) -> None:
-    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(1)
     rates, speedups = [], []
     for _ in range(100):
         base, *cells = together(simulated(random, repeats, [OWN] * 8)).values()
@@ -65,7 +65,7 @@ def test_intervals_of_rates_and_of_speedups_hold_the_true_value_as_often_as_they
 
 
 def test_two_processes_of_each_of_many_cells_make_narrower_intervals_than_two_alone() -> None:
-    random = Random(1)  # noqa: S311 - as above
+    random = Random(1)
     alone, pooled_widths = [], []
     for _ in range(50):
         cells = simulated(random, 2, [OWN] * 8, shift=0.0)
@@ -77,19 +77,19 @@ def test_two_processes_of_each_of_many_cells_make_narrower_intervals_than_two_al
 
 
 def test_what_passes_do_to_all_cells_is_in_their_rates_and_not_in_their_ratios() -> None:
-    random = Random(2)  # noqa: S311 - as above
+    random = Random(2)
     found = together(simulated(random, 3, [0.005] * 6, shift=0.2))
     assert half_width(estimate(found[key(2)])) > 0.2
     assert half_width(ratio(found[key(2)], found[key(1)])) < 0.03
 
 
 def test_a_noisy_cell_does_not_widen_the_others_much_and_is_wide_itself() -> None:
-    random = Random(1)  # noqa: S311 - as above
+    random = Random(1)
     calm, beside, noisy = [], [], []
     for _ in range(60):
         seed = random.random()
         for widths, last in ((calm, OWN), (beside, 15 * OWN)):
-            found = together(simulated(Random(seed), 3, [*[OWN] * 7, last]))  # noqa: S311 - as above
+            found = together(simulated(Random(seed), 3, [*[OWN] * 7, last]))
             widths.append(half_width(ratio(found[key(2)], found[key(1)])))
         noisy.append(half_width(estimate(found[key(8)])))
     assert median(beside) < 1.6 * median(calm)
@@ -97,7 +97,7 @@ def test_a_noisy_cell_does_not_widen_the_others_much_and_is_wide_itself() -> Non
 
 
 def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
-    random = Random(3)  # noqa: S311 - as above
+    random = Random(3)
     cells = simulated(random, 3, [0.005] * 4 + [0.1] * 4)
     crowded: dict[str, Condition] = dict.fromkeys(("w5", "w6", "w7", "w8"), "oversubscribed")
     found, calm = together(cells, **crowded), together({key(n): cells[key(n)] for n in range(1, 5)})
@@ -113,7 +113,7 @@ def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
 
 
 def test_a_cell_with_a_single_process_has_the_spread_that_the_others_show() -> None:
-    random = Random(4)  # noqa: S311 - as above
+    random = Random(4)
     cells = simulated(random, 3, [OWN] * 6)
     cells[key(7)] = Sample((RATE,) * 2, one_process=True, passes=(0,))
     found = together(cells)
@@ -129,7 +129,7 @@ def test_where_every_cell_has_a_single_process_nothing_shows_how_processes_vary(
 
 
 def test_the_measuring_loop_alone_says_nothing_about_what_passes_do() -> None:
-    random = Random(5)  # noqa: S311 - as above
+    random = Random(5)
     cells = simulated(random, 3, [OWN] * 4)
     beside = {**cells, key(9): sample(10 * RATE, 30 * RATE, 20 * RATE)}
     found, alone = together(beside, w9="overhead"), together(cells)
@@ -138,7 +138,7 @@ def test_the_measuring_loop_alone_says_nothing_about_what_passes_do() -> None:
 
 
 def test_a_task_of_its_own_has_passes_of_its_own() -> None:
-    random = Random(6)  # noqa: S311 - as above
+    random = Random(6)
     pong = simulated(random, 3, [OWN] * 4)
     ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
     found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
@@ -200,7 +200,7 @@ def held(runs: Sequence[Mapping[CellKey, Sample]], backend: str, workers: Sequen
 
 @pytest.mark.parametrize("spread", [0.04, 0.08, 0.27])
 def test_the_intervals_of_a_noisy_backend_hold_beside_quiet_ones_and_so_do_theirs(spread: float) -> None:
-    random = Random(7)  # noqa: S311 - as above
+    random = Random(7)
     spreads = {"for-loop": 0.01, "gym-sync": 0.01, "shm-sync": 0.01, "shm-async": 0.01, "gym-async": spread}
     runs = [of_backends(random, spreads) for _ in range(100)]
     assert held(runs, "gym-async") >= 0.90
@@ -208,7 +208,7 @@ def test_the_intervals_of_a_noisy_backend_hold_beside_quiet_ones_and_so_do_their
 
 
 def test_speedups_hold_where_passes_act_on_cells_of_many_workers_only() -> None:
-    random = Random(8)  # noqa: S311 - as above
+    random = Random(8)
     spreads = dict.fromkeys(("for-loop", "gym-sync", "shm-sync", "gym-async"), OWN)
     assert held([of_backends(random, spreads, many=0.08) for _ in range(100)], "gym-async", (2, 4)) >= 0.88
 

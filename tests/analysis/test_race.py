@@ -16,7 +16,7 @@ def key(name: str) -> CellKey:
 
 def measured(truth: dict[str, float], passes: int, noise: float = 0.02) -> dict[CellKey, Sample]:
     """Return what so many passes show of settings with these true rates."""
-    random = Random(3)  # noqa: S311 - noise to repeat, no secret
+    random = Random(3)
     samples = {
         key(name): Sample.of(
             [number for number in range(passes) for _ in range(2)],

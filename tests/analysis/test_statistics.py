@@ -191,7 +191,7 @@ def simulated(random: Random, windows: int, processes: int) -> Sample:
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])
 @pytest.mark.parametrize("windows", [3, 10])
 def test_the_interval_holds_the_true_rate_as_often_as_it_says(windows: int, processes: int) -> None:
-    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(1)
     trials = 2000
     found = [estimate(simulated(random, windows, processes)) for _ in range(trials)]
     held = sum(one.low <= 100 <= one.high for one in found if one and one.low and one.high)

@@ -17,7 +17,7 @@ STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
 
 
 def noise(seed: int, processes: int, windows: int = 6) -> list[list[float]]:
-    random = Random(seed)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(seed)
     return [[1000 * exp(random.gauss(0, 0.03)) for _ in range(windows)] for _ in range(processes)]
 
 

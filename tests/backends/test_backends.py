@@ -67,7 +67,7 @@ def test_an_exception_in_an_environment_reaches_the_caller_with_its_index(backen
 def test_a_fault_in_an_asynchronous_backend_is_an_error_and_not_a_hang(fault: str, text: str) -> None:
     backend = ShmAsync(replace(faulty(fault), workers=3))
     backend.reset(0)
-    with pytest.raises(RuntimeError, match=text):  # noqa: PT012 - whichever batch comes upon it
+    with pytest.raises(RuntimeError, match=text):
         while True:
             backend.recv()
             backend.send(np.zeros(3, np.int64))
@@ -202,7 +202,7 @@ def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_next(monke
     backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
     backend.reset(0)
     deadline = time.monotonic() + LONG
-    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else shows that rows were held back
+    while len(backend.recv()) and not backend._left_over:
         assert time.monotonic() < deadline
         backend.send(np.zeros(1, np.int64))
         time.sleep(0.05)
@@ -238,7 +238,7 @@ def test_null_answers_with_the_same_rows_without_making_any() -> None:
 @pytest.mark.parametrize(("task", "noop_max"), [(PONG, 30), (Task("ALE/Backgammon-v5", "atari", 4, exact=True), 1)])
 def test_envpool_is_set_as_the_gymnasium_environments_are(task: Task, noop_max: int) -> None:
     backend = EnvPoolSync(Setup(task, workers=2, cpus=(0, 1)))
-    config = backend._pool.config  # noqa: SLF001 - the settings as EnvPool itself reports them
+    config = backend._pool.config
     assert {
         "noop_max": noop_max,
         "frame_skip": 4,

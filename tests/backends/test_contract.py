@@ -328,7 +328,7 @@ def rounded(batches: list[Batch]) -> list[Batch]:
     return [batch._replace(rewards=batch.rewards.astype(np.float32)) for batch in batches]
 
 
-def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:  # noqa: ANN401 - an array, or a tree of such
+def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:
     return [(array.shape, str(array.dtype)) for array in trees.leaves(observations)]
 
 
@@ -555,7 +555,7 @@ def test_a_backend_is_laid_out_as_it_was_planned(build: Build, name: str, worker
 
 
 @cache
-def sampled_by_the_reference(task: Task) -> Any:  # noqa: ANN401 - an array, or a tree of such
+def sampled_by_the_reference(task: Task) -> Any:
     """Return actions that every backend has to sample for a task."""
     backend = build_one(REFERENCE, task, 1)
     backend.close()

@@ -34,7 +34,7 @@ def lines_of(name: str, task: Task, workers: int = 2, **options: bool | int | st
     return BY_NAME[name].lines(built(BY_NAME[name], task, workers, **options))
 
 
-def run(lines: tuple[str, ...]) -> Any:  # noqa: ANN401 - each library has a class of its own
+def run(lines: tuple[str, ...]) -> Any:
     """Run lines as a script does, and return what they are there for."""
     script: dict[str, Any] = {"__name__": "__main__"}
     multiprocessing.set_start_method("fork", force=True)  # Python 3.14's default needs a file to import
@@ -136,7 +136,7 @@ def test_a_pool_has_all_settings_of_the_one_that_was_measured(kind: str, task: T
     name = f"envpool-{kind}"
     envs = run(lines_of(name, task, workers=1))
     adapter = load_target(BY_NAME[name].target)(Setup(task, workers=1))
-    mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))  # noqa: SLF001 - it shows it to nobody else
+    mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))
     assert {key for key in mine if mine[key] != measured[key]} <= {"seed"}
     envs.close()
     adapter.close()
@@ -158,7 +158,7 @@ def test_the_lines_of_ale_pys_vector_environment_make_what_was_measured() -> Non
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> None:  # noqa: ANN401 - an entry
+def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> None:
     for task in (CARTPOLE, PONG, CHEETAH):
         lines = lines_of(entry.name, task)
         assert bool(lines) or entry.reference_row or not entry.by_default

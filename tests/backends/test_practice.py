@@ -24,7 +24,7 @@ def test_a_worker_that_dies_is_named_by_its_environments() -> None:
     with closing(QueueBackend(Setup(CARTPOLE, 2, 2, (0, 1)))) as backend:
         backend.reset(0)
         backend.recv()
-        victim = backend._processes[1]  # noqa: SLF001 - nobody else knows them
+        victim = backend._processes[1]
         os.kill(victim.pid or 0, signal.SIGKILL)
         victim.join()
         backend.send(np.zeros(4, np.int64))

@@ -163,9 +163,9 @@ def test_a_task_of_a_suite_is_made_with_its_arguments_by_every_suite() -> None:
     assert short.spec is not None
     assert short.spec.max_episode_steps == 3
     cheetah: Any = make(Task("HalfCheetah-v5[ctrl_cost_weight=0.5]", "mujoco", 5)).unwrapped
-    assert cheetah._ctrl_cost_weight == 0.5  # noqa: SLF001 - it shows it to nobody else
+    assert cheetah._ctrl_cost_weight == 0.5
     pong: Any = make(Task("ALE/Pong-v5[difficulty=1]", "atari", 4)).unwrapped
-    assert pong._game_difficulty == 1  # noqa: SLF001 - likewise
+    assert pong._game_difficulty == 1
 
 
 def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:

@@ -31,8 +31,8 @@ def test_a_tasks_sub_steps_are_those_of_its_physics_and_it_ends_by_a_limit() -> 
     skip_unless_installed(CHEETAH)
     for task in CONTROL:
         environment: Any = make(task).unwrapped
-        inner = environment._env  # noqa: SLF001 - it shows it to nobody else
-        assert (inner._n_sub_steps, np.isfinite(inner._step_limit)) == (task.frame_skip, True), task  # noqa: SLF001 - likewise
+        inner = environment._env
+        assert (inner._n_sub_steps, np.isfinite(inner._step_limit)) == (task.frame_skip, True), task
         environment.close()
 
 
@@ -44,7 +44,7 @@ def test_envpool_observes_the_arrays_that_dm_control_does_and_those_that_it_is_k
 
 
 def compare_arrays(task: Task) -> None:
-    import envpool  # noqa: PLC0415 - imported on use
+    import envpool
 
     mine = make(task)
     spec = envpool.make_spec(env_pool.envpool_name(task))
@@ -61,7 +61,7 @@ def compare_arrays(task: Task) -> None:
 
 @needs_envpool
 def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
-    from vebench.backends.env_pool import EnvPoolSync  # noqa: PLC0415 - imported on use
+    from vebench.backends.env_pool import EnvPoolSync
 
     backend = EnvPoolSync(Setup(CHEETAH, 2, 1, cpus=(0, 1)))
     assert "rewards in the row of a reset are not set" in {each.text for each in backend.info.differences}

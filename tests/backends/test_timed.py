@@ -19,18 +19,18 @@ from vebench.results import store
 MILLISECOND = 1_000_000
 
 
-def made(kind: Any, microseconds: int) -> gymnasium.Env[Any, Any]:  # noqa: ANN401 - a name of a kind
+def made(kind: Any, microseconds: int) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(env_id(kind, microseconds), disable_env_checker=True)
 
 
 @pytest.mark.parametrize("kind", TIMED_KINDS)
-def test_each_is_registered_under_the_name_that_tells_its_time(kind: Any) -> None:  # noqa: ANN401 - as above
+def test_each_is_registered_under_the_name_that_tells_its_time(kind: Any) -> None:
     for microseconds in MICROSECONDS:
         assert env_id(kind, microseconds) in gymnasium.registry
 
 
 @pytest.mark.parametrize("kind", ["Busy", "Native"])
-def test_work_takes_the_stated_time_of_a_cpu_and_no_less(kind: Any) -> None:  # noqa: ANN401 - as above
+def test_work_takes_the_stated_time_of_a_cpu_and_no_less(kind: Any) -> None:
     environment = made(kind, 2000)
     environment.reset(seed=0)
     began = time.thread_time_ns()
@@ -71,7 +71,7 @@ def test_time_in_which_another_thread_has_the_lock_is_no_work() -> None:
 
 
 @pytest.mark.parametrize("kind", TIMED_KINDS)
-def test_rows_follow_from_seed_and_actions_alone(kind: Any) -> None:  # noqa: ANN401 - as above
+def test_rows_follow_from_seed_and_actions_alone(kind: Any) -> None:
     one, other = made(kind, 1), made(kind, 2)
     first, _ = one.reset(seed=7)
     assert np.array_equal(first, other.reset(seed=7)[0])

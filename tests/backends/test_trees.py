@@ -24,11 +24,11 @@ forests = st.recursive(
 )
 
 
-def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - trees
+def equal(one: Any, other: Any) -> bool:
     return trees.form(one) == trees.form(other) and all(map(np.array_equal, trees.leaves(one), trees.leaves(other)))
 
 
-def turned(tree: Any) -> Any:  # noqa: ANN401 - likewise
+def turned(tree: Any) -> Any:
     """Return the same tree with the keys of dicts in the opposite order."""
     if isinstance(tree, dict):
         return {key: turned(tree[key]) for key in reversed(tree)}
@@ -36,7 +36,7 @@ def turned(tree: Any) -> Any:  # noqa: ANN401 - likewise
 
 
 @given(forests)
-def test_a_tree_is_made_again_from_its_form_and_its_leaves(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_a_tree_is_made_again_from_its_form_and_its_leaves(tree: Any) -> None:
     form = json.loads(json.dumps(trees.form(tree)))
     assert equal(trees.filled(form, trees.leaves(tree)), tree)
     for leaves in (trees.leaves(tree)[1:], [*trees.leaves(tree), 0]):
@@ -45,7 +45,7 @@ def test_a_tree_is_made_again_from_its_form_and_its_leaves(tree: Any) -> None:  
 
 
 @given(forests)
-def test_the_order_of_keys_changes_nothing(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_the_order_of_keys_changes_nothing(tree: Any) -> None:
     names = [name for name, _ in trees.named_leaves(tree)]
     assert names == [name for name, _ in trees.named_leaves(turned(tree))]
     assert len(set(names)) == len(names)
@@ -53,7 +53,7 @@ def test_the_order_of_keys_changes_nothing(tree: Any) -> None:  # noqa: ANN401 -
 
 
 @given(forests)
-def test_rows_are_read_one_by_one_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_rows_are_read_one_by_one_as_those_of_an_array(tree: Any) -> None:
     rows = list(trees.as_rows(tree))
     assert len(rows) == ROWS
     assert all(equal(row, trees.part(tree, index)) for index, row in enumerate(rows))
@@ -61,7 +61,7 @@ def test_rows_are_read_one_by_one_as_those_of_an_array(tree: Any) -> None:  # no
 
 
 @given(forests)
-def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:
     written = trees.mapped(np.zeros_like, tree)
     rows = trees.as_rows(written)
     rows[0] = turned(trees.part(tree, 0))
@@ -73,7 +73,7 @@ def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN4
 
 
 @given(forests)
-def test_one_leaf_is_found_by_its_name(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_one_leaf_is_found_by_its_name(tree: Any) -> None:
     for name, leaf in trees.named_leaves(tree):
         assert dict(trees.named_leaves(tree))[name] is leaf
 

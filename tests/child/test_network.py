@@ -17,7 +17,7 @@ OPEN = ActionSpace(np.full((2, 2), -np.inf, np.float32), np.full((2, 2), np.inf,
 
 
 def acted(name: str, space: ActionSpace, observations: NDArray[np.generic], seed: int = 3) -> object:
-    from vebench.child.network import Network  # noqa: PLC0415 - it needs torch
+    from vebench.child.network import Network
 
     policy = Network(parse_policy(name), space, observations, seed)
     return policy.download(policy.infer(policy.upload(observations)))
@@ -46,7 +46,7 @@ def test_pictures_are_what_nature_cnn_takes() -> None:
 
 
 def test_a_device_that_is_not_there_is_said() -> None:
-    import torch  # noqa: PLC0415 - only where it is installed
+    import torch
 
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")

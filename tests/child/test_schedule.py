@@ -109,7 +109,7 @@ class SlowResets(FakeLoop):
         self.episode, self.reset_ms = episode, reset_ms
         self.batches = 0
 
-    def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:  # noqa: ARG002 - as a loop has it
+    def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
         start, rows, resets = self.now, 0, 0
         while self.now - start < span:
             rows += 1
@@ -132,7 +132,7 @@ def test_windows_hold_as_many_slow_resets_as_all_of_the_time(
     episode: int, reset_ms: int, window_s: float, request_of: Request
 ) -> None:
     asked = replace(request_of, mode="in_turn", settings=replace(request_of.settings, duration=window_s, windows=2000))
-    draw = Random(0).random  # noqa: S311 - a simulation to repeat
+    draw = Random(0).random
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 2001)
     loop, windows = SlowResets(episode, reset_ms), list[Window]()

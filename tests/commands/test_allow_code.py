@@ -155,7 +155,7 @@ def test_no_option_of_a_backend_is_free_text_which_may_name_a_folder_or_a_module
     for entry in ENTRIES:
         for option in entry.options.values():
             with pytest.raises(ValueError, match=r"\w"):
-                option.parse("/tmp/folder")  # noqa: S108 - nothing is written there
+                option.parse("/tmp/folder")
 
 
 @pytest.mark.usefixtures("nothing_starts")

@@ -52,7 +52,7 @@ class Host:
         self.told: list[object] = []
         self.lost = False
 
-    def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+    def tell(self, **what: Any) -> None:
         if "clock" not in what:
             self.told.append(what.get("say", next(iter(what))))
             return
@@ -66,7 +66,7 @@ class Host:
             raise LostHostError("lost: it burns")
         return self.lines.popleft() if self.lines else None
 
-    def answers(self, **answer: Any) -> None:  # noqa: ANN401 - JSON
+    def answers(self, **answer: Any) -> None:
         self.lines.append(Said(cell=1, line=json.dumps(answer)))
 
     def has_measured(self, start_ns: int, ns: int = SECOND, **counted: int) -> None:

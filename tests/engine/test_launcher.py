@@ -72,7 +72,7 @@ def launched(
     )
     with Interrupts() as interrupts, World().start(spec, interrupts) as launch:
         yield launch, run(Plan(spec, cells), launch)
-    assert guardian.members(launch._token) == []  # noqa: SLF001 - to see that none of its bearers is left
+    assert guardian.members(launch._token) == []
 
 
 def outcomes(*cells: Cell, timeout: float = 30.0, windows: int = 2) -> list[Outcome]:
@@ -148,7 +148,7 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
             if isinstance(event, WindowDone):
                 assert set(os.sched_getaffinity(0)) == set(cpus[1:] or cpus)
                 alive = sum(processes[name] for name in processes.keys() - ended)
-                assert eventually(lambda: states(launch._token) == asleep + ["T"] * alive)  # noqa: B023, SLF001 - to find its bearers, at once
+                assert eventually(lambda: states(launch._token) == asleep + ["T"] * alive)  # noqa: B023 - to find its bearers, at once
             elif isinstance(event, CellFinished):
                 ended[event.cell.backend.name] = event.outcome
     assert set(os.sched_getaffinity(0)) == set(cpus)
@@ -304,7 +304,7 @@ def test_a_runner_killed_with_its_guardian_leaves_no_cells(
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_guardian_that_is_killed_or_stopped_holds_nothing_up(number: signal.Signals) -> None:
     with launched(cell("Sound")) as (launch, events):
-        process = launch._guard._guardian.pid  # noqa: SLF001 - to do it harm
+        process = launch._guard._guardian.pid
         os.kill(process, number)
         assert eventually(lambda: state(process) in {"Z", "T"})
         ended = [event for event in events if isinstance(event, CellFinished)]
@@ -322,7 +322,7 @@ def test_passes_are_forked_from_processes_of_their_own() -> None:
         for event in events:
             if isinstance(event, CellFinished):
                 assert event.outcome.status == "ok"
-                zygotes.append([one.pid for one in launch._zygotes.values()])  # noqa: SLF001 - to tell them apart
+                zygotes.append([one.pid for one in launch._zygotes.values()])
     first, again, other = zygotes
     assert first == again != other
     assert len(first) == len(other) == 1
@@ -335,7 +335,7 @@ def test_cells_have_fresh_interpreters_where_none_can_be_forked_and_one_note_say
     cells = (cell("Sound"), cell("Missing"), replace(cell("Sound"), repeat=1))
     with launched(*cells) as (launch, events):
         ended = (event.outcome.status for event in events if isinstance(event, CellFinished))
-        found = [(status, len(launch._zygotes)) for status in ended]  # noqa: SLF001 - whether one was started
+        found = [(status, len(launch._zygotes)) for status in ended]
     assert found == [("ok", 1), ("failed", 1), ("ok", 0)]
     assert capsys.readouterr().err.count("nowhere") == 1
 
@@ -362,7 +362,7 @@ def test_a_cell_ends_with_what_it_was_forked_from() -> None:
     with launched(cell("Sound"), windows=500) as (launch, events):
         for event in events:
             if isinstance(event, WindowDone):
-                os.kill(next(iter(launch._zygotes.values())).pid, signal.SIGKILL)  # noqa: SLF001 - to do it harm
+                os.kill(next(iter(launch._zygotes.values())).pid, signal.SIGKILL)
             elif isinstance(event, CellFinished):
                 seen.append(event.outcome.reason)
     (reason,) = seen
@@ -383,7 +383,7 @@ def test_cells_can_be_forked_from_a_process_that_has_imported_what_backends_need
     monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: modules)
     with launched(cell("Sound"), windows=1) as (launch, events):
         *_, finished = events
-        (zygote,) = launch._zygotes.values()  # noqa: SLF001 - to look at it
+        (zygote,) = launch._zygotes.values()
         assert isinstance(finished, CellFinished)
         assert (finished.outcome.status, zygote.poll()) == ("ok", None)
-        assert not launch._unforkable  # noqa: SLF001 - which says that a cell needed a fresh interpreter
+        assert not launch._unforkable

@@ -122,7 +122,7 @@ class FakeReplica:
         self._script = iter(script)
         self.started_at: int | None = None
 
-    def look(self) -> Any:  # noqa: ANN401 - whatever the script holds
+    def look(self) -> Any:
         answer = next(self._script)
         if isinstance(answer, Exception):
             raise answer

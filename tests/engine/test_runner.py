@@ -116,7 +116,7 @@ def measure(*cells: Cell, **scripts: tuple[object, ...]) -> list[object]:
 def interrupted(plan: Plan, table: Table) -> list[CellFinished]:
     """Return the cells of which is told before the user's interrupt ends the run."""
     told = []
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - what came before it is wanted
+    with pytest.raises(KeyboardInterrupt):
         for event in run(plan, table):
             told.append(event)  # noqa: PERF402 - likewise
     assert not table.running

@@ -82,7 +82,7 @@ class Chancy(Counter):
         return observation, float(int.from_bytes(os.urandom(4), "big")), terminated, truncated, info
 
 
-_in_common = random.Random()  # noqa: S311 - it keeps no secrets
+_in_common = random.Random()
 
 
 class InCommon(Counter):
@@ -152,7 +152,7 @@ class Nested(gymnasium.Env[Any, Any]):
         self._grip, self._move, self._dials = 0, np.zeros(2), np.zeros(2)
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - a dict or a tuple
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert action in self.action_space
         grip, move, dials = action if self._pair else (action["grip"], action["move"], action["dials"])
         self._step += 1
@@ -160,7 +160,7 @@ class Nested(gymnasium.Env[Any, Any]):
         over = self._step == self._length
         return self._observe(), float(np.sum(dials[0])), over and self._length % 2 == 0, over, {}
 
-    def _observe(self) -> Any:  # noqa: ANN401 - likewise
+    def _observe(self) -> Any:
         self._drawn = float(self.np_random.random())
         camera = np.full((4, 4), 10 * self._step + self._grip, np.uint8)
         arm = (np.array([*self._move, self._drawn]), 10 * self._step + int(np.sum(self._dials)))

@@ -30,7 +30,7 @@ class Uneven(gymnasium.Env[Any, Any]):
         self._state = self.np_random.random(4).astype(np.float32)
         return self._state.copy(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium has it
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         _work(self._step_ms * (self._slow_times if self.np_random.random() < 1 / 20 else 1.0))
         self._steps += 1
         self._state = (self._state + np.float32(action) - 1).astype(np.float32)

@@ -115,7 +115,7 @@ class Uneven(Sampler):
         super().__init__(gymnasium.spaces.Discrete(2), length=1 << 30)
         self._fast = fast
 
-    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 - any will do
+    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         until = time.perf_counter() + self._fast * 10.0 ** self.np_random.random()
         while time.perf_counter() < until:
             pass

@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("ray")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - imported on use
+    from ray.cluster_utils import Cluster
 
     folder = tmp_path_factory.getbasetemp() / "ray"
     folder.mkdir()
@@ -63,7 +63,7 @@ def rate(cell: CellRecord) -> float:
     return sum(window.rows - window.resets for window in cell.windows) / sum(window.ns for window in cell.windows)
 
 
-def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster: Any) -> None:  # noqa: ANN401 - Ray's
+def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster: Any) -> None:
     done = vebench(
         "run", *PONG, "--windows", "4", "--duration", "1", "--hosts", f"ray[address={cluster.address},count=1,2]"
     )
@@ -78,7 +78,7 @@ def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster:
     assert left() == []
 
 
-def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:
     asked = ("run", *PONG, "--windows", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
     cluster.wait_for_nodes()
     node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)

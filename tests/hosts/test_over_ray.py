@@ -104,6 +104,6 @@ def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
 
 def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: pytest.MonkeyPatch) -> None:
     nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
-    import ray  # noqa: PLC0415 - the one that the fixture has put there
+    import ray
 
     assert list(over_ray.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]

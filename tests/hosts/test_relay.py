@@ -46,7 +46,7 @@ class Runner:
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self.folder = process, folder
 
-    def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+    def tell(self, **what: Any) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         self._process.stdin.flush()

@@ -83,6 +83,6 @@ def test_what_is_no_absolute_path_stays_as_it_is(text: str) -> None:
 
 
 def test_a_known_file_is_found_whatever_its_name_holds() -> None:
-    plain = without_folders(["/tmp/my runs, (old)/a b.jsonl", "relative name.jsonl"])  # noqa: S108 - names alone
+    plain = without_folders(["/tmp/my runs, (old)/a b.jsonl", "relative name.jsonl"])
     assert plain("comparable with /tmp/my runs, (old)/a b.jsonl: the same") == "comparable with a b.jsonl: the same"
     assert plain("vebench run --resume relative name.jsonl") == "vebench run --resume relative name.jsonl"

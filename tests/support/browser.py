@@ -28,7 +28,7 @@ class Browser:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def post(self, path: str, **body: object) -> Any:  # noqa: ANN401 - any JSON
+    def post(self, path: str, **body: object) -> Any:
         """Send a command to the driver and return its answer. Raises HTTPError if it fails."""
         data = json.dumps(body).encode()
         request = Request(f"{self._address}/{path}", data, {"Content-Type": "application/json"})  # noqa: S310 - our driver
@@ -38,11 +38,11 @@ class Browser:
     def open(self, path: Path) -> None:
         self.post("url", url=path.as_uri())
 
-    def script(self, body: str, *arguments: object) -> Any:  # noqa: ANN401 - any JSON
+    def script(self, body: str, *arguments: object) -> Any:
         """Return what the body of a function returns in the page; a policy of the page does not hold for it."""
         return self.post("execute/sync", script=body, args=arguments)
 
-    def devtools(self, command: str, **parameters: object) -> Any:  # noqa: ANN401 - any JSON
+    def devtools(self, command: str, **parameters: object) -> Any:
         return self.post("goog/cdp/execute", cmd=command, params=parameters)
 
     def keys(self, *keys: str) -> None:

@@ -79,7 +79,7 @@ class Command:
             status = cli.invoke([*map(str, arguments)], world)
         return Result(status, *self.capture.readouterr())
 
-    def start(self, *arguments: str | Path, **streams: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - as Popen has it
+    def start(self, *arguments: str | Path, **streams: Any) -> subprocess.Popen[str]:
         """Start it in a process of its own, to be sent signals or to write to what is not a file."""
         return subprocess.Popen([sys.executable, "-m", "vebench", *map(str, arguments)], text=True, **streams)
 

@@ -29,13 +29,13 @@ def write(folder: Path, lines: tuple[str, ...], asked: str) -> Path:
     return path
 
 
-def drive(envs: Any, **asked: Any) -> None:  # noqa: ANN401 - any library's, and what ``counted`` takes
+def drive(envs: Any, **asked: Any) -> None:
     """Print what was counted."""
     sys.stdout.write(json.dumps(counted(envs, **asked)) + "\n")
     sys.stdout.flush()
 
 
-def counted(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) -> dict[str, Any]:  # noqa: ANN401
+def counted(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) -> dict[str, Any]:
     """Step so many batches, or for so many seconds after a second of warm-up, close, and return what was counted.
 
     It goes on until rows of ``num_envs`` environments were seen: of those that are ready in any order, one may be late.
@@ -72,7 +72,7 @@ def counted(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0
 # Each way yields the environments of a batch's rows, and how many of these rows only tell of a reset.
 
 
-def _way(envs: Any) -> Callable[[Any], Iterator[tuple[Any, int]]]:  # noqa: ANN401 - one for each way
+def _way(envs: Any) -> Callable[[Any], Iterator[tuple[Any, int]]]:
     """Return how these environments are stepped, by what they have."""
     if isinstance(envs, list):
         return _halves if hasattr(envs[0], "step_async") else _loop
@@ -88,12 +88,12 @@ def _way(envs: Any) -> Callable[[Any], Iterator[tuple[Any, int]]]:  # noqa: ANN4
     return _gymnasium
 
 
-def _tape(space: Any, rows: int) -> list[Any]:  # noqa: ANN401 - any space
+def _tape(space: Any, rows: int) -> list[Any]:
     space.seed(0)
     return [np.stack([space.sample() for _ in range(rows)]) for _ in range(TAPE)]
 
 
-def _resets(ended: set[int], ids: Any, ends: Any) -> int:  # noqa: ANN401 - arrays
+def _resets(ended: set[int], ids: Any, ends: Any) -> int:
     """Return how many rows only tell of a reset, given those that had ended before; and note those that end now."""
     resets = sum(int(one) in ended for one in ids)
     ended.difference_update(map(int, ids))
@@ -118,7 +118,7 @@ def _loop(envs: list[Any]) -> Iterator[tuple[Any, int]]:
             env.close()
 
 
-def _gymnasium(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
+def _gymnasium(envs: Any) -> Iterator[tuple[Any, int]]:
     """Step a vector environment whose environments begin anew in the step after their end."""
     single = getattr(envs, "single_action_space", None) or envs.action_space
     tape = _tape(single, envs.num_envs if hasattr(envs, "num_envs") else envs.config["num_envs"])
@@ -134,7 +134,7 @@ def _gymnasium(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewi
         envs.close()
 
 
-def _ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
+def _ahead(envs: Any) -> Iterator[tuple[Any, int]]:
     """Step more environments than a batch takes, with ``send`` and ``recv``."""
     size = envs.batch_size
     tape = _tape(envs.single_action_space, size)
@@ -156,7 +156,7 @@ def _ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
         envs.close()
 
 
-def _pool_ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
+def _pool_ahead(envs: Any) -> Iterator[tuple[Any, int]]:
     """Step more environments of EnvPool's than a batch takes."""
     tape = _tape(envs.action_space, envs.config["batch_size"])
     envs.async_reset()
@@ -193,7 +193,7 @@ def _halves(envs: list[Any]) -> Iterator[tuple[Any, int]]:
             half.close()
 
 
-def _sb3(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
+def _sb3(envs: Any) -> Iterator[tuple[Any, int]]:
     tape = _tape(envs.action_space, envs.num_envs)
     ids = range(envs.num_envs)
     envs.reset()
@@ -205,7 +205,7 @@ def _sb3(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
         envs.close()
 
 
-def _tianshou(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
+def _tianshou(envs: Any) -> Iterator[tuple[Any, int]]:
     tape = _tape(envs.action_space[0], len(envs))
     ids = range(len(envs))
     envs.reset()

@@ -37,7 +37,7 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: 
         return [Done()]
     if isinstance(cell.job, Judging):
         return [Proof("identical", rows=cell.job.steps * cell.workers, ends=3)]
-    noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret
+    noise = Random(repr(cell.key))
     built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
     rate = steps_per_second * max(1, len(cell.cpus))
     rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.windows)]

@@ -28,7 +28,7 @@ class Interrupt:
         """Make the call, with the interrupt in it, and return its result. Processes forked within are left alone."""
         process = os.getpid()
 
-        def each(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
+        def each(frame: FrameType, event: str, _argument: object) -> Any:
             if event == "opcode" and not self.came and os.getpid() == process:
                 self.count += 1
                 if self.count == self._at:
@@ -37,7 +37,7 @@ class Interrupt:
                     signal.raise_signal(signal.SIGINT)
             return each
 
-        def entered(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - likewise
+        def entered(frame: FrameType, _event: str, _argument: object) -> Any:
             if self.came or OURS not in frame.f_code.co_filename:
                 return None
             frame.f_trace_opcodes = True

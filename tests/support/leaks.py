@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.waiting import eventually
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
+SHARED_MEMORY = Path("/dev/shm")
 # Python's multiprocessing unlinks these as soon as it has made them: whoever looks meanwhile sees no leak.
 UNLINKED_AT_ONCE = ("sem.", "pym-")
 

@@ -38,7 +38,7 @@ def paced(seconds: Seconds, noise: float = 0.005, counts: Counts = uncounted) ->
     """
 
     def script(cell: Cell, spec: RunSpec) -> Script:
-        luck = exp(Random(repr(cell.key)).gauss(0, noise))  # noqa: S311 - noise to repeat, no secret
+        luck = exp(Random(repr(cell.key)).gauss(0, noise))
         rate = luck * cell.shape.batch_size / seconds(cell) / len(cell.cpus)
         answers = steady(cell, spec, rate)
         return [replace(each, **counts(cell, each)) if isinstance(each, Window) else each for each in answers]

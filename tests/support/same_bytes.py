@@ -367,7 +367,7 @@ def _where(name: str, expected: NDArray[Any], found: NDArray[Any]) -> str:
 # Cases.
 
 
-def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a ``Build``
+def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:
     """Return what builds our class for a task that is in the table."""
     ours = class_of(env_id)
     if ours is None:
@@ -375,19 +375,19 @@ def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - 
     return partial(load_target(ours.target), env_id, dict(settings))
 
 
-def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # noqa: ANN401 - fields of a case
+def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:
     """Return a comparison with the reference of every backend, as the benchmark steps it: without infos."""
     settings = ours_of(task.id, {}).func.settings_of(task)
     return Case(name, task, partial(making.make, task), ours_of(task.id, settings), steps, infos=False, **parts)
 
 
-def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:  # noqa: ANN401
+def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:
     """Return a comparison with what ``gymnasium.make`` returns for these settings."""
     theirs = partial(gymnasium.make, task.id, disable_env_checker=True, **settings)
     return Case(name, task, theirs, ours_of(task.id, settings), steps, **parts)
 
 
-def wrapped_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:  # noqa: ANN401
+def wrapped_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:
     """Return a comparison with Gymnasium's plain wrappers, or the benchmark's for ``last_frames`` and ``any_noop``."""
     return Case(name, task, partial(wrapped_game, task.id, settings), ours_of(task.id, settings), steps, **parts)
 

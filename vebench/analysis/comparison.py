@@ -139,7 +139,7 @@ def prior_run_spread(metric: Metric) -> RunSpread:
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
 
-def compare_runs(  # noqa: PLR0913 - how to compare
+def compare_runs(
     baseline: Sequence[CellSummary],
     candidate: Sequence[CellSummary],
     *,

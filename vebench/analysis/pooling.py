@@ -161,7 +161,7 @@ def _pool(errors: Iterable[Error]) -> Pool:
 
 def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -> list[list[CellKey]]:
     """Return the cells, alone or by backend, whose variance is significantly above the median."""
-    from scipy.special import chdtri, fdtrc  # noqa: PLC0415 - imported on use: it takes longer than most commands
+    from scipy.special import chdtri, fdtrc
 
     groups: dict[CellKey | str, list[CellKey]] = defaultdict(list)
     for key in errors:

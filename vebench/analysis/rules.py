@@ -87,7 +87,7 @@ def _finding(code: Code, message: str, remedy: str) -> Callable[[Applies], Appli
     return add
 
 
-def _if(applies: bool) -> Facts | None:  # noqa: FBT001 - the condition of a rule
+def _if(applies: bool) -> Facts | None:
     return {} if applies else None
 
 

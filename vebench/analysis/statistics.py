@@ -278,7 +278,7 @@ def around(middle: float, half_width: float) -> Estimate:
 @cache
 def student_quantile(share: float, freedom: float) -> float:
     """Return the quantile of Student's distribution below which ``share`` of it lies; the normal one for infinity."""
-    from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - imported on use: it takes longer than most commands
+    from scipy.special import ndtri, stdtrit
 
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))
 
@@ -310,7 +310,7 @@ class Contrast(Struct, frozen=True, gc=False):
     def _chance(self, distance: float) -> float:
         if self.error.variance == 0:
             return 0.5 if distance == 0 else float(distance > 0)
-        from scipy.special import ndtr, stdtr  # noqa: PLC0415 - imported on use: it takes longer than most commands
+        from scipy.special import ndtr, stdtr
 
         value, freedom = distance / sqrt(self.error.variance), self.error.freedom
         return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
@@ -487,7 +487,7 @@ def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], 
     return frozenset(ranked[: next(kept, len(ranked))])
 
 
-def verdicts(  # noqa: PLR0913 - how to test
+def verdicts(
     ratios: Mapping[Key, Contrast | None],
     *,
     low: float = 1.0,

@@ -114,7 +114,7 @@ def measure(
             loop.go_to_an_end(_LONGEST_TO_END_NS)
             for seed in (0, job.reset_seed):
                 recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
-        with open(job.path, "wb") as file:  # noqa: PTH123 - as everywhere here
+        with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)
     answer(

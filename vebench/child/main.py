@@ -60,7 +60,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
     started = clock()
-    with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would be loaded for this
+    with open(request_file, encoding="utf-8") as file:
         request = replace(Request.read(file.read()), **inherited)  # type: ignore[arg-type] # names of descriptors
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:

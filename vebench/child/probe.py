@@ -54,7 +54,7 @@ def main() -> None:
     # Last in the path: the user's folder must not shadow a library. Nothing may be written into it, either.
     named = [target for target, _ in (*request.get("adapters", ()), *request.get("envs", ()))]
     if any(":" in name for name in (*named, *request.get("functions", ()))):
-        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+        sys.path.append(os.getcwd())
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
@@ -271,6 +271,6 @@ def in_one_line(error: BaseException) -> str:
 
 if __name__ == "__main__":
     # A script's own folder comes first in sys.path; the modules in it must not shadow others.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing else here needs pathlib
+    here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != here]
     main()

@@ -74,7 +74,7 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:  # noqa: ANN401 - as ``field`` is typed
+def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
     - ``joined``: how the counts of replicas are combined: ``sum`` if each counts its own, for the time in which all of
@@ -205,8 +205,8 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
     ``shares``: the share of each replica's window that is inside it, by which rows and counts are multiplied.
     """
-    rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10
+    rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
+    resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
     counts = {}
     for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
@@ -215,7 +215,9 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - Python 3.10
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares, strict=True)),
     "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - Python 3.10
+    "mean": lambda values, shares: round(
+        sum(value * share for value, share in zip(values, shares, strict=True)) / len(values)
+    ),
 }

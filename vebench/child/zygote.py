@@ -110,7 +110,7 @@ def _serve(asked: socket.socket) -> _Order | None:
 def _memory() -> list[_Pages]:
     """Return the present pages of this process that belong to files, or can be written."""
     found = []
-    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:  # noqa: PTH123
+    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:
         for area, rights, *_, name in (line.split() for line in maps):
             first, stop = (int(place, 16) // _PAGE for place in area.split("-"))
             if rights[3] != "p" or name.startswith("[v"):  # shared memory, or the kernel's

@@ -69,7 +69,7 @@ def learn(
         knowledge.add(whole, cell.backend, replace(found, reason=why))
 
 
-def prove(  # noqa: PLR0913 - the comparison, known verdicts, and the form of reports
+def prove(
     spec: RunSpec, steps: int, knowledge: Knowledge, world: World, *, in_full: bool, episode: int | None = None
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.

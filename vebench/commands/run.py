@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
 
-def start(  # noqa: PLR0913 - one parameter for each option
+def start(
     spec: RunSpec, output: Path | None, world: World, *, outlet: Outlet, verify: bool, dry_run: bool, quiet: bool
 ) -> int:
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
@@ -61,9 +61,7 @@ def of_suite(name: str, backends: tuple[BackendChoice, ...], world: World) -> Ru
     return suite.spec(placement_of(suite.spec(1), world.read_host()).usable, backends)
 
 
-def resume(  # noqa: PLR0913 - one parameter for each option
-    path: Path, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool
-) -> int:
+def resume(path: Path, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
     With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``, also for
@@ -81,9 +79,7 @@ def _shown(plan: Plan, whose: str = "") -> int:
     return _DONE
 
 
-def _measured(  # noqa: PLR0913 - what is measured, and where it goes
-    file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool
-) -> int:
+def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool) -> int:
     """Measure what is ``left`` of a plan, and show the run: also after the first look, and if the user interrupts.
 
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.

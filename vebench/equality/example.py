@@ -187,7 +187,7 @@ def _calls(name: str, about: dict[str, Any], calls: Sequence[Any]) -> list[str]:
     return lines
 
 
-def _literal(about: dict[str, Any], action: Any) -> str:  # noqa: ANN401 - one action, or one of each environment
+def _literal(about: dict[str, Any], action: Any) -> str:
     """Return an action, or a batch of them, as Python code."""
     if about["vector"]:
         leaves = [np.stack(leaf) for leaf in leaves_of_all(action)]
@@ -203,7 +203,7 @@ def _number(leaf: np.ndarray[Any, Any]) -> str:
     return f"np.array({leaf.tolist()}{kind})"
 
 
-def _written(form: Any, texts: Iterator[str]) -> str:  # noqa: ANN401 - a form as JSON has it
+def _written(form: Any, texts: Iterator[str]) -> str:
     if isinstance(form, dict):
         return f"{{{', '.join(f'{key!r}: {_written(part, texts)}' for key, part in form.items())}}}"
     return f"({''.join(f'{_written(part, texts)}, ' for part in form)})" if isinstance(form, list) else next(texts)

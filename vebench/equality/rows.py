@@ -151,7 +151,7 @@ def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tup
             yield name, one, other
 
 
-def _value(leaf: Leaf | None) -> Any:  # noqa: ANN401 - an array, or its digest
+def _value(leaf: Leaf | None) -> Any:
     if leaf is None:
         return None
     if leaf[0] == "object" or is_digest(leaf):

@@ -119,7 +119,7 @@ class Source:
         return tuple(lane[:steps])
 
 
-def smallest(  # noqa: PLR0913 - the case, how it is stepped, and the bounds of the search
+def smallest(
     case: Case,
     difference: FirstDifference,
     stepped: Callable[[Case], FirstDifference | None],

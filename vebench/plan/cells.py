@@ -190,7 +190,7 @@ class Plan:
         return self.spec.cell_seconds * sum(cell.skip is None for cell in self.cells)
 
 
-def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
+def expand(
     spec: RunSpec,
     tasks: Sequence[Task],
     placement: Placement,
@@ -389,7 +389,7 @@ def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     """Return the cells in an order that depends only on the seed and the number of the pass."""
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
-    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
+    Random(f"{seed} {repeat}").shuffle(order)
     if repeat == 0:
         # Plain loops come first: they show whether their tasks can be stepped at all. Then comes one cell of each
         # backend, so that a first figure of each is soon seen.

@@ -64,7 +64,7 @@ _USED_BY = {
 OUR_PACKAGES = frozenset({"vebench", TORCH.name})
 
 
-def gather(  # noqa: PLR0913 - a header contains all of these
+def gather(
     plan: Plan,
     host: Host,
     placement: Placement,

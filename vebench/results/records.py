@@ -286,7 +286,7 @@ def proof_record(cell: CellRecord) -> ProofRecord:
     return ProofRecord(**{item.name: getattr(cell, item.name) for item in fields(ProofRecord) if item.name != "type"})
 
 
-def _on_one_line(value: Any) -> Any:  # noqa: ANN401 - of the same type
+def _on_one_line(value: Any) -> Any:
     """Return a value that a library may have named, with each of its texts on one line."""
     if isinstance(value, str):
         return one_line(value)

@@ -152,7 +152,7 @@ def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
 
 
 def test_of_many_pairs_one_that_is_just_beyond_chance_is_no_finding_though_alone_it_is() -> None:
-    random = Random(1)  # noqa: S311 - noise to repeat, no secret
+    random = Random(1)
 
     def repeated(backend: str, workers: int, rate: float) -> list[CellRecord]:
         steps = [round(rate * exp(random.gauss(0, 0.01))) for _ in range(5)]

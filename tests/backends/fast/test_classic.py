@@ -92,10 +92,10 @@ def test_what_our_class_does_not_know_is_stepped_by_gymnasiums(env_id: str, sett
 
 def test_functions_of_the_c_library_that_are_not_numpys_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(np, "cos", lambda number: np.nextafter(np.float64(number), 2.0))
-    classic._computes_the_same.cache_clear()  # noqa: SLF001 - looked at once in a process
+    classic._computes_the_same.cache_clear()
     with pytest.raises(ValueError, match="computes other bytes"):
         classic.ClassicTask("CartPole-v1", {})
-    classic._computes_the_same.cache_clear()  # noqa: SLF001 - as above
+    classic._computes_the_same.cache_clear()
 
 
 def test_bounds_of_the_first_state_are_refused_by_name() -> None:

@@ -47,7 +47,7 @@ def test_run_list_and_doctor_say_why_gymnasiums_class_steps_and_what_to_do(veben
 
 
 def test_a_package_without_metadata_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = classes._version  # noqa: SLF001 - what is installed
+    real = classes._version
     monkeypatch.setattr(classes, "_version", lambda name: None if name == "mujoco" else real(name))
     refused = classes.refusal(TASK)
     assert refused is not None

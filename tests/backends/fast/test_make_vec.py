@@ -436,7 +436,7 @@ def test_close_from_another_thread_waits_for_a_step_that_begins(build: Build) ->
 
     envs = build(CHEETAH, 2)
     envs.reset()
-    closer, own = Thread(target=envs.close), envs._team.own  # noqa: SLF001 - the test is of it
+    closer, own = Thread(target=envs.close), envs._team.own
     begin, own.put = own.put, put
     with pytest.raises(ClosedEnvironmentError):
         envs.step(envs.action_space.sample())

@@ -133,7 +133,7 @@ def test_one_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong(batch: PhysicsBatch, indices: Any) -> None:
         finish(batch, indices)
-        batch._rows.observations[0].view("u1")[1, -1] ^= indices is None  # noqa: SLF001 - a fault
+        batch._rows.observations[0].view("u1")[1, -1] ^= indices is None
 
     monkeypatch.setattr(PhysicsBatch, "finish", wrong)
     found = compare(made_case("a wrong byte", HOPPER, 20, {}))

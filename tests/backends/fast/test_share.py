@@ -21,7 +21,7 @@ class Batch:
     restarts = False
     context = 0
 
-    def __init__(self, rows: RowArrays, *, infos: bool) -> None:  # noqa: ARG002 - there are none
+    def __init__(self, rows: RowArrays, *, infos: bool) -> None:
         self.current = 0
         (self._observations,), _, self._terminated, _, (self._lengths,) = rows
         self._begins: set[int] = set()
@@ -41,7 +41,7 @@ class Batch:
         for index in range(COUNT) if indices is None else indices:
             self._terminated[index] = self._observations[index] == self._lengths[index]
 
-    def infos(self, _rows: object, *, first: bool) -> dict[str, Any]:  # noqa: ARG002 - there are none
+    def infos(self, _rows: object, *, first: bool) -> dict[str, Any]:
         return {}
 
     def frames(self, index: int) -> int:
@@ -57,8 +57,8 @@ class Task:
 
 
 @pytest.fixture(params=[1, 2, 7])
-def made(request: Any) -> Any:  # noqa: ANN401 - by autoreset, the share and its rows
-    def share(autoreset: Any) -> tuple[FastShare, RowArrays]:  # noqa: ANN401 - a name of three
+def made(request: Any) -> Any:
+    def share(autoreset: Any) -> tuple[FastShare, RowArrays]:
         flags = np.zeros((2, COUNT), np.bool_)
         rows = RowArrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (np.array([9, 1, 2]),))
         task: Any = Task
@@ -74,7 +74,7 @@ def made(request: Any) -> Any:  # noqa: ANN401 - by autoreset, the share and its
         each.close()
 
 
-def test_a_step_is_a_step_of_every_environment_with_the_remarks_of_all(made: Any) -> None:  # noqa: ANN401
+def test_a_step_is_a_step_of_every_environment_with_the_remarks_of_all(made: Any) -> None:
     environments, rows = made("SameStep")
     remarks = []
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_step_is_a_step_of_every_environment_with_the_remarks_of_all(made: Any
     assert rows.terminated.tolist() == [False, True, True]
 
 
-def test_the_environment_is_named_whose_episode_is_over_until_it_begins_again(made: Any) -> None:  # noqa: ANN401
+def test_the_environment_is_named_whose_episode_is_over_until_it_begins_again(made: Any) -> None:
     environments, rows = made("Disabled")
     environments.start()
     environments.step()
@@ -103,7 +103,7 @@ def test_the_environment_is_named_whose_episode_is_over_until_it_begins_again(ma
     assert rows.observations[0].tolist() == [1, 1, 1]
 
 
-def test_environments_that_are_asked_for_singly_come_back_once_each(made: Any) -> None:  # noqa: ANN401
+def test_environments_that_are_asked_for_singly_come_back_once_each(made: Any) -> None:
     environments, rows = made("NextStep")
     for _ in range(50):
         for index in range(COUNT):

@@ -121,7 +121,7 @@ def test_an_exception_does_not_lose_other_environments_on_their_way(build: Build
     ours = build(batch_size=2)
     ours.send(acts(env_id, T.RAISE))
     received: list[int] = []
-    with pytest.raises(ValueError, match="boom") as caught:  # noqa: PT012 - whichever recv meets it
+    with pytest.raises(ValueError, match="boom") as caught:
         while True:
             received += ours.recv(min_batch=1).env_ids.tolist()
     assert f"environment {env_id}" in str(caught.value.__cause__)
@@ -147,7 +147,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_with_its_index() -> Non
 @pytest.mark.parametrize("batch_size", [4, 1])
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(build: Build, batch_size: int) -> None:
     ours = build(batch_size=batch_size)
-    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
+    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(SIGKILL\)"):
         if batch_size == 4:
             ours.step(acts(2, T.DIE))
         ours.send(acts(2, T.DIE))
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_a_close_that_hangs(tmp_path: Path) -> None:
         assert eventually(lambda: "has_ended" in {frame.f_code.co_name for frame, _ in walk_stack(frames()[main])})
         os.kill(os.getpid(), signal.SIGINT)
 
-    frames, main = sys._current_frames, threading.get_ident()  # noqa: SLF001 - as its documentation has it
+    frames, main = sys._current_frames, threading.get_ident()
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         ours.close()

@@ -35,7 +35,7 @@ MOMENTS = 24  # in each call; tools/interrupts.py tries others
 BOX = spaces.Box(0, 1, (3,), np.float32)
 
 
-def make(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
+def make(**options: Any) -> SharedMemoryVectorEnv:
     functions = [partial(Sampler, BOX, spaces.Discrete(3))] * 4
     return SharedMemoryVectorEnv(functions, **{"num_processes": 2, "caller_steps": True, **options})
 
@@ -173,7 +173,7 @@ def test_a_backend_whose_reset_was_broken_off_refuses_a_step_and_can_be_reset(ki
 class Interrupted(Sampler):
     """Is interrupted in the middle of its step if told to."""
 
-    def step(self, action: int) -> Any:  # noqa: ANN401 - what Gymnasium returns
+    def step(self, action: int) -> Any:
         if action == 2:
             raise KeyboardInterrupt
         return super().step(action)
@@ -196,7 +196,7 @@ def test_after_an_interrupt_in_a_step_only_reset_and_close_work(
         refused += [envs.step_wait, partial(envs.step, ACTIONS * 0)]
     else:
         envs.send(np.array([0, 2, 0, 0]))
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - whichever recv meets it
+        with pytest.raises(KeyboardInterrupt):
             while True:
                 envs.recv(min_batch=1)
         refused += [partial(envs.recv, min_batch=1), partial(envs.send, np.zeros(1, np.int64), [3])]
@@ -248,11 +248,11 @@ def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:
             envs.reset()
 
 
-def hanging(**options: Any) -> tuple[SharedMemoryVectorEnv, Any]:  # noqa: ANN401 - each has its own
+def hanging(**options: Any) -> tuple[SharedMemoryVectorEnv, Any]:
     """Return environments whose steps never end, and an event that is set once one has begun."""
 
     class Hangs(Sampler):
-        def step(self, action: int) -> Any:  # noqa: ANN401, ARG002 - what Gymnasium returns
+        def step(self, action: int) -> Any:
             stepping.set()
             threading.Event().wait()
 
@@ -283,7 +283,7 @@ def test_close_ends_a_hanging_step_that_was_interrupted(batch_size: int) -> None
 
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - whichever meets it
+    with pytest.raises(KeyboardInterrupt):
         if batch_size == 2:
             envs.step(ACTIONS[:2])
         envs.send(ACTIONS[:2])

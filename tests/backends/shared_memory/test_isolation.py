@@ -29,12 +29,12 @@ class DrawsGlobally(Sampler):
         np.random.seed(seed)  # noqa: NPY002 - the global one
         return self._observe(), {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 - any will do
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self._observe(), 0.0, False, False, {}
 
     @staticmethod
     def _observe() -> np.ndarray[Any, Any]:
-        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002, S311 - likewise
+        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002 - likewise
 
 
 class ThereIsOnlyOne(Sampler):
@@ -81,7 +81,7 @@ def test_rows_are_those_of_async_vector_env_though_environments_need_a_process_e
     for envs in (ours, theirs):
         observations = [envs.reset(seed=5)[0]]
         for _ in range(3):
-            random.random()  # noqa: S311 - the caller's own streams are its own
+            random.random()
             np.random.random()  # noqa: NPY002 - likewise
             observations.append(envs.step(np.zeros(COUNT, np.int64))[0])
         rows.append(observations)

@@ -31,7 +31,7 @@ class Echo(gymnasium.Env[Any, Any]):
         self.observation_space = self.action_space = space
         self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:
         self.action_space.seed(seed)
         self._steps = 0
         return self.action_space.sample(), {}
@@ -167,11 +167,11 @@ class InPlace(gymnasium.Env[Any, Any]):
     def __init__(self) -> None:
         self.observed = np.zeros(1)
 
-    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:
         self.observed[:] = 0 if seed is not None else 50
         return self.observed, {}
 
-    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 - any will do
+    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.observed += 1
         return self.observed, 0.0, bool(self.observed[0] % 50 == 2), False, {"told": [self.observed]}
 
@@ -223,7 +223,7 @@ def test_no_more_processes_step_than_may_at_once(at_once: int | None, options: d
 
 
 def set_steps(environment: Echo, count: int) -> str:
-    environment._steps = count  # noqa: SLF001 - what only code beside it can do
+    environment._steps = count
     return f"{count} now"
 
 

@@ -42,7 +42,7 @@ class Short(gymnasium.Env[Any, Any]):
         self._steps += 1
         return self._at(), 0.5 * action, self._steps == 4, self.cut and self._steps == 3, {"text": f"{self._steps}"}
 
-    def render(self) -> Any:  # noqa: ANN401 - an image
+    def render(self) -> Any:
         return np.full((2, 2, 3), self._steps, np.uint8)
 
     def raised(self, by: int, *, twice: bool = False) -> int:
@@ -61,7 +61,7 @@ def both() -> Iterator[tuple[StableBaselinesVecEnv, DummyVecEnv]]:
     theirs.close()
 
 
-def without_clock(infos: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a list or tuple of them
+def without_clock(infos: Any) -> list[dict[str, Any]]:
     """Return infos without the time that Monitor has measured."""
     return [{**info, **({"episode": info["episode"] | {"t": 0}} if "episode" in info else {})} for info in infos]
 

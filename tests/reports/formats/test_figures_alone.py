@@ -47,7 +47,7 @@ def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path
 def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
     vebench: Command, run: Path, asked: tuple[str, ...], shown: set[str]
 ) -> None:
-    root = ET.fromstring(vebench("report", run, "-f", "svg", *asked).out.encode())  # noqa: S314 - our own text
+    root = ET.fromstring(vebench("report", run, "-f", "svg", *asked).out.encode())
     texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
     assert "for-loop" in texts
     assert {text for text in texts if text.startswith("Pong on ")} == {f"Pong on Test, 2 CPUs: {one}" for one in shown}

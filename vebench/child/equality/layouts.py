@@ -89,8 +89,8 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     many environments the backend has for each row of a batch. ``no_ops``: those of its entry.
     """
     steps, exact = how.steps, not chance
-    rng = Random(how.seed)  # noqa: S311 - it is to be repeated
-    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - to be repeated; other steps change lengths alone
+    rng = Random(how.seed)
+    lengths = Random(f"{how.seed} lengths")
     seeds = _seeds(rng)
 
     def short(least: int, end: int) -> Reset:

@@ -70,7 +70,7 @@ class Recorder:
         self._start_seed, tape_seed = seeds
         frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
         self._about = recording.about(info or backend.info, tape_seed, frames_from)
-        self._random = Random(asked.seed)  # noqa: S311 - it is the seed that is not known beforehand
+        self._random = Random(asked.seed)
         row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
         self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
         # Moments: how many are left, and readings until the next.
@@ -85,7 +85,7 @@ class Recorder:
             few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
         few = min(count, few)
         # Backends with other numbers of environments have them in the same order: the reference steps them once.
-        order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())  # noqa: S311
+        order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
@@ -227,7 +227,7 @@ class Recorder:
         self.keep(number, arrays, counts=True)
         self.copies.let_go()
 
-    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
+    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
         """Check that ``batches`` batches, up to batch ``number``, had ``rows`` rows; the last had ``env_ids``."""
         size, count = self._info.batch_size, self._info.num_envs
         looks = self._info.in_order and not self._is_over and type(env_ids) is np.ndarray

@@ -204,7 +204,7 @@ def is_plain(batch: Sequence[Any]) -> bool:
     return all(type(array) is np.ndarray for array in (*trees.leaves(observations), *others))
 
 
-def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - anything that recv() returns
+def _odd_tree(name: str, tree: Any) -> str | None:
     """Return why this is not an array, nor a dict or tuple of arrays; None if it is."""
     if trees.is_leaf(tree):
         return None
@@ -238,7 +238,7 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
     return wrong or _miscounted(arrays, info)
 
 
-def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - anything that recv() returns
+def _odd_array(name: str, array: Any) -> str | None:
     if type(array) is not np.ndarray:
         return f"{name} are a {type(array).__name__}, not a NumPy array: lazy arrays are not supported"
     root = name.partition("/")[0]

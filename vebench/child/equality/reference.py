@@ -94,7 +94,7 @@ class Checked:
     # NaN, and the step in which it came. None so far.
     invalid: str | None = None
 
-    def __init__(self, environment: Any, declared: Tree) -> None:  # noqa: ANN401 - a Gymnasium environment
+    def __init__(self, environment: Any, declared: Tree) -> None:
         self.action_space = environment.action_space
         self._environment = environment
         self._declared = declared
@@ -107,14 +107,14 @@ class Checked:
         self._check(observation, 0.0)
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as the environment takes it
+    def step(self, action: Any) -> tuple[Any, ...]:
         """Step the environment."""
         self._step += 1
         made: tuple[Any, ...] = self._environment.step(action)
         self._check(made[0], made[1])
         return made
 
-    def _check(self, observation: Any, reward: Any) -> None:  # noqa: ANN401 - any values
+    def _check(self, observation: Any, reward: Any) -> None:
         if self.invalid is not None:
             return
         wrong = _undeclared("observations", self._declared, observation)
@@ -124,7 +124,7 @@ class Checked:
             self.invalid = f"{wrong}, in {f'step {self._step} after a reset' if self._step else 'a reset'}"
 
 
-def _undeclared(name: str, declared: Tree, value: Any) -> str | None:  # noqa: ANN401 - any value
+def _undeclared(name: str, declared: Tree, value: Any) -> str | None:
     """Return how an observation differs from the shape and type that its space declares, None if it does not."""
     if not trees.is_leaf(declared):
         parts = declared.items() if isinstance(declared, dict) else enumerate(declared)

@@ -90,7 +90,7 @@ class _Outline:
     def of(cls, path: str, rows: Sequence[int] = ()) -> _Outline:
         """Return the outline of a recording whose windows claim these numbers of rows, as far as it can be read."""
         found = cls(path)
-        with open(path, "rb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+        with open(path, "rb") as file:
             try:
                 for record in read(file):
                     found.add(record, rows)
@@ -161,7 +161,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
         else:
             follow, until = partial(_judged, outline.path, task), _Until(clock, named_until - clock())
             proof = _compared(outline, outline.about, found[number], follow, until)
-        os.unlink(outline.path)  # noqa: PTH108 - nothing else here needs pathlib
+        os.unlink(outline.path)
         yield replace(proof, timed_rows=outline.timed_rows)
 
 
@@ -202,7 +202,7 @@ def _followed(
     now = clock if known is None else known.clock
     order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
 
-    def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
+    def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:
         try:
             judged = partial(_judged, path, task, histories, tuple(env_ids), **how)
             found = judged(is_wanted=_Until(now, span_ns), known=known, spare=spare)
@@ -267,7 +267,7 @@ def prove(request: Request, job: Judging) -> Proof:
     """Compare the recording of each trial with the reference, and return the result. The files are removed."""
     planned = layouts.planned(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(planned))]
-    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - nothing else here needs pathlib
+    paths = [path for path in paths if os.path.exists(path)]
     so_far, place = Proof("unverified"), f"while it was built {planned[0].words()}"
     failed, whole = job.failed, 0  # a backend's own claim to be done does not count
     try:
@@ -288,7 +288,7 @@ def prove(request: Request, job: Judging) -> Proof:
                 break
     finally:
         for path in paths:
-            os.unlink(path)  # noqa: PTH108 - nothing else here needs pathlib
+            os.unlink(path)
     if so_far.verdict == "different":
         faults = (so_far.fault, f"then it failed: {failed}" if failed else None)
         return replace(so_far, fault="; ".join(filter(None, faults)) or None)
@@ -372,7 +372,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
     judge = Judge(task, most_share=most_share, of_steps=of_steps, known=known, spare=spare)
-    with open(path, "rb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+    with open(path, "rb") as file:
         records = _chosen(read(file), histories, env_ids, is_wanted)
         try:
             for record in records:

@@ -36,7 +36,7 @@ def step_trials(request: Request, proving: Proving, factory: Factory, answer: Ca
     """Step the backend in each trial. The rows of the first go to the file ``PATH.0``, and so on."""
     rows = 0
     for number, trial in enumerate(layouts.planned(request, proving)):
-        with open(f"{proving.path}.{number}", "wb", buffering=0) as file:  # noqa: PTH123 - as in child/main.py
+        with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
             backend = factory(trial.setup(request.setup), **request.options)
             try:
                 transcript = Transcript(file, backend, trial.tape_seed, answer, rows)

@@ -68,7 +68,7 @@ def main() -> None:
     """Answer until there are no more requests."""
     answered = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    sys.path.append(os.getcwd())
     sys.dont_write_bytecode = True
     subject: Subject | None = None
     for line in sys.stdin:
@@ -198,7 +198,7 @@ class Named(Subject):
     """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        import gymnasium  # noqa: PLC0415 - imported on use
+        import gymnasium
 
         for plugin in request["plugins"]:
             if find_spec(plugin) is not None:
@@ -221,7 +221,7 @@ class Named(Subject):
         first = self._made(num_envs, seed)
         return [first] if _is_vector(first) else [first, *(self._made(1, seed) for _ in range(num_envs - 1))]
 
-    def _made(self, num_envs: int, seed: int) -> Any:  # noqa: ANN401 - anything that steps
+    def _made(self, num_envs: int, seed: int) -> Any:
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
@@ -297,7 +297,7 @@ class Lanes:
         most = max(map(len, self.lanes))
         return [[*lane, *lane[-1:] * (most - len(lane))] for lane in self.lanes]
 
-    def decoded(self, action: Sequence[Any]) -> Any:  # noqa: ANN401 - as an environment takes it
+    def decoded(self, action: Sequence[Any]) -> Any:
         """Return an action as an environment takes it."""
         return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
 
@@ -332,12 +332,12 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
     return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
 
 
-def _is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
+def _is_vector(env: Any) -> bool:
     """Return whether this steps several environments in one call."""
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
-def _spec_of(env: Any) -> dict[str, Any]:  # noqa: ANN401 - anything that steps
+def _spec_of(env: Any) -> dict[str, Any]:
     """Return what ``env.spec`` declares, and the least limit of steps of all wrappers, as far as they are known."""
     layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
     with contextlib.suppress(Exception):  # a user's property may raise anything
@@ -352,14 +352,14 @@ def _spec_of(env: Any) -> dict[str, Any]:  # noqa: ANN401 - anything that steps
     return {**found, **({"max_episode_steps": min(known)} if known else {})}
 
 
-def _mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
+def _mode_of(env: Any) -> str:
     """Return the autoreset mode that a vector environment declares, ``next_step`` if it declares none."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
     words = str(getattr(mode, "value", mode)).lower().replace("_", "")
     return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
 
 
-def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - anything that steps
+def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:
     """Reset with a seed where ``reset`` takes one. Some environments get theirs when they are made."""
     takes = _parameters(env.reset)
     seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
@@ -459,13 +459,13 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
     return found
 
 
-def plain(array: Any) -> list[Any]:  # noqa: ANN401 - an array or its like
+def plain(array: Any) -> list[Any]:
     """Return an array as JSON has it."""
     array = np.asarray(array)
     return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
 
 
-def _short(array: Any, most: float) -> list[Any]:  # noqa: ANN401 - an array or its like
+def _short(array: Any, most: float) -> list[Any]:
     """Return an array as JSON has it, with a digest in place of more than ``most`` bytes."""
     array = np.asarray(array)
     if array.nbytes <= most:
@@ -478,7 +478,7 @@ def _encoded(tree: ArrayTree, *, full: bool) -> list[Any]:
     return [(name, *_short(leaf, math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
 
 
-def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:  # noqa: ANN401 - anything
+def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
     with contextlib.suppress(Exception):  # lists of several lengths, and objects that may raise anything
         array = np.asarray(value)
         if value is None or array.dtype.kind in "US":
@@ -507,13 +507,13 @@ def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:
     return [[array_of(leaf) for leaf in leaves] for leaves in zip(*batch)]  # noqa: B905 - for each step
 
 
-def message(request: Any) -> bytes:  # noqa: ANN401 - what JSON has
+def message(request: Any) -> bytes:
     """Return a request as a line."""
     return f"{json.dumps(request)}\n".encode()
 
 
 if __name__ == "__main__":
     # A script's own folder comes first in sys.path; the modules in it must not shadow others.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing else here needs pathlib
+    here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != here]
     main()

@@ -86,6 +86,6 @@ def wait(tasks: list[_Task], num_returns: int, timeout: float) -> tuple[list[_Ta
     return [task for task in tasks if not task.busy], [task for task in tasks if task.busy]
 
 
-def get(future: Future[Any], timeout: float | None = None) -> Any:  # noqa: ANN401 - Ray's
+def get(future: Future[Any], timeout: float | None = None) -> Any:
     """Return what a method has returned."""
     return future.result(timeout)

@@ -62,9 +62,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         records, windows, counting = measured[key]
         ceiling = sweep.ceiling_of(cell)
         frames_per_second = estimate_of_rate(cell.sample)
-        steps_per_second = frames_per_second
-        if cell.built.frame_skip != 1:
-            steps_per_second = estimate_of_rate(cell.sample.scaled(1 / cell.built.frame_skip))
+        steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
         speedup = _speedup(cell, sweep)
         # Windows of a comparison are short: each of its processes is taken as one window.
         in_comparison = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1

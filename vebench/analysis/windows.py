@@ -50,7 +50,8 @@ _READ = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_e
 _DTYPE = np.dtype(
     [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
     + [("steps", np.float64), ("taken_ns", np.float64)]
-    + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)]
+    + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
+    align=True,  # numpy adds up unaligned fields five times as slowly
 )
 # Ages of windows and their rates, for the process of each pass.
 Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]

@@ -106,9 +106,9 @@ def prove(
             reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
             proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
-            screen.ended(
-                _words(found) + (f"; log: {reported.log}" if reported.log else "") if in_full else found.verdict
-            )
+            # A page shows the verdict of the proof: that of ``found`` is for later runs, which want an end.
+            words = _words(found) + (f"; log: {reported.log}" if reported.log else "")
+            screen.ended(words if in_full else proof.verdict)
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # A verdict on another class says nothing about the backend's own class, which may step the next time.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)

@@ -20,6 +20,7 @@ MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged fi
 _MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
 # In ``mountinfo``: which control group is mounted, and where.
 _MOUNTED = re.compile(r"^(?:\S+ ){3}(\S+) (\S+) (?:\S+ )*?- cgroup2 ", re.MULTILINE)
+_IN_MOUNTS = re.compile(r"^\S+ (\S+) cgroup2 ", re.MULTILINE)  # where, in ``proc/mounts``
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,11 @@ def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folder of this process' control group, then its ancestors; none without version 2."""
     groups = text_of(root / "proc/self/cgroup").splitlines()
     path = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
-    mounted = _MOUNTED.search(text_of(root / "proc/self/mountinfo"))
-    if path is None or mounted is None:
+    mounts = _MOUNTED.findall(text_of(root / "proc/self/mountinfo"))
+    mounts += [("/", folder) for folder in _IN_MOUNTS.findall(text_of(root / "proc/mounts"))]  # dumps may have it alone
+    if path is None or not mounts:
         return ()
-    shows, folder = mounted.groups()
+    shows, folder = mounts[0]
     top = root / _unescaped(folder).lstrip("/")
     own = _inside(top, _unescaped(shows), path)
     return tuple(one for one in (own, *own.parents) if one.is_relative_to(top))

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from traceback import walk_stack
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.leaks import are_gone, segments
 from support.places import ENVIRONMENTS
-from support.waiting import eventually
+from support.waiting import eventually, main_thread_is_in
 from various import MuteError, Troubled, UnpicklableError
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
@@ -199,10 +198,9 @@ def test_ctrl_c_ends_a_close_that_hangs(tmp_path: Path) -> None:
     ours = SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2)
 
     def interrupt() -> None:
-        assert eventually(lambda: "has_ended" in {frame.f_code.co_name for frame, _ in walk_stack(frames()[main])})
+        assert eventually(lambda: main_thread_is_in("has_ended"))
         os.kill(os.getpid(), signal.SIGINT)
 
-    frames, main = sys._current_frames, threading.get_ident()
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         ours.close()

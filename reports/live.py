@@ -169,9 +169,9 @@ class RunScreen(_Screen):
             self._rates[cell.task.id][_setting(cell)].append(rate)
 
     def _words(self, env: str, *, comparing: bool = False) -> str:
-        words = f"{self._done:,} of {figures.counted(self._windows, 'window')}"
         if comparing:
-            words += f", comparing the work of {figures.counted(self._to_compare, 'cell')}"
+            return f"comparing the work of {figures.counted(self._to_compare, 'cell')}"
+        words = f"{self._done:,} of {figures.counted(self._windows, 'window')}"
         best = max(((median(rates), setting) for setting, rates in self._rates[env].items()), default=None)
         return words if best is None else f"{words}, best so far {figures.number(best[0])} frames/s: {best[1]}"
 

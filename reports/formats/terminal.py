@@ -125,11 +125,16 @@ def _shared_notes(tables: Sequence[Table], *, brief: bool) -> Iterator[str]:
 
 
 def _table(table: Table, width: int, *, brief: bool = False) -> Iterator[RenderableType]:
-    """Yield a table with one line for each row if it fits, else with all lines, and as many blocks as necessary."""
+    """Yield a table with one line for each row if it fits, else with all lines, and as many blocks as necessary.
+
+    Second lines are shortened if ``brief`` is set and they do not fit otherwise.
+    """
     yield Line(table.title, style="bold")
-    joined = _joined(table, brief=brief)
-    if len([*_blocks(joined, width)]) == 1:
-        table = joined
+    for shortened in (False, True) if brief else (False,):
+        joined = _joined(table, brief=shortened)
+        if len([*_blocks(joined, width)]) == 1:
+            table = joined
+            break
     for number, block in enumerate(_blocks(table, width)):
         if number:
             yield NewLine()
@@ -137,9 +142,9 @@ def _table(table: Table, width: int, *, brief: bool = False) -> Iterator[Rendera
 
 
 def _joined(table: Table, *, brief: bool) -> Table:
-    """Return ``table`` with second lines beside the first, in short if ``brief``, in columns that have short ones.
+    """Return ``table`` with second lines next to the first in columns that have short forms of them.
 
-    All places of such a column have the same length, so that numbers stand below each other.
+    If ``brief``, the short forms are used. All texts of such a column have the same length, so numbers are aligned.
     """
     rows = [list(row.texts) for row in table.rows]
     for index, head in enumerate(table.columns):

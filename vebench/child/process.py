@@ -245,7 +245,6 @@ class Zygote(Process):
         if pid:
             return ForkedProcess(pid, statuses, start.log)
         os.close(reading)
-        super().end()
         return None
 
     def end(self, patience: float = 0.0) -> None:

@@ -133,6 +133,7 @@ class Launcher:
         forked = zygote.fork(start, partial(self._wait, deadline))
         if forked is None and not self._interrupts.requested:
             self._unforkable.add(key)
+            self._end_zygote(self._zygotes.pop(key))
             imported = ", ".join(modules) or "vebench"
             self._note(f"cells have fresh interpreters: a process that has imported {imported} cannot be forked")
         return forked
@@ -145,9 +146,11 @@ class Launcher:
 
     def _end_zygotes(self) -> None:
         while self._zygotes:
-            zygote = self._zygotes.popitem()[1]
-            zygote.end()
-            self._guard.discard(zygote.pid)
+            self._end_zygote(self._zygotes.popitem()[1])
+
+    def _end_zygote(self, zygote: Zygote) -> None:
+        zygote.end()
+        self._guard.discard(zygote.pid)
 
     def _request(self, cell: Cell, replica: Replica) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"

@@ -252,12 +252,8 @@ def _program(
             process = Process(words, log, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
         except OSError as error:
             raise UsageError(f"--hosts: {words[0]} cannot be started: {error.strerror}") from None
-        guard.add(process.pid)
-        try:
+        with guard.guarded(process, patience):
             yield process
-        finally:
-            process.end(patience)
-            guard.discard(process.pid)
 
 
 def _last_words(process: Process) -> str:

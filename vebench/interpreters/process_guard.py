@@ -75,6 +75,12 @@ class ProcessGuard:
         """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start."""
         env = {**env, guardian.TOKEN_VARIABLE: self.token}
         process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
+        with self.guarded(process, patience):
+            yield process
+
+    @contextmanager
+    def guarded(self, process: Process, patience: float) -> Iterator[Process]:
+        """End a process with the context, or when this process is killed. First it has ``patience`` seconds to exit."""
         self.add(process.pid)
         try:
             yield process

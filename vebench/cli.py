@@ -312,12 +312,12 @@ def compare_(call: Call) -> int:
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.gates import compare
+    from vebench.gates import compare, gate
 
     file, outlet = call.outlet("check", measures=True)
     spec = asked("compare", call.plan, call.effort)
-    how = {"tolerance": call.tolerance, "budget": call.budget, "outlet": outlet}
-    return compare.start((call.a, call.b), spec, file, call.world, **how)
+    how = {"tolerance": call.tolerance, "budget": call.budget}
+    return gate.published(compare.compared((call.a, call.b), spec, file, call.world, **how), outlet)
 
 
 @command(

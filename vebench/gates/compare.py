@@ -23,7 +23,6 @@ from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
-from vebench.reports.console import Outlet
 from vebench.results import header, paths
 from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
@@ -45,21 +44,6 @@ class _Side:
 
     def __str__(self) -> str:
         return f"{self.path} ({self.python})"
-
-
-def start(
-    pythons: tuple[str, str],
-    spec: RunSpec,
-    output: Path | None,
-    world: World,
-    *,
-    tolerance: float,
-    budget: float | None,
-    outlet: Outlet,
-) -> int:
-    """Do what ``compared`` does, and publish the verdicts. Returns the exit status."""
-    page = compared(pythons, spec, output, world, tolerance=tolerance, budget=budget)
-    return gate.published(page, outlet)
 
 
 def compared(

@@ -58,7 +58,7 @@ def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Ra
 
 
 def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:
-    """Return which of these positive rates may be above that of ``key`` by more than the tolerance, at this level."""
+    """Return the cells whose positive rate may exceed the rate of ``key`` by more than the tolerance."""
     against = {}
     for other in rates.keys() - {key}:
         # A single pass does not show how processes vary.
@@ -73,10 +73,10 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
 
 
 def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
-    """Yield those of a run's planned cells that a race goes on with: of backends that may be the fastest on their task.
+    """Yield the planned cells of the backends that may still be the fastest on their task.
 
-    That is looked at after each pass, from the last of those that all cells have; what was left out once stays so. What
-    rates are relative to goes on with them.
+    The first decision follows the passes that all cells have, and each later pass is followed by another. A backend
+    that was dropped stays out. The reference rows of a task stay in as long as one of its backends.
     """
     passes: dict[str, int] = {}
     for record in run.cells:
@@ -86,11 +86,11 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         cell
         for cell in rated(run)
         if cell.key in going and not (cell.reference_row or cell.excluded)
-        if not (cell.verdict == "unverified" and cell.work.reason)  # nobody can know whether it may win
+        if not (cell.verdict == "unverified" and cell.work.reason)  # it can never win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
     alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
-    # What others disturbed may be the fastest without them.
+    # A disturbed cell might be the fastest on an idle machine, so keep it.
     best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
     slowed = (
         cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
@@ -100,8 +100,8 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for planned in cells:
         if planned.key.without_repeat not in going:
             continue
-        beside = planned.is_base or planned.backend.name == YARDSTICK
-        if (planned.task.id, planned.backend.label) in alive or (beside and planned.task.id in tasks):
+        reference = planned.is_base or planned.backend.name == YARDSTICK
+        if (planned.task.id, planned.backend.label) in alive or (reference and planned.task.id in tasks):
             yield planned
 
 
@@ -118,9 +118,10 @@ def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str,
 def affordable(
     alive: Sequence[CellKey], passes: Mapping[CellKey, int], cost: Mapping[CellKey, float], left: float
 ) -> tuple[CellKey, ...]:
-    """Return as many of the living, the best first, as can get ``FEWEST_PASSES`` in ``left`` seconds; two at least.
+    """Return the best of ``alive`` that can all reach ``FEWEST_PASSES`` within ``left`` seconds; at least two.
 
-    ``passes`` is how many passes each has, ``cost`` how many seconds another one takes.
+    - ``passes``: the number of passes that each cell has
+    - ``cost``: the seconds that another pass of each cell takes
     """
     spent = 0.0
     for number, key in enumerate(alive):

@@ -28,7 +28,7 @@ _DIFFERENCES = (
 
 
 class AleVectorAsync:
-    """A pool with ``ratio`` games for each row of a batch: a batch holds those that finished first.
+    """A pool with ``ratio`` games for each row of a batch: a batch holds the games that finished first.
 
     With a ratio of 1 every batch has all of them, in the order of ids. Its rewards are whole numbers, which the adapter
     makes float64 of.
@@ -114,7 +114,7 @@ class AleVectorAsync:
         return first
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames of each environment's episode by the emulator's own count, those of no-ops included."""
+        """Return the frames of each environment's episode by the emulator's own count, no-ops included."""
         self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
         return self._frames
 
@@ -143,7 +143,7 @@ def _lines(built: Built, *settings: str) -> tuple[str, ...]:
         'vectorization_mode="vector_entry_point"',
         *settings,
         f"num_threads={built.threads}",
-        # Of all that the adapter sets, these alone are no defaults.
+        # The only settings of the adapter that differ from the defaults.
         "repeat_action_probability=0.0",
         "use_fire_reset=False",
         "reward_clipping=False",

@@ -1,4 +1,4 @@
-"""What is known of a backend before it is loaded, as one entry of the registry: standard library only."""
+"""The entry of a backend in the registry: facts that are known before it is loaded. Standard library only."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Built:
-    """What a cell built, as it reported. ``options`` are those that differ from their defaults."""
+    """A cell as it was built, by its own report. ``options``: the options that differ from their defaults."""
 
     task: Task
     num_envs: int
@@ -170,7 +170,7 @@ class BackendEntry:
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""
         batch, at_once = workers * envs_per_worker, min(workers, cpus)
-        if self.role == "ceiling":  # processes that make bursts of steps, each of which is an environment
+        if self.role == "ceiling":  # processes that make bursts of steps; each is an environment
             return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
         ratio = self.options.get("ratio")
         alive = batch if ratio is None else batch * int(options.get("ratio", ratio.default or 1))

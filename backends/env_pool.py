@@ -1,4 +1,4 @@
-"""EnvPool, through its documented ``send`` and ``recv``, of which its ``step`` is made."""
+"""EnvPool, through its documented ``send`` and ``recv``. Its ``step`` calls these two."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
 SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
 
 
-# What EnvPool observes besides what dm_control does, since all tasks of one body have one space there.
+# Arrays that only EnvPool observes: there, all tasks of one body have one space.
 _BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
 _BESIDES = {
     **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
@@ -59,7 +59,7 @@ def _short(task: Task) -> str:
 
 
 def observed_besides(task: Task) -> tuple[str, ...]:
-    """Return the arrays that EnvPool observes on a task besides those that are observed elsewhere."""
+    """Return the arrays that EnvPool alone observes on a task."""
     return _BESIDES.get(_short(task), ()) if task.suite == "dm_control" else ()
 
 
@@ -71,7 +71,7 @@ def chance(task: Task) -> str | None:
     return None if task.exact else "EnvPool draws the start with its own generator"
 
 
-# What has an engine of its own inside EnvPool: its name, its package, the library, and where that has the version.
+# Engines inside EnvPool: name, package, library, and the place of the version in the library.
 # MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string, or two
 # in a row, depending on the compiler.
 _MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
@@ -146,7 +146,7 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
 
 
 class EnvPoolAsync:
-    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first.
+    """A pool with ``ratio`` environments for each row of a batch: a batch holds the environments that finished first.
 
     Rewards are float32. EnvPool converts actions to the type that it wants.
     """
@@ -190,7 +190,7 @@ class EnvPoolAsync:
             **envpool_settings(self._setup.task),
         )
         if self._setup.pinned:
-            # The pool's last threads are those that step environments.
+            # The pool's last threads step the environments.
             pinning.pin_threads(sorted(pinning.own_threads() - before)[-self._threads :], self._setup.cpus)
         return pool
 
@@ -198,7 +198,7 @@ class EnvPoolAsync:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
         EnvPool takes seeds at construction only, so every call builds the pool again. The exception is the first call,
-        if its seed is that of the setup.
+        if its seed equals the setup's seed.
         """
         if not (self._fresh and seed == self._seed):
             self._pool = None  # the old pool's threads end before the new one's start

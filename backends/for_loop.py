@@ -110,7 +110,7 @@ class ForLoop:
         self._actions = actions
 
     def recv(self) -> Batch:
-        """Step every environment and return all rows, in the order of ids; those of a reset are there already."""
+        """Step every environment and return all rows, in the order of ids. Rows of a reset are there already."""
         if self._actions is not None:
             actions, self._actions = self._actions, None
             self._loop.step(actions)

@@ -54,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a cell gives to its adapter's constructor, along with the adapter's own options as keyword arguments.
+    """The argument of an adapter's constructor, along with the adapter's own options as keyword arguments.
 
     ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
     already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
@@ -76,7 +76,7 @@ class Setup:
 
 
 class VectorBackend(Protocol):
-    """What vebench measures. An adapter does no timing, printing or counting, and adds no work of its own."""
+    """The interface that vebench measures. Adapters do no timing, printing or counting, and add no work."""
 
     info: BackendInfo
 
@@ -119,7 +119,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What an adapter reports about itself once it is built. Results count by this, not by what was asked for."""
+    """An adapter's report on itself once it is built. Results use these numbers, not the requested ones."""
 
     num_envs: int  # environments alive
     batch_size: int  # rows that one ``recv`` returns
@@ -136,7 +136,7 @@ class BackendInfo:
     # they are referenced.
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = ()  # from the reference ``for-loop``, declared before any comparison
-    engines: tuple[Engine, ...] = ()  # simulators of which it has a copy of its own
+    engines: tuple[Engine, ...] = ()  # its own copies of simulators
     chance: str | None = None  # why rows differ from the reference's even in the exact variant of the task
     own_classes: OwnClasses | None = None  # which environment classes of its own it steps, or why it does not
     fewest_rows: int | None = None  # the fewest rows of a batch, if it may have fewer than ``batch_size``
@@ -204,7 +204,7 @@ class CountsFrames(Protocol):
 
 @dataclass(frozen=True)
 class Engine:
-    """A simulator of which a backend has its own copy."""
+    """A backend's own copy of a simulator."""
 
     name: str
     inside: str  # the version of the copy
@@ -227,7 +227,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class OwnClasses:
-    """What a backend with environment classes of its own steps one task with."""
+    """The class with which a backend that has its own environment classes steps one task."""
 
     how: str = ""  # how ours steps, in words
     refused: str = ""  # why Gymnasium's class stands in for ours, empty if it does not
@@ -235,7 +235,7 @@ class OwnClasses:
 
     @property
     def words(self) -> str:
-        """What steps, in words: ``own classes for this task, games compiled``, ``Gymnasium's class: WHY``."""
+        """The class in words: ``own classes for this task, games compiled``, ``Gymnasium's class: WHY``."""
         if self.refused:
             return f"Gymnasium's class: {self.refused}"
         return f"own classes for this task{f', {self.how}' if self.how else ''}"

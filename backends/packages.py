@@ -31,7 +31,7 @@ class Package:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self.simulator or self.name
 
     @property
@@ -50,7 +50,7 @@ class Step:
 
     requirements: tuple[str, ...]
     options: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)  # ``{folder}`` in a value: that of the interpreter
+    variables: Mapping[str, str] = field(default_factory=dict)  # ``{folder}`` in a value: the interpreter's folder
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ TORCH = Package("torch", "torch", "torch", places=0)
 MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 JINJA2 = Package("jinja2", "jinja2", "report")
 
-# What the reference is made of, and with it every comparison.
+# The packages of the reference, and so of every comparison.
 BASE = (NUMPY, GYMNASIUM)
 # Policies need it, as environments and adapters of users may, and it decides how fast those are.
 RECORDED_BESIDES = (TORCH.name,)

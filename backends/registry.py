@@ -1,4 +1,4 @@
-"""The table of backends. A new backend takes an adapter, and an entry here; a peer has its entry beside its adapter.
+"""The table of backends. A new backend takes an adapter, and an entry here; a peer has its entry in ``peers/table.py``.
 
 An entry is all that the rest of vebench knows of a backend: nothing outside this folder asks for one by its name.
 Nothing here imports a simulator or a vectoriser; that happens when a cell builds its adapter.

@@ -57,7 +57,7 @@ def form(tree: Tree) -> Tree:
 
 
 def filled(of_form: Tree, from_leaves: Iterable[Any]) -> Tree:
-    """Return the tree of this form with these leaves. Raises ValueError if there are not as many as it has."""
+    """Return the tree of this form with these leaves. Raises ValueError if their number is not the form's."""
     left = iter(from_leaves)
 
     def fill(shape: Tree) -> Tree:
@@ -94,7 +94,7 @@ class TreeRows:
         self._parts = tuple(as_rows(tree[key]) for key in self._keys)
 
     def __setitem__(self, where: Where, value: Tree) -> None:
-        """Write a value, or as many as ``where`` names."""
+        """Write a value, or a value for each index in ``where``."""
         for key, rows in zip(self._keys, self._parts):  # noqa: B905 - for each step, and of equal length
             rows[where] = value[key]
 
@@ -105,7 +105,7 @@ class TreeRows:
     def __iter__(self) -> Iterator[Tree]:
         """Return an iterator over the trees of single rows."""
         rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - for each step, and of equal length
-        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - same reason
+        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - for each step, and of equal length
 
     def copy(self) -> TreeRows:
         """Return a copy of all rows."""

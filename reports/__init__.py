@@ -1,1 +1,1 @@
-"""What users see. Pages make neutral documents and data of results, and one small file for each format writes them."""
+"""The output. Pages make neutral documents and data from results. One module for each format writes them."""

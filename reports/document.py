@@ -1,4 +1,4 @@
-"""What a page shows, independent of the format: documents of facts, tables, findings, sentences and charts.
+"""The content of a page, independent of the format: documents of facts, tables, findings, sentences and charts.
 
 Pages build it, every format writes it. It imports neither results nor formats.
 """
@@ -72,9 +72,9 @@ class Remark:
     """Where it is the case."""
     remedy: str = ""
     command: str = ""
-    """What the remedy says to run, as it can be pasted."""
+    """The command of the remedy, to be pasted."""
     gravity: Gravity | None = None
-    """What a finding means for the results. An explanation has none."""
+    """The consequence of a finding for the results. An explanation has none."""
 
     @classmethod
     def of(cls, finding: Finding, places: Iterable[str] = ()) -> Self:
@@ -86,7 +86,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class AnswerText:
-    """What a group of tables and charts says, in sentences, the most important first."""
+    """The conclusion of a group of tables and charts, in sentences, the most important first."""
 
     group: str
     sentences: tuple[str, ...]
@@ -110,7 +110,7 @@ class Document:
     """The gravest first."""
     explanations: tuple[Remark, ...] = ()
     best: str = ""
-    """What the mark of the best places means."""
+    """The meaning of the mark of the best places."""
     notice: str = ""
     """One line to be read before all else."""
     answers: tuple[AnswerText, ...] = ()
@@ -155,7 +155,7 @@ class ChartLine:
     banded: bool = False
     """The intervals of a line are shown; bars always show theirs."""
     mark: Mark | None = None
-    """What is said about one of its points."""
+    """A text at one of its points."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class View:
-    """What documents of a run show besides rates, speedups and what is wrong."""
+    """Parts of a run's documents that are shown on request: rates, speedups and findings always are."""
 
     columns: tuple[str, ...] = ()
     """Columns of the data, each shown as a further table of each task."""

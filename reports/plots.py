@@ -216,7 +216,7 @@ def _description(charts: Sequence[Chart]) -> str:
 
 
 def _with_tips(body: str, charts: Sequence[Chart]) -> str:
-    """Give each point, or bar, a text that browsers show beside the pointer."""
+    """Give each point, or bar, a text that browsers show at the pointer."""
     for number, chart in enumerate(charts):
         bars = _as_bars(chart)
         tag = "path" if bars else "use"
@@ -334,7 +334,7 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
 
 
 def _draw_bar(space: Axes, series: ChartLine, place: int, at: tuple[float, float], colour: str) -> Rectangle:
-    """Draw one bar with its interval, and the rate beside the bar that is marked, or else the highest."""
+    """Draw one bar with its interval, and the rate at the marked bar, or at the highest."""
     x, estimate = series.points[place]
     below, end = at
     low, high = _ends_of(estimate)

@@ -150,7 +150,7 @@ def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: 
         ('vector_env_rate("CartPole", workers=0).not_slower_than(env="Acrobot")', "--workers 0"),
         ('vector_env_rate("CartPole").not_slower_than(backend="gym-snyc")', "did you mean gym-sync"),
         ('vector_env_rate("CartPole").not_slower_than(backend="ceiling")', "reference rows"),
-        ('vector_env_rate("CartPole").not_slower_than(env="CartPole,Acrobot")', "as many environments"),
+        ('vector_env_rate("CartPole").not_slower_than(env="CartPole,Acrobot")', "number of environments"),
         ('vector_env_rate("CartPole").not_slower_than(env="Acrobot", tolerance=2)', "--tolerance 2"),
         ('vector_env_rate("CartPole").not_slower_than("missing.jsonl")', "missing.jsonl"),
         (

@@ -111,12 +111,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The rate of one cell relative to that of another.
+    """The rate of one cell relative to another cell's rate.
 
     Attributes
     ----------
     cell, base
-        The two cells; the rate of ``cell`` is divided by that of ``base``.
+        The two cells; the rate of ``cell`` is divided by the rate of ``base``.
     ratio
         The ratio of the rates with its 95 % interval, over the passes that both cells have; None without one.
     verdict
@@ -159,7 +159,7 @@ class Run(Result):
         return self.page.sections[0].notice
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
-        """Return the rate of the first cell of each pair relative to that of the second, both of this run."""
+        """Return the rate of the first cell of each pair relative to the rate of the second, both of this run."""
         asked = [(cell, base, self.notice or _why_not(cell) or _why_not(base)) for cell, base in pairs]
         found = [None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)]) for cell, base, why in asked]
         known = {number: each for number, each in enumerate(found) if each is not None}

@@ -537,7 +537,7 @@ def site_(call: Call) -> int:
 def cite_(call: Call) -> None:
     """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
 
-    RUN is a run file. The rates are those of the fastest backends, with what is needed to repeat them.
+    RUN is a run file. The text has the rates of the fastest backends, and the command that repeats them.
 
     \b
     vebench share cite pong.jsonl

@@ -33,7 +33,7 @@ class RunFileError(VebenchError):
 
 
 class StorageError(VebenchError):
-    """A run file or a scratch folder cannot be written. What was in the run file before is intact."""
+    """A run file or a scratch folder cannot be written. Earlier lines of the run file are intact."""
 
 
 class NotComparableError(VebenchError):
@@ -43,7 +43,7 @@ class NotComparableError(VebenchError):
 
 
 class InterruptedRunError(VebenchError):
-    """The user has interrupted a run. What was measured is in its file."""
+    """The user has interrupted a run. Its file has all measured cells."""
 
     exit_status = 130
 

@@ -65,7 +65,7 @@ def vector_env_rate(
 
 @dataclass(frozen=True)
 class VectorEnvRate:
-    """The throughput of an environment on backends, which a test compares with that of a baseline."""
+    """The throughput of an environment on backends, which a test compares with a baseline's."""
 
     env: str
     plan: Mapping[str, Any]
@@ -165,7 +165,7 @@ class VectorEnvRate:
             unanswered = [cell.verdict for cell in cells if cell.verdict in gate.NO_ANSWER]
             return unanswered[0] if unanswered and group.verdict != "slower" else group.verdict
 
-        # Of several backends, the properties are those of the one that decides. record_property does no more than this,
+        # Of several backends, the deciding one sets the properties. record_property does no more than this,
         # and warns unless the JUnit XML is of an older kind.
         order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")
         verdicts = {one.key: decisive(one) for one in found.groups}
@@ -187,7 +187,7 @@ class VectorEnvRate:
         ]
         if page.status == gate.Status.WORSE:
             pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
-        # What holds for a whole backend is said once.
+        # A fact about a whole backend is written once.
         reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}
         reasons |= {one.why: f"{one.key.backend} is {one.verdict}" for one in found.groups if one.why}
         pytest.skip(one_line("; ".join(f"{verdict}: {why}" for why, verdict in reasons.items())))

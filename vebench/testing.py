@@ -38,7 +38,7 @@ EPISODES = {
 
 
 class FaultError(Exception):
-    """What an environment raises to see where it arrives."""
+    """An exception that an environment raises, to see where it arrives."""
 
 
 class Counting(gymnasium.Env[Any, Any]):
@@ -163,7 +163,7 @@ class VectorEnvContract:
         return self._start(Counting, partial(Counting, trouble=partial(trouble, os.getpid(), *args)))
 
     def _late(self, seconds: float, timeout: float | None) -> Any:
-        """Return one that is in a step of so many seconds, after it timed out if there is a timeout."""
+        """Return a vector environment in a step of ``seconds``, after it timed out if there is a timeout."""
         envs = self._troubled(_sleep, seconds)
         if not hasattr(envs, "step_async"):
             pytest.skip("it has no step_async and step_wait")
@@ -267,7 +267,7 @@ class VectorEnvContract:
         assert [*options] == ["reset_mask"]
 
     def test_close_closes_each_environment(self, tmp_path: Path) -> None:
-        """``close`` calls that of the environments, and leaves no process."""
+        """``close`` calls the environments' ``close``, and leaves no process."""
         files = [tmp_path / "first", tmp_path / "second"]
         self._end(self._start(*(partial(Counting, closed=file.touch) for file in files)))
         assert [file.exists() for file in files] == [True, True]
@@ -279,7 +279,7 @@ class VectorEnvContract:
         envs.close()
 
     def test_a_step_after_close_is_an_error(self) -> None:
-        """What is closed returns no rows."""
+        """A closed vector environment returns no rows."""
         envs = self._start()
         envs.close()
         with pytest.raises(Exception):  # noqa: B017, PT011 - which one is not laid down
@@ -324,7 +324,7 @@ class VectorEnvContract:
         self._end(self._late(1000.0, timeout=0.05))
 
     def test_a_late_row_is_not_taken_for_the_next(self) -> None:
-        """After a timeout, the row of that step is not returned as that of another."""
+        """After a timeout, the row of that step is not returned as another step's row."""
         envs = self._late(0.5, timeout=0.05)
         with suppress(NoAsyncCallError):
             envs.step_wait()

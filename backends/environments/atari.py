@@ -53,12 +53,12 @@ def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
 
 
 def noop_max(task: Task) -> int:
-    """Return how many no-ops a reset makes at most; those of the exact variant make as many at least."""
+    """Return the largest number of no-ops of a reset. A reset of the exact variant always makes this number."""
     return task.no_ops if task.exact else NOOP_MAX
 
 
 def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
-    """Return the frames of this episode by the emulator's own count, those of no-ops at the reset included."""
+    """Return the frames of this episode by the emulator's own count, with the no-ops of its reset."""
     simulator: Any = environment.unwrapped
     return int(simulator.ale.getEpisodeFrameNumber())
 

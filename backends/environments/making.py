@@ -1,4 +1,4 @@
-"""What adapters need of environments, the same for all: they are made here, described, and their frames counted."""
+"""Makes environments for adapters, describes their spaces, and counts their frames."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def frames_of_all(task: Task, environments: Sequence[gymnasium.Env[Any, Any]]) -
 
 
 def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
-    """Return the frames of each environment as an array, None if those of one are not known."""
+    """Return the frames of each environment as an array, None if one environment's frames are unknown."""
     known = [count for count in frames if count is not None]
     return np.array(known, np.int64) if len(known) == len(frames) else None
 
@@ -101,7 +101,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Spaces:
-    """What one environment gives and takes: a tree of ``ArraySpec`` for what it observes, and one of action spaces."""
+    """The spaces of one environment: a tree of ``ArraySpec`` for its observations, and a tree of action spaces."""
 
     observations: Tree
     actions: ActionSpaceTree

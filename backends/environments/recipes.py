@@ -68,7 +68,7 @@ def fast_settings(task: Task) -> dict[str, OptionValue]:
 
 
 def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
-    """Return a call on one line, or if it is too long, with as many arguments on each line as fit."""
+    """Return a call on one line, or with its arguments on several lines if it is too long."""
     whole = f"{indent}{target}({', '.join(arguments)})"
     if len(whole) <= _WIDTH:
         return [whole]

@@ -42,7 +42,7 @@ _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.m
 
 @dataclass(frozen=True)
 class Suite:
-    """One kind of task. What is named as ``module:name`` is loaded on use."""
+    """One kind of task. Functions that are named as ``module:name`` are loaded on use."""
 
     name: str
     title: str

@@ -184,7 +184,7 @@ class AtariTask:
             over, truncated = by_python.game_over(with_truncation=False), by_python.game_truncated()
             facts = by_python.lives(), by_python.getEpisodeFrameNumber(), by_python.getFrameNumber()
             if (
-                # A game may use up a short limit with its start, which is no end yet.
+                # A game may use up a short limit with its start. The episode has not ended then.
                 (rewards[0], ended[0], cut_off[0]) != (reward, over and not begins, truncated and not begins)
                 or tuple(values[0] for values in batch.infos(None, first=False).values()) != facts
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.settings.size))

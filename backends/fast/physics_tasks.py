@@ -351,7 +351,7 @@ def _inverted_double_pendulum(origin: Origin) -> Rules:
         _turn(np.sin, seen.observations[:, 1:3])
         _turn(np.cos, seen.observations[:, 3:5])
         distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
-        # With numbers of numpy, as in the class: powers of an array have other bytes than those of a number.
+        # With numbers of numpy, as in the class: a power of an array and of a number differ in their bytes.
         for index, (x, y, v1, v2) in enumerate(zip(tips[:, 0], tips[:, 2], *speeds.T, strict=True)):
             distance[index] = far = 0.01 * x**2 + (y - 2) ** 2
             velocity[index] = fast = 1e-3 * v1**2 + 5e-3 * v2**2

@@ -61,7 +61,7 @@ def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
         needed().vebench_picture_first(pointer(picture), pointer(screens[0]))
         needed().vebench_picture_second(pointer(picture), pointer(screens[1]))
         if not np.array_equal(drawn[0], by_opencv(np.maximum(greys[screens[0]], greys[screens[1]]), size)):
-            raise ValueError("compiled pictures differ from those of this OpenCV")
+            raise ValueError("compiled pictures differ from the pictures of this OpenCV")
         for each in screens[trial % 2 :]:
             (top, left), (height, width) = random.integers([length // 2 for length in screen]), screen
             box = each[top : top + height // 3, left : left + width // 3]

@@ -116,7 +116,7 @@ def _check_registered(env_id: str) -> None:
     must be loaded.
     """
     ours, spec = class_of(env_id), gymnasium.spec(env_id)
-    assert ours is not None  # noqa: S101 - see above
+    assert ours is not None  # noqa: S101 - for mypy
     if spec.entry_point != ours.entry_point:
         name = getattr(spec.entry_point, "__qualname__", str(spec.entry_point))
         raise ValueError(f"{env_id} is registered as {name}, not as {ours.entry_point}")

@@ -1,1 +1,1 @@
-"""Adapters of other projects' vectorisers and samplers, each of which may need an interpreter of its own."""
+"""Adapters of other projects' vectorisers and samplers. Each may need an interpreter of its own."""

@@ -1,6 +1,6 @@
 """mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads; what is made of them is vebench's own.
 
-Observations and rewards are those of ``fast-sync``, computed for the whole batch from mjbatch's arrays. Episodes begin
+Observations and rewards equal ``fast-sync``'s, computed for the whole batch from mjbatch's arrays. Episodes begin
 by the code of Gymnasium's class, one after another in the calling process, and their state is copied in.
 """
 
@@ -26,7 +26,7 @@ _NEVER = 1 << 62
 
 
 class MjBatch(OneInFlight):
-    """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, of which the caller's is one. Rewards are float64.
+    """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64.
 
     A simulation is handed from thread to thread, and loaded and stored at each step: that is how mjbatch works.
     """
@@ -158,7 +158,7 @@ class _Simulations:
 
 
 def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rows lie within a bound. What is no number never lies between limits."""
+    """Return which rows lie within a bound. NaN never lies between limits."""
     between = np.less_equal if bound.closed else np.less
     inside = between(bound.low, numbers) & between(numbers, bound.high)
     within: NDArray[np.bool_] = (inside != bound.outside).all(axis=1)

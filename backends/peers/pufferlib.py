@@ -26,7 +26,7 @@ _CLOSE_S = 2.0
 
 
 class Multiprocessing(OneInFlight):
-    """``workers`` processes, each of which steps its environments one after another. Rewards are float32.
+    """``workers`` processes. Each steps its environments one after another. Rewards are float32.
 
     The library does not notice if a worker dies: the caller polls on.
     """

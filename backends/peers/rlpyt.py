@@ -1,4 +1,4 @@
-"""rlpyt's ``GpuSampler``, of which the adapter takes the place of the action server.
+"""rlpyt's ``GpuSampler``. The adapter takes the place of its action server.
 
 rlpyt is on no registry. The variable ``RLPYT`` names its checkout; it runs unmodified.
 """
@@ -135,7 +135,7 @@ def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:
 
 
 class _Actions:
-    """What rlpyt asks a space for: an action, and zeros."""
+    """The part of a space that rlpyt uses: a sample, and zeros."""
 
     def __init__(self, bounds: ActionSpace) -> None:
         self._bounds = bounds

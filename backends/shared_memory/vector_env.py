@@ -510,7 +510,7 @@ def shared_memory_spec(
         module, _, name = id.rpartition(":")
         if module:
             import_module(module)  # it registers the environment
-        id = gymnasium.spec(name)  # noqa: A001 - see above
+        id = gymnasium.spec(name)  # noqa: A001 - as gymnasium.make_vec has it
     chosen = deepcopy(id)
     chosen.additional_wrappers = ()  # they are around each environment
     chosen.vector_entry_point = partial(_make_vec, deepcopy(id), tuple(wrappers), vector_kwargs)

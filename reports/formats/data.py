@@ -154,7 +154,7 @@ def _note(cell: CellSummary, section: Section) -> str:
 def junit(page: VerdictPage) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
-    GitLab, Jenkins and others show it beside tests. An inconclusive cell is an error if that is why its backend does
+    GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
     not pass, and else skipped.
     """
     cells, command = page.comparison.cells, page.comparison.names.command

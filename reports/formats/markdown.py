@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Files = Sequence[tuple[Chart, str]]
 
 _MARKS = {"best": "**", "struck": "~~"}
-# These would begin markup inside a line. What is harmless stays as it is, for those who read the plain text.
+# These begin markup inside a line. Other characters stay as they are, for readers of the plain text.
 _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 _IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.

@@ -1,4 +1,4 @@
-"""The table of formats. A new format is one module beside this one and one line in ``FORMATS``.
+"""The table of formats. A new format is one module in this folder and one line in ``FORMATS``.
 
 The module has a function that takes a page of the kinds named here. It returns a text, bytes or, for a terminal,
 something that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, the help and the error messages follow.

@@ -125,7 +125,7 @@ def _shared_notes(tables: Sequence[Table], *, brief: bool) -> Iterator[str]:
 
 
 def _table(table: Table, width: int, *, brief: bool = False) -> Iterator[RenderableType]:
-    """Yield a table with one line for each row if it fits, else with all lines, and as many blocks as necessary.
+    """Yield a table with one line for each row if it fits, else with all lines, in several blocks if necessary.
 
     Second lines are shortened if ``brief`` is set and they do not fit otherwise.
     """
@@ -162,7 +162,7 @@ def _joined(table: Table, *, brief: bool) -> Table:
 
 
 def _blocks(table: Table, width: int) -> Iterator[list[int]]:
-    """Yield the indices of columns that fit beside the labels without breaking a word.
+    """Yield the indices of columns that fit next to the labels without breaking a word.
 
     If labels are not unique, the first column tells rows apart and is in each block.
     """
@@ -303,7 +303,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _side_by_side(width: int, *parts: RenderableType) -> Grid:
-    """Return two parts beside each other, the first at least ``width`` wide."""
+    """Return two parts side by side, the first at least ``width`` wide."""
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(min_width=width)
     grid.add_row(*parts)

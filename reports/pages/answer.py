@@ -147,7 +147,7 @@ def _where(run: RunFacts, verdict: str = "") -> str:
 
 
 def _without_winner(name: str, answer: TaskAnswer, run: RunFacts) -> tuple[str, ...]:
-    """Return why there is no winner, a rate that there is nevertheless, and last what to do.
+    """Return why there is no winner, the best rate if there is one, and finally what to do.
 
     A command ends the last sentence, without a full stop, which would be copied with it.
     """

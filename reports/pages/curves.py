@@ -27,7 +27,7 @@ FEWEST_POINTS = 2  # one is no chart
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted for a curve."""
+    """The prediction for a curve."""
 
     curve: Curve
     forecast: Forecast
@@ -140,7 +140,7 @@ def _named(shown: Sequence[Curve]) -> list[tuple[Curve, str]]:
 
 
 def curve_name(curve: Curve, *, several: bool) -> str:
-    """Return the name of a curve among others, ``several`` of which differ in their environments per worker."""
+    """Return the name of a curve. ``several``: curves differ in their environments per worker."""
     return one_line(curve[0].label) + (figures.times_envs(curve[0].envs_per_worker) if several else "")
 
 

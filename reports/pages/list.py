@@ -1,4 +1,4 @@
-"""What can be measured here: backends by the tasks that they step, tasks by name, and other projects' backends."""
+"""The lists of what can be measured here: backends by their tasks, tasks by name, and other projects' backends."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Machine:
     """Bytes."""
     findings: tuple[Finding, ...]
     standings: tuple[Standing, ...] = ()
-    """What backends with environment classes of their own step here."""
+    """The tasks that backends with their own environment classes step here."""
 
     @property
     def owned(self) -> Cpus:

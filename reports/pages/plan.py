@@ -66,7 +66,7 @@ def _time(plan: Plan, further: int) -> str:
     steps = planned([cell for cell in plan.cells if cell.skip is None], spec)
     starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
     total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
-    words = f"about {figures.long_time(total)}, of which {figures.long_time(starts)} to start cells"
+    words = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
     if proofs:
         words += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
     if spec.until is not None:

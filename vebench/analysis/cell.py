@@ -48,7 +48,7 @@ class Exclusion(StrEnum):
 
 @dataclass(frozen=True)
 class Built:
-    """What a cell consists of: as built, or as planned if it was never ready."""
+    """The parts of a cell: as built, or as planned if it was never ready."""
 
     choice: BackendChoice  # with its options, and the interpreter that the user named for it
     num_envs: int
@@ -87,7 +87,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the machine did to a cell. Windows are those of the repeats that went well."""
+    """The machine's influence on a cell. Windows are counted in successful repeats only."""
 
     windows: int
     throttled_windows: int  # slowed by a CPU quota

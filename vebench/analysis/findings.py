@@ -10,7 +10,7 @@ NO_REASON = "no reason was recorded"  # why a cell failed
 
 
 class Gravity(StrEnum):
-    """What a finding means for the figures that it is about. The gravest level comes first."""
+    """The consequence of a finding for the results that it is about. The gravest level comes first."""
 
     FAULT = "fault"  # the figure is missing or must not be used
     WARNING = "warning"  # the figure is less certain than it looks, not what was requested, or not complete yet

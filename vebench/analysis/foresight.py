@@ -1,4 +1,4 @@
-"""What a plan can resolve on an ordinary machine. Pure functions.
+"""The differences that a plan can resolve on an ordinary machine. Pure functions.
 
 Before anything is measured, documented constants stand for the machine: by how much processes differ, and windows
 within them. A noisy machine resolves less.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 SpeedVerdict = Outcome | Literal["missing", "not comparable"]
-# What a rate is divided by: nothing, the reference, or the yardstick, of the same run.
+# The divisor of a rate: nothing, the reference, or the yardstick, of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
 
 # Cells that differ in one of these do not do the same work on the same resources.
@@ -85,7 +85,7 @@ class Pair:
 
 
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
-    """Return the cell by whose rate that of a cell is divided, None if it stands alone."""
+    """Return the cell whose rate is the divisor of a cell's rate, None if the rate stands alone."""
     if metric == "fps":
         return None
     # A slower environment slows every cell of the reference, and would cancel.

@@ -4,7 +4,7 @@ A setting that is significantly slower than the leader is measured no more (succ
 S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 7, 2006). Where the
 time that is left does not suffice for all others, those with the lowest rates are left out, so that the best get as
 many passes as a comparison needs (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
-multi-armed bandits, ICML 2013). The comparisons are those of reports: paired by passes, all of them tested together,
+multi-armed bandits, ICML 2013). Comparisons are made as in reports: paired by passes, all of them tested together,
 and each look at the data has its share of the error that is allowed in total.
 """
 

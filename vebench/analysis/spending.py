@@ -1,4 +1,4 @@
-"""What a run spends its time on: starts, warm-ups, windows, proofs and the rest; as measured, and as planned."""
+"""The time of a run by purpose: starts, warm-ups, windows, proofs and the rest; as measured, and as planned."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Spent(NamedTuple):
 
 
 def spent(cells: Iterable[CellRecord]) -> Spent | None:
-    """Return what cells took of their run, None if that of one is unknown, as in run files of older versions."""
+    """Return the time that cells took of their run, None if the time of one is unknown."""
     of_each = []
     for cell in cells:
         if cell.took_ns is None:

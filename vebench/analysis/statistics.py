@@ -1,6 +1,6 @@
 """Samples of rates, and their levels, ratios and products with intervals and tests. Pure functions.
 
-Rates are positive and their noise is multiplicative, so errors and intervals are those of log rates. An interval that
+Rates are positive and their noise is multiplicative, so errors and intervals are for log rates. An interval that
 is symmetric on the log scale never reaches below zero. docs/method.md says how often intervals hold the true value.
 
 The level of a cell, a ratio, a ratio of two speedups and a geometric mean of ratios are all weighted sums of the
@@ -125,7 +125,7 @@ class Sample:
         """Return the sample of a cell.
 
         A rate is the sum of counts over the sum of times. A median of windows would miss slow resets. For one process,
-        the values are linearised, so that their variance is that of the ratio (W. Cochran, Sampling Techniques, 1977,
+        the values are linearised, so that they have the ratio's variance (W. Cochran, Sampling Techniques, 1977,
         section 6.4).
 
         Parameters
@@ -246,7 +246,7 @@ def variance(values: Sequence[float]) -> float:
 
 @cache
 def correlation_factor(number: int, correlation: float = WINDOW_CORRELATION) -> float:
-    """Return the variance of a mean of so many windows over ``s^2 / n``.
+    """Return the variance of a mean of ``number`` windows over ``s^2 / n``.
 
     In a first-order autoregressive series, values k apart correlate by ``correlation ** k``. Then their mean varies
     more than ``sigma^2 / n``, and ``s^2`` is less than ``sigma^2`` (G. Box, G. Jenkins, Time Series Analysis, 1970,

@@ -46,7 +46,7 @@ FEWEST_PROCESSES = 5
 class _Measured(NamedTuple):
     records: Sequence[CellRecord]
     windows: Windows  # of the repeats that went well
-    counting: Windows  # those that count
+    counting: Windows  # the windows that count
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -320,7 +320,7 @@ def _verdict(
         return known
     if proof.verdict == "different":
         return "different", f"in the measured cell: {difference(proof)}"
-    # Each environment of one process was seen for long enough; those of another are others.
+    # Each environment of one process was seen for long enough. Another process has other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     if known[0] == "unverified" and proof.verdict in SAME and enough:
         return proof.verdict, f"seen in the measured cell: {steps(proof)}"

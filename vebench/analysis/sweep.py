@@ -1,4 +1,4 @@
-"""What the cells of a run show together: which are slower or faster than others, and whether environments age."""
+"""Facts from all cells of a run together: cells that are slower or faster than others, and environments that age."""
 
 from __future__ import annotations
 

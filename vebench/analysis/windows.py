@@ -39,7 +39,7 @@ _DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fe
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
 _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
 _FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
-_MOST_MEDIANS = 12  # of more windows than this, so many medians of consecutive ones are tested for a drift
+_MOST_MEDIANS = 12  # more windows are joined to this number of medians before they are tested for a drift
 _MOST_EXACT = 8  # of more processes than this, the distribution is taken as normal
 _FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
 _UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
@@ -102,7 +102,7 @@ def disturbed_together(windows: Windows) -> bool:
 
 
 def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
-    """Return whether others took too much of each group of windows; ``share`` is 1 for those that are meant."""
+    """Return whether others took too much of each group of windows; ``share`` is 1 for the windows of a group."""
     taken = np.bincount(group, share * windows["taken_ns"])
     span = np.bincount(group, share * windows["cpus"] * windows["ns"])
     found: Bools = too_much(taken, span, np.bincount(group, share * windows["cpus"]))

@@ -123,7 +123,7 @@ class Done:
     warmup_ns: int | None = None
     settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
     hosts: tuple[HostShare, ...] | None = None  # of replicas on other hosts; the runner adds it
-    priorities: tuple[str, ...] = ()  # of threads after the last window, without those that the process began with
+    priorities: tuple[str, ...] = ()  # of threads after the last window, without the priorities at the start
 
     def __post_init__(self) -> None:
         check_counts(self, Done)
@@ -198,7 +198,7 @@ class Proof(_Compared):
 
 @dataclass(frozen=True)
 class CellProof(_Compared):
-    """What a measured cell returned, at moments that it could not foresee, compared with the reference.
+    """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments.
 
     ``environments``: how many of ``num_envs`` were replayed, each for ``steps`` of its ``of_steps``, with a number of
     ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the

@@ -154,7 +154,7 @@ class Loop:
                 if note is not None:
                     note(env_ids.tobytes())
                 # Most batches contain no end. Right after another thread has woken this one, caches are cold: three
-                # numpy calls take 4 microseconds, this takes 1. It shows if a backend has as many threads as CPUs.
+                # numpy calls take 4 microseconds, this takes 1. It shows where each CPU has a thread.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
                     ended[env_ids] = over

@@ -60,7 +60,7 @@ class Recording:
     chooser: int = 0  # the environments are drawn from it ...
     turn: int = 0  # ... others in each turn
     reset_seed: int | None = None  # of a further reset when all is measured, None for no such reset
-    full: bool = False  # whether to keep rows of as many environments as fit
+    full: bool = False  # whether to keep rows of all environments that fit
     compared: bool = True  # without it, nothing is written
 
 

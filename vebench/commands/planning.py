@@ -1,4 +1,4 @@
-"""What the commands that start cells share: they make a plan for this machine from a spec."""
+"""Makes a plan for this machine from a spec, for all commands that start cells."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
     """Return the plan of the run file ``path``, and what of it is missing: cells without a line, and failed ones.
 
     ``allowed``: see ``asked_in``, also for what it raises. Raises UsageError if nothing of it can run here unless it is
-    a ``dry_run``, and NotComparableError if this machine or its packages differ from those of the run.
+    a ``dry_run``, and NotComparableError if this machine or its packages differ from the run's.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, "start that again")

@@ -106,7 +106,7 @@ def prove(
             reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
             proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
-            # A page shows the verdict of the proof: that of ``found`` is for later runs, which want an end.
+            # A page shows the verdict of the proof. ``found`` is for later runs, which need ended episodes.
             words = _words(found) + (f"; log: {reported.log}" if reported.log else "")
             screen.ended(words if in_full else proof.verdict)
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)

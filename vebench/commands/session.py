@@ -1,4 +1,4 @@
-"""What the commands that measure share: the world that they measure in, and passes of cells into run files.
+"""The world in which commands measure, and passes of cells into run files. All commands that measure share it.
 
 ``World`` holds what they ask of the machine and of other processes, so that tests can replace it. Files are not part of
 it. ``doctor`` starts no cell and reads the machine itself.
@@ -105,7 +105,7 @@ class Session:
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
         self._first_look: Callable[[Run], Page] | None = None
-        self._looked: set[str] = set()  # the tasks of which a first look was shown
+        self._looked: set[str] = set()  # tasks whose first look was shown
         # All time since the last event was spent on the cell of the next: only one is at work at a time.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
@@ -151,7 +151,7 @@ class Session:
         return status
 
     def _left_to_race(self, plan: Plan) -> int:
-        """Return how many cells are left of those that a race measures after the passes that all cells have."""
+        """Return the number of cells that a race has left to measure after the passes of all cells."""
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
         of_race = plan.spec.races and plan.spec.until is None
@@ -165,7 +165,7 @@ class Session:
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
-        # Without those that were measured again.
+        # Without cells that were measured again.
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:

@@ -24,7 +24,7 @@ _R = TypeVar("_R")
 
 
 class Replicas(Conversation):
-    """The replicas of a cell as one conversation. The processes may be anywhere: times are those of the runner's clock.
+    """The replicas of a cell as one conversation. The processes may be anywhere: times are by the runner's clock.
 
     - ``windows``: the number of windows
     - ``names``: of the replicas, in reasons; by default numbers

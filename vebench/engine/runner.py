@@ -74,7 +74,7 @@ def run(
 
     - ``done``: how many cells an earlier run has measured
     - ``over``: tasks that were given up before; this run adds its own
-    - ``out_of_time``: once it returns true, no cell is started, except those that take turns with a started one
+    - ``out_of_time``: once it returns true, no cell is started, except cells that are interleaved with a started one
     - ``gives_up``: then these are not started either, and cells that lack windows finish as failed
 
     Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.

@@ -57,7 +57,7 @@ _MEANINGS = {
     "unverified": "it could not be told",
 }
 _AGREE = "identical", "equal", "within limits"
-_RULE_OF_THREE = 3.0  # over n: the 95 % bound of a share of which none was seen in n
+_RULE_OF_THREE = 3.0  # over n: the 95 % bound of a share that was never seen in n
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _count(two: Two, asked: int) -> tuple[int, bool]:
     """Return how many environments are stepped, and whether no other number is possible. Raises UsageError."""
     fixed = {side.about["num_envs"] for side in two.sides} - {None}
     if len(fixed) > 1:
-        raise UsageError(f"the two have {' and '.join(map(str, sorted(fixed)))} environments: they must have as many")
+        raise UsageError(f"the two have {' and '.join(map(str, sorted(fixed)))} environments, and need the same number")
     return (fixed.pop(), True) if fixed else (asked, False)
 
 

@@ -67,7 +67,7 @@ def made(case: Case, difference: FirstDifference) -> int:
 def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, calls: Sequence[Sequence[Any]]) -> str:
     """Return the script. It fails where the two differ, and prints both values.
 
-    ``calls`` are those that the case made of each side, up to the call that returned the row and beyond.
+    ``calls``: the calls that the case made of each side, up to the call that returned the row and beyond.
     """
     alone = sides[0].python != sides[1].python
     names = ("env", "env") if alone else ("a", "b")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_RUNS = 400  # of cases, to find a small one
 _SEEDS = 20  # tried for a smaller example
 _FAR_APART = 10_000  # seeds of segments: more than environments
-_LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: times as many steps, steps, environments
+_LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: factor of steps, steps, environments
 _HOLDS = 20  # steps for which an action is held, at most
 _CONSTANTS = 6
 FEW_ENDS = 3  # of episodes; without them, longer cases are stepped

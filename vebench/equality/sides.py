@@ -143,7 +143,7 @@ class Two:
     start: Callable[[], tuple[Side, Side]]  # the same two in other processes
     stats: DiffStats = field(default_factory=DiffStats)
     full: bool = False  # whether long arrays are sent as they are
-    policy: str = ""  # MODULE:FUNCTION, whose actions replace those of cases
+    policy: str = ""  # MODULE:FUNCTION, whose actions replace the actions of cases
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))  # of the last case
 
     @cached_property

@@ -46,7 +46,7 @@ class BisectPage(DataPage):
         if self.answer.found and not self.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
         number = figures.counted(self.answer.last - self.answer.first + 1, self.noun)
-        skipped = ", of which others were skipped" if self.answer.found else ""
+        skipped = ", and others were skipped" if self.answer.found else ""
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
     @property

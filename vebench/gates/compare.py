@@ -149,7 +149,7 @@ def _sides(
     new = old if after == before else world.resolve(after.envs, after.backends, python=interpreters[1].path)
     rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
     if rows[0] != rows[1] or len(old) != len(new):
-        raise UsageError("nothing to compare: A and B need as many environments, backends and reference rows")
+        raise UsageError("nothing to compare: A and B differ in the number of environments, backends or reference rows")
     first = _side(0, interpreters[0], before, old, files[0], world)
     second = _side(1, interpreters[1], after, new, files[1], world)
     # The same order of cells, and one time, which marks both runs as one comparison.

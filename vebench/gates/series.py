@@ -48,11 +48,11 @@ _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 LEVEL = 0.002
 _LENIENT = 10.0  # times the level, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
-SHORTEST = 3  # values of a part: a single outlier is no level
+SHORTEST = 3  # values of a part: a single outlier is not a level
 FEWEST = 2 * SHORTEST
 # A smaller change is ignored, however certain: the place of data in memory alone makes changes as large.
 LEAST = 0.02
-# The share of a change that must be left without the farthest value of each part: one outlier is no change.
+# The share of a change that must be left without the farthest value of each part: one outlier is not a change.
 _LEAST_LEFT = 0.5
 # By how many standard errors the correlation of neighbouring runs is raised, and its largest value.
 _CAUTION, _MOST = 1.35, 0.9

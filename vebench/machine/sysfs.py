@@ -1,6 +1,6 @@
 """Files of sysfs, procfs and control groups: their text, the sets of numbers in them, and this process' own groups.
 
-A missing or damaged file reads as an empty one. Control groups are those of version 2. Formats: cgroups(7),
+A missing or damaged file reads as an empty one. Only version 2 of control groups is read. Formats: cgroups(7),
 proc_pid_mountinfo(5), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 

@@ -1,1 +1,1 @@
-"""What to measure: turns the text of the command line into an explicit list of cells."""
+"""Plans: turns the text of the command line into an explicit list of cells."""

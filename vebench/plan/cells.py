@@ -36,7 +36,7 @@ _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typin
 # Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
 # if it goes on later, with more memory for example.
 _NOTHING_BESIDE = "no requested backend can run here"
-MOST_PROCESSES = 256  # alive at the same time in a group, though those of only one cell work
+MOST_PROCESSES = 256  # alive at the same time in a group, though the processes of only one cell work
 _GIB = 1 << 30
 # A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
 # environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
@@ -118,7 +118,7 @@ class Cell:
     replicas: tuple[Replica, ...] = ()  # empty if there is only one
     interpreter: CellPython = _HERE
     group: int | None = None  # consecutive cells with the same number take turns, window by window
-    patience: float | None = None  # after so many seconds, rests not counted, it is given up
+    patience: float | None = None  # the seconds after which it is given up, rests not counted
 
     @property
     def side(self) -> str:
@@ -132,7 +132,7 @@ class Cell:
 
     @property
     def entry(self) -> BackendEntry:
-        """What is known of its backend."""
+        """The entry of its backend."""
         return self.backend.entry
 
     @property
@@ -399,7 +399,7 @@ def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
-    """Return the plan with its cells in groups that take turns: those of one pass on one task, if there is room."""
+    """Return the plan with its cells in interleaved groups: the cells of one pass on one task, if there is room."""
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)

@@ -102,7 +102,7 @@ class Hosts:
     """The hosts on which a cell has a replica each."""
 
     names: tuple[str, ...] = ()  # empty: the nodes of a Ray cluster, which is asked for them when a plan is made
-    counts: tuple[int, ...] = ()  # a cell for each count, on the first so many hosts; empty: one cell on all hosts
+    counts: tuple[int, ...] = ()  # of hosts: a cell for each count, on the first hosts; empty: one cell on all hosts
     via: str = "ssh"
     address: str = "auto"  # of Ray's cluster
     python: str = ""  # on each host; by default this one's path, or Ray's

@@ -1,4 +1,4 @@
-"""Interpreters of backends: those that the user names, and those that ``vebench install`` has made."""
+"""Interpreters of backends: named by the user, or made by ``vebench install``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table() -> dict[str, str]:
 def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     """Return the path of the interpreter that a backend is to run in, None for vebench's own.
 
-    ``pythons`` are those of the configuration. Raises UsageError if there is none of the name that the user gave.
+    ``pythons``: from the configuration. Raises UsageError if it has none of the name that the user gave.
     """
     name, installation = choice.python, choice.entry.library.installation
     if not name:

@@ -1,4 +1,4 @@
-"""What a run measures: ``RunSpec``, whose fields declare the options of the command line and of Python."""
+"""The plan of a run: ``RunSpec``, whose fields declare the options of the command line and of Python."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }
-# What --effort stands for: passes, windows, their length and warm-up, and whether it is a race. Several processes of
+# The meaning of --effort: passes, windows, their length and warm-up, and whether it is a race. Several processes of
 # few windows, since processes differ more than windows do (docs/method.md). ``compare`` has short windows: a machine
 # whose speed changes within seconds then changes it for both sides.
 _BY_EFFORT = ("passes", "windows", "duration", "warmup", "race")
@@ -253,7 +253,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields in which a command's defaults differ from those of ``RunSpec``."""
+    """Return the fields in which a command's defaults differ from ``RunSpec``'s."""
     return {**DEFAULTS.get(command, {}), **effort(command, level, given)}
 
 

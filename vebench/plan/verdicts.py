@@ -92,7 +92,7 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    # Options in a fixed order, without those that have their defaults.
+    # Options in a fixed order, without defaults.
     defaults = {name: option.default for name, option in backend.entry.options.items()}
     changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
     return VerdictKey(task.id, BackendChoice(backend.name, changed).label, made_of)

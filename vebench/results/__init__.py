@@ -1,1 +1,1 @@
-"""What was measured: immutable records, and the run files that contain them."""
+"""Measurements: immutable records, and the run files that contain them."""

@@ -166,7 +166,7 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def how_plans_differ(one: RunRecord, other: RunRecord) -> dict[str, str]:
-    """Return the fields of the plan in which two runs differ, each with both options, without those of length."""
+    """Return the fields of the plan in which two runs differ, each with both options, without the options of length."""
     ours, theirs = (run.spec.conditions(OF_LENGTH) for run in (one, other))
     return {name: f"--{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]}
 
@@ -197,7 +197,7 @@ def _digits(facts: Mapping[str, str]) -> str:
 
 
 def _decisive(run: RunRecord) -> dict[str, str]:
-    """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
+    """Return the facts that decide whether runs are comparable, by name, without unknown facts."""
     facts = ((one.machine, _digits(one.packages)) for one in run.hosts.values())
     machines = Counter(f"{host.cpu_model} with {host.usable_cpus} CPUs, {packages}" for host, packages in facts)
     hosts = {"hosts": "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
-LOG_SUFFIX = ".log"  # of what the libraries of failed cells printed: beside the run file
+LOG_SUFFIX = ".log"  # of the output of failed cells' libraries, next to the run file
 LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{LOG_SUFFIX}"
 _NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
 
@@ -48,7 +48,7 @@ def newest(folder: Path = DEFAULT_FOLDER) -> Path:
 def run_files(paths: Sequence[Path]) -> list[Path]:
     """Return the run files that ``paths`` mean; a folder means all runs in it. Raises UsageError if it has none.
 
-    Logs beside run files are left out unless nothing else is given, so a shell's ``.vebench/*`` works.
+    Logs next to run files are left out unless nothing else is given, so a shell's ``.vebench/*`` works.
     """
     files = [file for path in paths for file in (run_files_in(path) if path.is_dir() else [path])]
     return [file for file in files if not file.name.endswith(SUFFIX + LOG_SUFFIX)] or files

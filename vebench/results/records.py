@@ -90,7 +90,7 @@ class Identity:
 
     @cached_property
     def key(self) -> CellKey:
-        """The cell's identity within its run, equal to that of the planned cell."""
+        """The cell's identity within its run, equal to the planned cell's."""
         return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
 
 
@@ -125,7 +125,7 @@ class CellRecord(Done, Layout, Identity):
 
 @dataclass(frozen=True, kw_only=True)
 class ProofRecord(Identity):
-    """The proof of a cell: a line of its own, after that of the cell."""
+    """The proof of a cell: a line of its own, after the cell's line."""
 
     proof: CellProof
     type: Literal["proof"] = "proof"
@@ -300,7 +300,7 @@ def _on_one_line(value: Any) -> Any:
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
     """Return the line as JSON, with its checksum.
 
-    People read run files, too: the type comes first, and a cell's own fields before those that its child reported.
+    People read run files, too: the type comes first, and a cell's own fields before its child's.
     Counts that only some loops have are left out if this one has none.
     """
     body = msgspec.to_builtins(line)

@@ -229,7 +229,7 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
 
 
 class _Head(msgspec.Struct):
-    """What decides how a line is read. The first line has a schema."""
+    """The fields that decide how a line is read. The first line has a schema."""
 
     type: str
     schema: int = SCHEMA

@@ -156,7 +156,7 @@ def _work(submission: Submission) -> _Faults:
         proof = cell.proof
         if proof is None:
             if cell.repeat < PASSES_OF_ALL:
-                yield _Fault("rows were not compared with those of a plain loop", _place(cell.key))
+                yield _Fault("rows were not compared with a plain loop's rows", _place(cell.key))
         elif proof.verdict not in SAME and not proof.impossible:
             yield _Fault(f"its work is not proven: {why_not_same(proof)}", _place(cell.key))
 

@@ -73,7 +73,7 @@ _ARRAYS = (np.ndarray, np.generic)  # a row of a batch of numbers is a scalar
 class Comparer:
     """Compares values by one set of rules, and counts what made them equal."""
 
-    limits: Mapping[str, Limit] = field(default_factory=dict)  # by field, or by the field of which it is a leaf
+    limits: Mapping[str, Limit] = field(default_factory=dict)  # by field, or by the parent field of leaves
     may_cast: bool = False  # whether arrays may have other types
     casts: Counter[str] = field(default_factory=Counter)  # values that were equal after a cast, by cast in words
     furthest: dict[str, float] = field(default_factory=dict)  # the largest distance within a limit, by field

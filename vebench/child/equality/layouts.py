@@ -86,7 +86,7 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
-    many environments the backend has for each row of a batch. ``no_ops``: those of its entry.
+    many environments the backend has for each row of a batch. ``no_ops``: the no-ops of its entry.
     """
     steps, exact = how.steps, not chance
     rng = Random(how.seed)

@@ -66,7 +66,7 @@ def row_of(batch: Batch, index: int) -> Row:
 
 
 def alike(one: Row, other: Row) -> bool:
-    """Return whether two digested rows are the same. A reward that is no number is the same as another such one."""
+    """Return whether two digested rows are the same. Rewards that are NaN are the same."""
     if one[2:] != other[2:] or one.observation != other.observation:
         return False
     return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))

@@ -72,7 +72,7 @@ class _Judged(NamedTuple):
 class _Outline:
     """The contents of a recording, without its rows.
 
-    The last history is that of the measured steps. Those before it are short, and begin with resets.
+    The last history has the measured steps. Earlier histories are short, and begin with resets.
     """
 
     path: str
@@ -166,7 +166,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
 
 
 def _work(outlines: Sequence[_Outline], chances: Sequence[str | None]) -> list[tuple[list[int], _Ids]]:
-    """Return which environments of which recordings are followed together, by the numbers of recordings.
+    """Return the groups of environments that are followed together, by the numbers of recordings.
 
     Where rows are in order, an environment has the same actions in all recordings.
     """
@@ -367,7 +367,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
 ) -> _Judged:
     """Compare the rows of these environments with the reference, up to the first difference, and name that.
 
-    ``spare``: references that may be used. Those that were used come back to it if there is no difference.
+    ``spare``: references that may be used. A used reference comes back to it if there is no difference.
 
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
@@ -435,7 +435,7 @@ def _named(found: list[_Judged], env_ids: _Ids, judged: Callable[[_Ids], _Judged
 
 
 def _shares(items: Sequence[_T]) -> list[tuple[_T, ...]]:
-    """Return the items in as many parts as there are CPUs that are free."""
+    """Return the items in one part for each free CPU."""
     count = min(len(items), len(pinning.allowed() or (0,)))
     return [tuple(items[number::count]) for number in range(count)]
 

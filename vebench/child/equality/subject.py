@@ -87,7 +87,7 @@ def main() -> None:
 
 
 class Subject:
-    """What is stepped. Subclasses make it anew for each case."""
+    """An environment that is stepped. Subclasses make it anew for each case."""
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
 

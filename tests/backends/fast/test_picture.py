@@ -114,5 +114,5 @@ def test_pictures_that_differ_from_those_of_this_opencv_are_an_error(monkeypatch
         return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
     monkeypatch.setattr(picture, "by_opencv", another)
-    with pytest.raises(ValueError, match="differ from those of this OpenCV"):
+    with pytest.raises(ValueError, match="compiled pictures differ from the pictures of this OpenCV"):
         check_pictures((210, WIDTH), (84, 84))

@@ -477,9 +477,9 @@ def make_(call: Call) -> int:
     vebench run --suite classic-3 -o classic.jsonl
     vebench share make classic.jsonl -o submissions/my-machine
     """
-    from vebench.share import make
+    from vebench.share import check
 
-    return make.make(call.run, call.folder)
+    return check.make_submission(call.run, call.folder)
 
 
 @command(
@@ -501,7 +501,7 @@ def share_check_(call: Call) -> int:
     from vebench.share import check
 
     _, outlet = call.outlet("submission")
-    return check.check(call.folders, outlet)
+    return check.check_submissions(call.folders, outlet)
 
 
 @command(
@@ -525,7 +525,7 @@ def site_(call: Call) -> int:
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return site.build(call.folder, call.site)
+    return site.build_site(call.folder, call.site)
 
 
 @command(

@@ -34,8 +34,7 @@ from vebench.reports.pages.machine import Machine, machine_page
 from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckedPage
-from vebench.share.checks import CheckFailure
+from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
 from vebench.tune.page import TunePage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vebench.analysis.answer import Reason, answer
+from vebench.analysis.answer import Reason, answer_for
 from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
@@ -50,7 +50,7 @@ class CitePage(Page):
         quoted = []
         spec, usable = run.header.spec, unusable(cells) is None
         for env in dict.fromkeys(cell.env for cell in in_report_order(cells, spec)):
-            found = answer([cell for cell in cells if cell.env == env], spec, run.header.usable_cpus, usable=usable)
+            found = answer_for([cell for cell in cells if cell.env == env], spec, run.header.usable_cpus, usable=usable)
             if found.best is not None and found.reason in (None, Reason.ALONE):
                 quoted.append(found.best)
         return cls(run.header, tuple(quoted))

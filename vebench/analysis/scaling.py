@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
-from vebench.results.header import topology_of
+from vebench.results.records import topology_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,7 @@ from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import VebenchError, one_line, shown
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import PASSES_OF_ALL
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import PASSES_OF_ALL, SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.places import grouped
@@ -90,7 +89,7 @@ def _release(submission: Submission) -> _Faults:
 
 def _plan(submission: Submission) -> _Faults:
     head, stated = submission.run.header, submission.manifest.suite
-    spec, suite = head.spec, SUITES.get(stated)
+    spec, suite = head.spec, SUBMISSION_SUITES.get(stated)
     if suite is None or spec.suite != stated:
         yield _Fault(f"{shown(stated)} is unknown, or not the suite of the run: {shown(spec.suite)}")
         return
@@ -178,7 +177,7 @@ def _undisturbed(submission: Submission) -> _Faults:
 
 
 def _intervals(submission: Submission) -> _Faults:
-    widest = SUITES[submission.manifest.suite].widest
+    widest = SUBMISSION_SUITES[submission.manifest.suite].widest
     for cell in submission.cells:
         if cell.status != "ok" or cell.reference_row or is_base(cell.key):
             continue

@@ -22,11 +22,9 @@ from vebench.analysis.summary import summarise
 from vebench.backends.registry import BY_NAME
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.files import contents, decoded
-from vebench.plan.spec import RunSpec
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES, RunSpec
 from vebench.results import store
-from vebench.results.header import machine_fingerprint
-from vebench.results.records import HostRecord, Run
+from vebench.results.records import HostRecord, Run, machine_fingerprint
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -144,9 +142,9 @@ def _decoded(files: Mapping[str, bytes], name: str, kind: type[T]) -> T:
 def submission_of(name: str, run: Run) -> Submission:
     """Return the submission of a run. Raises UsageError if the run has no suite."""
     head = run.header
-    suite = SUITES.get(head.spec.suite)
+    suite = SUBMISSION_SUITES.get(head.spec.suite)
     if suite is None:
-        names = ", ".join(dict.fromkeys(one.name for one in SUITES.values()))
+        names = ", ".join(dict.fromkeys(one.name for one in SUBMISSION_SUITES.values()))
         raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
     machine = MachineRecord(machine_fingerprint(head), head.host)
     packages = {package: InstalledPackage(version) for package, version in head.packages.items()}

@@ -10,8 +10,7 @@ from vebench.reports import figures
 from vebench.reports.document import DataPage
 
 if TYPE_CHECKING:
-    from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import CellComparison
+    from vebench.analysis.comparison import CellComparison, Comparison
     from vebench.analysis.statistics import Estimate
 
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import Metric
+    from vebench.analysis.comparison import Comparison, Metric
     from vebench.plan.cells import CellKey
 
     Truth = dict[CellKey, float]

@@ -31,8 +31,7 @@ from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import GroupComparison
-    from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
+    from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.equality.diff import PairPage

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.pairing import CellComparison, SpeedVerdict
+    from vebench.analysis.comparison import CellComparison, SpeedVerdict
     from vebench.reports.columns import Plain
     from vebench.reports.document import DataPage
     from vebench.reports.pages.run import RunPage

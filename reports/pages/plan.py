@@ -6,8 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import POWER
-from vebench.analysis.foresight import foresee
-from vebench.analysis.spending import planned
+from vebench.analysis.forecast import foresee, time_planned
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
@@ -63,7 +62,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _time(plan: Plan, further: int) -> str:
     spec = plan.spec
-    steps = planned([cell for cell in plan.cells if cell.skip is None], spec)
+    steps = time_planned([cell for cell in plan.cells if cell.skip is None], spec)
     starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
     total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
     words = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench import hosts
-from vebench.analysis.race import racing
+from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted

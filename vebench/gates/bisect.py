@@ -15,7 +15,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.analysis.pairing import CellComparison
+from vebench.analysis.comparison import CellComparison
 from vebench.commands.session import World
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.files import decoded

@@ -10,8 +10,15 @@ from pathlib import Path
 import msgspec
 
 from vebench.analysis.cell import CellSummary, yardstick_of
-from vebench.analysis.comparison import POWER, Comparison, RunSpread, without_unknown_reference
-from vebench.analysis.pairing import HOW_TO_HAVE, Metric, denominator
+from vebench.analysis.comparison import (
+    HOW_TO_HAVE,
+    POWER,
+    Comparison,
+    Metric,
+    RunSpread,
+    denominator,
+    without_unknown_reference,
+)
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name

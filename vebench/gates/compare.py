@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.pairing import COMPARE
+from vebench.analysis.comparison import COMPARE
 from vebench.analysis.summary import next_repeats
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES

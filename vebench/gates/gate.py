@@ -17,8 +17,19 @@ from math import ceil, e, inf, log1p
 from pathlib import Path
 
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread, compare_runs, group_of
-from vebench.analysis.pairing import CHECK, CellComparison, Metric, Names, SpeedVerdict
+from vebench.analysis.comparison import (
+    CHECK,
+    CellComparison,
+    Comparison,
+    GroupComparison,
+    GroupKey,
+    Metric,
+    Names,
+    RunSpread,
+    SpeedVerdict,
+    compare_runs,
+    group_of,
+)
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Block, Effects, Pool, Spread, new_id
 from vebench.analysis.summary import summarise

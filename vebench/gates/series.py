@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.cell import CellSummary, base_of, in_report_order, is_base, yardstick_of
-from vebench.analysis.comparison import RunSpread
+from vebench.analysis.comparison import DECISIVE, Metric, RunSpread
 from vebench.analysis.findings import Code
-from vebench.analysis.pairing import DECISIVE, Metric
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vebench.analysis.answer import Reason, answer
+from vebench.analysis.answer import Reason, answer_for
 from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
@@ -51,7 +51,7 @@ class CitePage(Page):
         spec = run.header.spec
         for env in dict.fromkeys(cell.env for cell in in_report_order(cells, spec)):
             of_task = [cell for cell in cells if cell.env == env]
-            found = answer(of_task, spec, run.header.usable_cpus, usable=unusable(cells) is None)
+            found = answer_for(of_task, spec, run.header.usable_cpus, usable=unusable(cells) is None)
             if found.best is not None and found.reason in (None, Reason.ALONE):
                 quoted.append(found.best)
         return cls(run.header, tuple(quoted))

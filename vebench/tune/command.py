@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
+from vebench.analysis.answer import affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.race import affordable, level_of_look, standing
+from vebench.analysis.forecast import LOAD_S
 from vebench.analysis.rules import unusable
-from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Done, Failure, Timed

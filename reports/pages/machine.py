@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from vebench.analysis.findings import Finding
     from vebench.backends.registry import Standing
-    from vebench.machine.host import Host
+    from vebench.machine.host import Host, Topology
+    from vebench.machine.kernel import Cpus
     from vebench.machine.placement import Placement
-    from vebench.machine.sysfs import Cpus
-    from vebench.machine.topology import Topology
 
 _THIRD_LEVEL = 3
 _MOST_IN_ORDER = 32

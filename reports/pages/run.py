@@ -26,7 +26,7 @@ from vebench.reports.pages.curves import forecast_tables, predictions, run_chart
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
 from vebench.reports.places import grouped
-from vebench.results.header import what_differs
+from vebench.results.records import what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,7 +16,7 @@ from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, T
 from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.reports.places import sizes
-from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
+from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -15,11 +15,11 @@ from support.commands import Command
 from support.records import make_header
 
 from vebench.analysis.statistics import Estimate
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.share import folder as submission
 from vebench.share.folder import CellResult, InstalledPackage, MachineRecord, Manifest
 
-SUITE = SUITES["classic-3/1"]
+SUITE = SUBMISSION_SUITES["classic-3/1"]
 HOSTILE = '<script>document.title="acted"</script><img src=x onerror=alert(1)>"\'></td>{{7*7}}\u202e\x07' + "x" * 120
 ADDRESS = "javascript:alert(1)//../../../etc"
 DEFAULTS = {

@@ -34,8 +34,7 @@ from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Es
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
-from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
-from vebench.results.records import Run, RunRecord
+from vebench.results.records import Run, RunRecord, fingerprint, machine_fingerprint, work_fingerprint
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5

@@ -28,8 +28,7 @@ from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import RunFileError, UsageError, VebenchError, one_line, shown
 from vebench.files import with_texts
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import PASSES_OF_ALL
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import PASSES_OF_ALL, SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
@@ -163,7 +162,7 @@ def _release(submission: Submission) -> _Faults:
 
 def _plan(submission: Submission) -> _Faults:
     head, stated = submission.run.header, submission.manifest.suite
-    spec, suite = head.spec, SUITES.get(stated)
+    spec, suite = head.spec, SUBMISSION_SUITES.get(stated)
     if suite is None or spec.suite != stated:
         yield f"{shown(stated)} is unknown, or not the suite of the run: {shown(spec.suite)}", ""
         return
@@ -246,7 +245,7 @@ def _undisturbed(submission: Submission) -> _Faults:
 
 
 def _intervals(submission: Submission) -> _Faults:
-    widest = SUITES[submission.manifest.suite].widest
+    widest = SUBMISSION_SUITES[submission.manifest.suite].widest
     for cell in submission.cells:
         if cell.status != "ok" or cell.reference_row or is_base(cell.key):
             continue

@@ -22,11 +22,9 @@ from vebench.analysis.summary import summarise
 from vebench.backends.registry import BY_NAME
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.files import contents, decoded
-from vebench.plan.spec import RunSpec
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES, RunSpec
 from vebench.results import store
-from vebench.results.header import machine_fingerprint
-from vebench.results.records import HostRecord, Run
+from vebench.results.records import HostRecord, Run, machine_fingerprint
 
 _SCHEMA = 1
 RUN, MACHINE, PACKAGES, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
@@ -138,9 +136,9 @@ def read_submission(folder: Path) -> Submission:
 def submission_of(name: str, run: Run) -> Submission:
     """Return the submission of a run. Raises UsageError if the run has no suite."""
     head, spec = run.header, run.header.spec
-    suite = SUITES.get(spec.suite)
+    suite = SUBMISSION_SUITES.get(spec.suite)
     if suite is None:
-        names = ", ".join(dict.fromkeys(one.name for one in SUITES.values()))
+        names = ", ".join(dict.fromkeys(one.name for one in SUBMISSION_SUITES.values()))
         raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
     own = any(choice.python or choice.name not in BY_NAME for choice in spec.backends)
     tuned = any(choice.options for choice in spec.backends)

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from vebench import __version__
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.console import note
@@ -144,7 +144,7 @@ def _title_of(submission: Submission) -> str:
 def _task_of(submission: Submission, env: str) -> str:
     """Return the task with its suite and division. Rates of two tasks are not compared."""
     manifest = submission.manifest
-    known = SUITES.get(manifest.suite)
+    known = SUBMISSION_SUITES.get(manifest.suite)
     plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"
     return f"{env}: {manifest.suite}{plan}, {manifest.division}"
 

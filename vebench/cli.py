@@ -390,7 +390,7 @@ def history_(call: Call) -> int:
     from vebench.gates import history
 
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
+    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(

@@ -20,8 +20,8 @@ from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Answer, Ratio
 from vebench.gates.candidates import Candidate
 from vebench.gates.check_page import CheckPage
-from vebench.gates.history_page import HistoryPage
-from vebench.gates.series import history
+from vebench.gates.history import HistoryPage
+from vebench.gates.series import history_of
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import CellKey, expand
@@ -107,7 +107,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             status=3,
         ),
         HistoryPage(
-            history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
+            history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]}))
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),

@@ -24,7 +24,7 @@ from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.suites import SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import figures
-from vebench.reports.places import grouped
+from vebench.reports.figures import grouped
 from vebench.share.folder import Manifest, Result, Submission, submission_of
 
 _MOST_PLACES = 3

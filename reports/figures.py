@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.pairing import CellComparison
+    from vebench.analysis.comparison import CellComparison
     from vebench.analysis.statistics import Estimate
     from vebench.backends.registry import Standing
     from vebench.plan.cells import CellKey

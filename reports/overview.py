@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import Code, Finding
-from vebench.analysis.foresight import foresee
+from vebench.analysis.forecast import foresee, time_planned
 from vebench.analysis.rules import own_classes
-from vebench.analysis.spending import planned
 from vebench.backends.environments.suites import SUITES, Suite, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import Installation, how_to_install, importable
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.entry import BackendEntry
-    from vebench.machine.host import Host
-    from vebench.machine.sysfs import Cpus
-    from vebench.machine.topology import Topology
+    from vebench.machine.host import Host, Topology
+    from vebench.machine.kernel import Cpus
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
 
@@ -350,7 +348,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _time(plan: Plan, further: int) -> str:
     spec = plan.spec
-    steps = planned([cell for cell in plan.cells if cell.skip is None], spec)
+    steps = time_planned([cell for cell in plan.cells if cell.skip is None], spec)
     starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
     total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
     words = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import CellComparison, SpeedVerdict
+    from vebench.analysis.comparison import CellComparison, Comparison, SpeedVerdict
     from vebench.reports.columns import Plain
     from vebench.reports.document import DataPage
     from vebench.reports.run import RunPage

@@ -17,9 +17,9 @@ from vebench.child.window import Window
 from vebench.engine.interface import CellError
 from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_layout
 from vebench.errors import UsageError
-from vebench.interpreters.waiting import Wakeful
+from vebench.interpreters.process_guard import Wakeful
+from vebench.machine.host import Node, Topology
 from vebench.machine.placement import Placement, place
-from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import divided, expand, shared_out
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec

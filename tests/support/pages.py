@@ -32,8 +32,7 @@ from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckedPage
-from vebench.share.checks import CheckFailure
+from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
 from vebench.tune.page import TunePage

@@ -23,7 +23,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
-from vebench.machine import counters, pinning
+from vebench.machine import kernel, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
     unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
-    priorities = counters.priorities([os.getpid()])
+    priorities = kernel.priorities([os.getpid()])
     own_memory()
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)

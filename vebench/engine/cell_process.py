@@ -16,9 +16,8 @@ from vebench.child.process import ChildProcess
 from vebench.child.request import Request
 from vebench.child.window import Window, too_much
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
-from vebench.hosts.site import LostHostError, Site
-from vebench.interpreters.process_guard import ProcessGuard
-from vebench.interpreters.waiting import Interrupts, wakeful
+from vebench.hosts import LostHostError, Site
+from vebench.interpreters.process_guard import Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
 
 CLOSE_S = 10.0  # for a backend to close after the last window

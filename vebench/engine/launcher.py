@@ -22,9 +22,8 @@ from vebench.child.request import Judging, Proving, Recording, Replaying, Reques
 from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell
 from vebench.engine.interface import Conversation
 from vebench.engine.replicas import FAR_LEAD_NS, LOCAL_LEAD_NS, Replicas
-from vebench.hosts.site import Site, reached
-from vebench.interpreters.process_guard import ProcessGuard, python_path
-from vebench.interpreters.waiting import CHECK_S, Interrupts, wakeful
+from vebench.hosts import Site, reached
+from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, python_path, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import FORK, RunSpec

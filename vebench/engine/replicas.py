@@ -12,7 +12,7 @@ from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaW
 from vebench.child.window import Window, joined
 from vebench.engine.cell_process import CellProcess
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError
-from vebench.interpreters.waiting import CHECK_S, wakeful
+from vebench.interpreters.process_guard import CHECK_S, wakeful
 
 # Between the last replica's warm-up and the first window: each replica must read when that begins.
 LOCAL_LEAD_NS = 50_000_000

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from math import sqrt
 
 from vebench.analysis.cell import is_base
-from vebench.analysis.comparison import POWER, Comparison, GroupComparison, group_of, prior_run_spread
-from vebench.analysis.pairing import CHECK, CellComparison, Metric
+from vebench.analysis.comparison import (
+    CHECK,
+    POWER,
+    CellComparison,
+    Comparison,
+    GroupComparison,
+    Metric,
+    group_of,
+    prior_run_spread,
+)
 from vebench.analysis.statistics import Error
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line

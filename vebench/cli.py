@@ -566,7 +566,7 @@ def cite_(call: Call) -> None:
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import list_page
+    from vebench.reports.overview import list_page
 
     show(list_page())
 
@@ -602,6 +602,6 @@ def install_(call: Call) -> int:
 def doctor_(call: Call) -> int:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import doctor
-    from vebench.reports.formats.registry import format_named
+    from vebench.reports.formats import format_named
 
     return doctor.examine(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))

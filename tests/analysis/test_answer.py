@@ -20,7 +20,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.child.window import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.cite import CitePage
 

@@ -40,8 +40,8 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
+from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import MARKDOWN
 from vebench.results import store
 from vebench.results.records import Run
 

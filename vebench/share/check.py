@@ -33,7 +33,7 @@ from vebench.plan.verdicts import SAME
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.places import grouped
+from vebench.reports.figures import grouped
 from vebench.results import store
 from vebench.results.records import Run
 from vebench.share.folder import CellResult, Manifest, Submission, command_of, read_submission, submission_of

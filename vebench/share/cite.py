@@ -16,9 +16,9 @@ from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
+from vebench.reports.answer import rate_of
 from vebench.reports.console import Outlet
 from vebench.reports.document import AnswerText, Document, Page
-from vebench.reports.pages.answer import rate_of
 from vebench.results import store
 from vebench.results.records import Run, RunRecord, with_current_verdicts
 

@@ -15,8 +15,7 @@ from vebench.analysis.comparison import Comparison, RunSpread, compare_runs
 from vebench.analysis.pairing import Metric
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
-from vebench.child.answers import Cause
-from vebench.child.window import Window
+from vebench.child.answers import Cause, Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 

@@ -1,6 +1,6 @@
 """Counters of the kernel for a cell's processes and CPUs, read between windows.
 
-A counter is None if the system does not have it. ``child/window.py`` declares which of them a window has.
+A counter is None if the system does not have it. ``child/answers.py`` declares which of them a window has.
 """
 
 from __future__ import annotations

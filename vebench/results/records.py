@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.registry import find
-from vebench.child.answers import Cause, CellProof, Done, Layout, WorkVerdict
-from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
+from vebench.child.answers import OF_LOOP, SHOWN, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey

@@ -3,8 +3,7 @@
 import pytest
 from support.records import make_cell, make_header, make_repeated
 
-from vebench.analysis.comparison import TaskComparison, compare_runs, compared_tasks
-from vebench.analysis.pairing import CellComparison, Names
+from vebench.analysis.comparison import CellComparison, Names, TaskComparison, compare_runs, compared_tasks
 from vebench.analysis.summary import summarise
 from vebench.child.answers import Window
 from vebench.results.records import CellRecord, Run

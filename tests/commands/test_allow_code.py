@@ -122,7 +122,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ReachedError
 
     monkeypatch.setattr(subprocess.Popen, "__init__", reached)
-    monkeypatch.setattr("vebench.hosts.site.require_ray", reached)
+    monkeypatch.setattr("vebench.hosts.require_ray", reached)
     for name in ("system", "posix_spawn", "fork"):
         monkeypatch.setattr(os, name, reached)
 

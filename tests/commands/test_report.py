@@ -14,7 +14,7 @@ from support.records import make_cell, make_header, make_repeated, on_machine, w
 
 from vebench.child.answers import Window
 from vebench.reports.document import Document, Table
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 SMALL = ("run", "-e", "CartPole", "-w", "1,2", "-b", "for-loop,null", "-q")

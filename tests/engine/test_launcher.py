@@ -24,8 +24,7 @@ from vebench.commands.session import World
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
-from vebench.interpreters.process_guard import ProcessGuard
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts, ProcessGuard
 from vebench.machine import guardian, pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import Cell, Plan, Replica
@@ -250,7 +249,7 @@ import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import BackendEntry, Shape
 from vebench.engine.interface import WindowDone
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan

@@ -16,9 +16,9 @@ from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, W
 from vebench.engine.cell_process import LOCAL_LEAD_NS, Replicas, common_window, joined_layout
 from vebench.engine.interface import CellError
 from vebench.errors import UsageError
-from vebench.interpreters.waiting import Wakeful
+from vebench.interpreters.process_guard import Wakeful
+from vebench.machine.host import Node, Topology
 from vebench.machine.placement import Placement, place
-from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import divided, expand, shared_out
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec

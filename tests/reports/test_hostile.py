@@ -35,11 +35,10 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
 from vebench.reports.document import Page, View
-from vebench.reports.formats import terminal
+from vebench.reports.formats import FORMATS, Format, terminal
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import FORMATS, Format
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import RunPage
+from vebench.reports.overview import plan_page
+from vebench.reports.run import RunPage
 from vebench.results.records import Run, TopologyRecord
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]

@@ -12,7 +12,7 @@ from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

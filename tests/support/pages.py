@@ -29,13 +29,10 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
-from vebench.reports.pages.list import list_page
-from vebench.reports.pages.machine import Machine, machine_page
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import RunPage
+from vebench.reports.overview import Machine, list_page, machine_page, plan_page
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckedPage
-from vebench.share.checks import CheckFailure
+from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
 from vebench.tune.page import TunePage

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.errors import message_of
-from vebench.machine import counters
+from vebench.machine import kernel
 
 MOST = 2**63 - 1
 
@@ -56,7 +56,7 @@ MOST_TRIES = 3  # of a window that is throttled or disturbed
 # The share of its CPUs' time that the hypervisor and other processes may take from an undisturbed cell.
 TAKEN_SHARE = 0.05
 # The error of one window's count of that time on one CPU: user, system and stolen time are each cut to whole ticks.
-_HIDDEN_NS = 3 * counters.NANOSECONDS_PER_TICK
+_HIDDEN_NS = 3 * kernel.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _of_loop(joined: Joined) -> Any:
 
 def _others_ns(watched: Watched) -> int | None:
     """Return the time that the CPUs were busy minus the CPU time of the cell. Only differences of it have a meaning."""
-    busy, spent = counters.busy_ns(watched.cpus), counters.cpu_time_ns(watched.processes)
+    busy, spent = kernel.busy_ns(watched.cpus), kernel.cpu_time_ns(watched.processes)
     return None if busy is None or spent is None else busy - spent
 
 
@@ -101,10 +101,10 @@ class Window:
     resets: int  # rows that only reported an autoreset
     # CPU time of the cell's process tree, the time for which a CPU quota throttled its control groups, the time that
     # the hypervisor took from its CPUs, how often the quota throttled, and the time that its CPUs worked for others:
-    cpu_ns: int | None = _counter(lambda watched: counters.cpu_time_ns(watched.processes))
-    throttled_ns: int | None = _counter(lambda watched: counters.throttled_ns(watched.groups), joined="most")
-    steal_ns: int | None = _counter(lambda watched: counters.steal_ns(watched.cpus))
-    throttles: int | None = _counter(lambda watched: counters.throttles(watched.groups), joined="most")
+    cpu_ns: int | None = _counter(lambda watched: kernel.cpu_time_ns(watched.processes))
+    throttled_ns: int | None = _counter(lambda watched: kernel.throttled_ns(watched.groups), joined="most")
+    steal_ns: int | None = _counter(lambda watched: kernel.steal_ns(watched.cpus))
+    throttles: int | None = _counter(lambda watched: kernel.throttles(watched.groups), joined="most")
     others_ns: int | None = _counter(_others_ns, owes=True)
     # With a policy:
     waited_ns: int | None = _of_loop("mean")  # from actions to their rows

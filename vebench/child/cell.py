@@ -43,8 +43,8 @@ from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Recording, Request
-from vebench.machine import counters, pinning
-from vebench.machine.sysfs import control_groups, parse_list
+from vebench.machine import kernel, pinning
+from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
 _LONGEST_TO_END_NS = 1_000_000_000  # for an episode to end after all windows
@@ -74,7 +74,7 @@ def measure(
     settings, job = request.settings, request.job
     backend, first, info, reset_ns = build(request, factory, clock)
     answer(Ready(clock() - started, _layout(backend.info, affinity, unbound), reset_ns))
-    memory = counters.proportional_memory(counters.process_tree(os.getpid()))
+    memory = kernel.proportional_memory(kernel.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
         recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, info)
@@ -98,8 +98,8 @@ def measure(
         phase=draw.random(),
         longest_phase_ns=int(settings.windows * settings.duration * _NANO / 2),
     )
-    processes = counters.process_tree(os.getpid())
-    seats = counters.cpus_by_thread(processes)
+    processes = kernel.process_tree(os.getpid())
+    seats = kernel.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups())
     Windows(
         request,
@@ -114,12 +114,12 @@ def measure(
         moments=moments,
         draw=draw.random,
     ).measure()
-    processes = counters.process_tree(os.getpid())
+    processes = kernel.process_tree(os.getpid())
     known = {cpus for threads in seats for cpus in threads}
-    seats += [threads for threads in counters.cpus_by_thread(processes) if not known.issuperset(threads)]
-    priorities = [each for each in counters.priorities(processes) if each not in priorities]
+    seats += [threads for threads in kernel.cpus_by_thread(processes) if not known.issuperset(threads)]
+    priorities = [each for each in kernel.priorities(processes) if each not in priorities]
     # Read only before and after all windows: a pause between windows would let environments run ahead.
-    memory_now = counters.proportional_memory(processes)
+    memory_now = kernel.proportional_memory(processes)
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:

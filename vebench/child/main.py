@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from vebench.backends.interface import Factory
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
-from vebench.machine import counters, guardian, pinning
+from vebench.machine import guardian, kernel, pinning
 
 _PR_SET_PDEATHSIG = 1
 _MOST_PRINTED = 500
@@ -75,7 +75,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
     unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
-    priorities = counters.priorities([os.getpid()])
+    priorities = kernel.priorities([os.getpid()])
     own_memory()
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)

@@ -31,9 +31,8 @@ from vebench.child.answers import (
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
-from vebench.hosts.site import LostHostError, Site
-from vebench.interpreters.process_guard import ProcessGuard
-from vebench.interpreters.waiting import CHECK_S, Interrupts, wakeful
+from vebench.hosts import LostHostError, Site
+from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
 
 CLOSE_S = 10.0  # for a backend to close after the last window

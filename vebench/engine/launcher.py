@@ -21,9 +21,8 @@ from vebench.child.process import CellStart, ChildProcess, ForkedProcess, Zygote
 from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
 from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.interface import Conversation
-from vebench.hosts.site import Site, reached
-from vebench.interpreters.process_guard import ProcessGuard, python_path
-from vebench.interpreters.waiting import CHECK_S, Interrupts, wakeful
+from vebench.hosts import Site, reached
+from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, python_path, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import FORK, RunSpec

@@ -18,7 +18,7 @@ from vebench.gates.series import history as history_of
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet
-from vebench.results import paths, store
+from vebench.results import store
 from vebench.results.records import Run, with_current_verdicts
 
 
@@ -51,7 +51,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
     knowledge = known()
     sides = []
     found = False
-    for path in filter(store.holds_run, paths.run_files_in(folder)):
+    for path in filter(store.holds_run, store.run_files_in(folder)):
         try:
             run = with_current_verdicts(store.read(path), knowledge)
         except RunFileError as error:

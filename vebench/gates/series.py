@@ -27,16 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.cell import CellSummary, base_of, in_report_order, is_base, yardstick_of
-from vebench.analysis.comparison import RunSpread
+from vebench.analysis.comparison import DECISIVE, Metric, RunSpread
 from vebench.analysis.findings import Code
-from vebench.analysis.pairing import DECISIVE, Metric
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
-from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
-from vebench.results.records import Run, RunRecord
+from vebench.results.records import Run, RunRecord, fingerprint, machine_fingerprint, work_fingerprint
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5

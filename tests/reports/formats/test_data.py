@@ -14,7 +14,7 @@ from vebench.child.answers import Window
 from vebench.reports import columns
 from vebench.reports.formats import data
 from vebench.reports.formats.data import bmf, github
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 

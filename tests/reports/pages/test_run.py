@@ -17,7 +17,7 @@ from vebench.child.answers import CellProof, Window
 from vebench.reports import figures
 from vebench.reports.document import Document, View
 from vebench.reports.formats import data, markdown
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 
 ALL = View(every_finding=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_header, make_runs
 
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.gates.series import (
     FEWEST,
     LEAST,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
-from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window, too_much
+from vebench.child.answers import MOST_TRIES, Window, too_much
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends import bracketed, registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.child import policy
+from vebench.child.actions import PolicyChoice, parse_policy, parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
 
@@ -550,7 +550,7 @@ def parse_learner(text: str) -> LearnerStep:
     time, slash, steps = text.strip().partition("/")
     try:
         count = whole(0, _MOST_LEARNER_STEPS).read(steps) if slash else None
-        return LearnerStep(policy.parse_time(time), count)
+        return LearnerStep(parse_time(time), count)
     except ValueError:
         raise ValueError("write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps") from None
 
@@ -562,9 +562,9 @@ def check_learner(learner: LearnerStep) -> None:
         whole(1, _MOST_LEARNER_STEPS).check(learner.steps)
 
 
-def check_policy(chosen: policy.PolicyChoice) -> None:
+def check_policy(chosen: PolicyChoice) -> None:
     """Raise ValueError for a policy that no text gives: it comes from a file."""
-    if policy.parse_policy(chosen.label) != chosen:
+    if parse_policy(chosen.label) != chosen:
         raise ValueError("not as vebench writes it")
 
 

@@ -357,7 +357,7 @@ def bisect_(call: Call) -> int:
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
     request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
-    return bisect.start(request, file, call.resume, outlet, call.world)
+    return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
 @command(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -21,15 +21,18 @@ from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import FastShare, FastTask, build_task, make_share
 from vebench.backends.interface import OwnClasses
-from vebench.backends.shared_memory import arguments
-from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare
 from vebench.backends.shared_memory.team import State
-from vebench.backends.shared_memory.vector_env import Environment, Received, SharedMemoryVectorEnv
+from vebench.backends.shared_memory.vector_env import (
+    Environment,
+    Received,
+    Reset,
+    Seeds,
+    SharedMemoryVectorEnv,
+    each_seed,
+    whole_number,
+)
 from vebench.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from vebench.backends.shared_memory.vector_env import Reset
 
 _MOST_ENVS = 1 << 20
 
@@ -104,7 +107,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = arguments.whole("num_envs", num_envs, 1, _MOST_ENVS)
+    num_envs = whole_number("num_envs", num_envs, 1, _MOST_ENVS)
     if own_classes not in (None, True, False):
         raise ValueError(f"own_classes must be True, False or None, not {own_classes!r}")
     if settings.get("render_mode") == "human":
@@ -168,7 +171,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self.spec, self.stepped_by = example.spec, stepped_by
         self._example, self._own = example, own
         self._tells = False  # whether our own class returns infos
-        self._first_seeds = arguments.each_seed(seed, num_envs)
+        self._first_seeds = each_seed(seed, num_envs)
         super().__init__([make_env] * num_envs, **options)
         # For an own class with discrete actions: their number, and the actions written last, as unsigned numbers: one
         # below 0 is then a very large one.
@@ -231,7 +234,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         refused = self._own.refuses.intersection(options or ()) if self._own is not None else ()
         if refused:
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
-        seeds = arguments.each_seed(seed, self.num_envs)
+        seeds = each_seed(seed, self.num_envs)
         for env_id, first in enumerate(self._first_seeds):
             if seeds[env_id] is None:
                 seeds[env_id] = first
@@ -245,7 +248,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return result
 
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        if self._own is not None and name in ("apply", "set_attr"):
+        if self._own is not None and name == "apply":
             raise AttributeError("our own class has no attributes and methods to call: use own_classes=False")
         super()._ask(name, argument, anew=anew)
 

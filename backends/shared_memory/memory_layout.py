@@ -26,7 +26,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
 from vebench.machine import pinning
-from vebench.machine.sysfs import cpu_quota
+from vebench.machine.kernel import cpu_quota
 
 
 class ProcessShare(Protocol):

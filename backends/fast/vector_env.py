@@ -21,11 +21,17 @@ from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.backend import FastShare, FastTask, build_task, make_share
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import OwnClasses
-from vebench.backends.shared_memory import arguments
-from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare
 from vebench.backends.shared_memory.team import State
-from vebench.backends.shared_memory.vector_env import Environment, Received, SharedMemoryVectorEnv
+from vebench.backends.shared_memory.vector_env import (
+    Environment,
+    Received,
+    Reset,
+    Seeds,
+    SharedMemoryVectorEnv,
+    each_seed,
+    whole_number,
+)
 from vebench.errors import did_you_mean
 
 _MOST_ENVS = 1 << 20
@@ -101,7 +107,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = arguments.whole("num_envs", num_envs, 1, _MOST_ENVS)
+    num_envs = whole_number("num_envs", num_envs, 1, _MOST_ENVS)
     if settings.get("render_mode") == "human":
         raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
     name = _known_name(id)
@@ -121,7 +127,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         example,
         own,
         steps.words,
-        arguments.each_seed(seed, num_envs),
+        each_seed(seed, num_envs),
         copy=copy,
         context=context,
         daemon=daemon,
@@ -221,14 +227,14 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
         super().reset_async(self._first_seeds if seed is None else seed, options)
 
-    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset_wait(self, timeout: float | None = None) -> Reset:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         result = super().reset_wait(timeout)
         self._first_seeds = None
         return result
 
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        if self._own is not None and name in ("apply", "set_attr"):
+        if self._own is not None and name == "apply":
             raise AttributeError("our own class has no attributes and methods to call: use own_classes=False")
         super()._ask(name, argument, anew=anew)
 

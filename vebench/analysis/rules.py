@@ -11,27 +11,25 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.cell import Exclusion, base_of
+from vebench.analysis.cell import LEAST_CPU_TIME, Exclusion, ageing, base_of
 from vebench.analysis.findings import NO_REASON, Code, Finding
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate
-from vebench.analysis.sweep import LEAST_CPU_TIME, ageing
 from vebench.analysis.windows import DRIFT
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import BY_NAME, NULL, REFERENCE
-from vebench.child.window import TAKEN_SHARE
+from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
-from vebench.machine.sysfs import parse_list
+from vebench.machine.kernel import parse_list
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
-from vebench.results.paths import LOG_SUFFIX
+from vebench.results.store import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.sweep import Sweep
+    from vebench.analysis.cell import CellSummary, Sweep
     from vebench.backends.packages import Package
     from vebench.backends.registry import Standing
     from vebench.results.records import HostRecord, Run, RunRecord

@@ -42,14 +42,14 @@ WINDOW_CORRELATION = 0.3
 
 FEWEST_FOR_INTERVAL = 2  # values: one has no spread
 WIDEST_LOG = 100.0  # exp() of much more overflows
-LEVEL = 0.025  # of a one-sided test, like each side of a 95 % interval
+SIDE_LEVEL = 0.025  # of a one-sided test, like each side of a 95 % interval
 COMMON = 4.0  # degrees of freedom that the variance of a pool counts for, against an estimate's own
 _NOTHING = 1e-12  # rounding of weights that cancel
 
 new_id = count().__next__
 Key = TypeVar("Key")
 Term = tuple[float, "Sample"]  # a sample, and the power with which it enters a product
-Outcome = Literal["slower", "faster", "same", "inconclusive"]
+RatioVerdict = Literal["slower", "faster", "same", "inconclusive"]
 
 
 class Error(Struct, frozen=True, gc=False):
@@ -492,10 +492,10 @@ def verdicts(
     *,
     low: float = 1.0,
     high: float | None = None,
-    level: float = LEVEL,
+    level: float = SIDE_LEVEL,
     same: float = 0.0,
     tests: Callable[[int], int] = int,
-) -> dict[Key, Outcome]:
+) -> dict[Key, RatioVerdict]:
     """Return the verdict on each ratio. Every comparison of rates is made here, of cells of a run and of two runs.
 
     All ratios are tested together.
@@ -524,7 +524,7 @@ def verdicts(
         slower = rejected(below, level, tests)
         faster = frozenset() if high is None else rejected(above, level, tests)
 
-    def verdict(key: Key, found: Contrast | None) -> Outcome:
+    def verdict(key: Key, found: Contrast | None) -> RatioVerdict:
         if key in slower:
             return "slower"
         if key in faster:

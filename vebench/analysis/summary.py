@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vebench.analysis import windows as of_windows
-from vebench.analysis.cell import Built, CellSummary, Conditions, Exclusion, Figures, Work, base_of
+from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Sweep, Work, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
-from vebench.analysis.sweep import Sweep
 from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.machine.sysfs import ranges
+from vebench.machine.kernel import ranges
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 
@@ -192,7 +191,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
     usable = _usable(records, header)
-    built = Built(
+    built = BuiltCell(
         choice=first.choice,
         num_envs=first.num_envs,
         batch_size=first.batch_size,
@@ -226,7 +225,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     )
 
 
-def _conditions(measured: _Measured, built: Built, usable: int) -> Conditions:
+def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Conditions:
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
@@ -319,7 +318,7 @@ def _verdict(
     if proof is None:
         return known
     if proof.verdict == "different":
-        return "different", f"in the measured cell: {difference(proof)}"
+        return "different", f"in the measured cell: {proof_difference(proof)}"
     # Each environment of one process was seen for long enough. Another process has other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     if known[0] == "unverified" and proof.verdict in SAME and enough:
@@ -338,7 +337,7 @@ def steps(proof: CellProof) -> str:
     return f"{proof.rows:,} rows of {environments} over {whole} {proof.of_steps:,} steps"
 
 
-def difference(proof: CellProof) -> str:
+def proof_difference(proof: CellProof) -> str:
     """Describe the difference that a proof has found."""
     where, found = "", proof.mismatch
     if found is not None:
@@ -349,7 +348,7 @@ def difference(proof: CellProof) -> str:
 
 def why_not_same(proof: CellProof) -> str | None:
     """Return why a proof does not show that the work is the same, None if it does."""
-    return difference(proof) if proof.verdict == "different" else proof.reason
+    return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
 def _counted_as_returned(record: CellRecord) -> CellProof | None:

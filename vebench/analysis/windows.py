@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
-from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window, too_much
+from vebench.child.answers import MOST_TRIES, Window, too_much
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -336,7 +335,7 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
 
 
 @dataclass(frozen=True)
-class Acting:
+class PolicyTime:
     """Where the time of a loop with a policy goes, as shares of the wall time from 0 to 1."""
 
     waiting: float  # for rows
@@ -371,13 +370,13 @@ class Learning:
     at_most: float  # how many times faster the whole would be if sampling took no time (Amdahl's law)
 
 
-def acting(windows: Windows) -> Acting | None:
+def acting(windows: Windows) -> PolicyTime | None:
     """Return where the time goes, None if no policy acts."""
     known = windows[~np.isnan(windows["waited_ns"])]
     if not len(known):
         return None
     span = float(known["ns"].sum())
-    return Acting(
+    return PolicyTime(
         waiting=float(known["waited_ns"].sum()) / span,
         inference=float(np.nansum(known["inferred_ns"])) / span,
         copies=float(np.nansum(known["copied_ns"])) / span,

@@ -17,8 +17,19 @@ from math import ceil, e, inf, log1p
 from pathlib import Path
 
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread, compare_runs, group_of
-from vebench.analysis.pairing import CHECK, CellComparison, Metric, Names, SpeedVerdict
+from vebench.analysis.comparison import (
+    CHECK,
+    CellComparison,
+    Comparison,
+    GroupComparison,
+    GroupKey,
+    Metric,
+    Names,
+    RunSpread,
+    SpeedVerdict,
+    compare_runs,
+    group_of,
+)
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Block, Effects, Pool, Spread, new_id
 from vebench.analysis.summary import summarise
@@ -29,9 +40,9 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
+from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import MARKDOWN
-from vebench.results import paths
+from vebench.results import store
 from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
@@ -218,7 +229,7 @@ def published(page: CheckPage, outlet: Outlet) -> int:
     """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+        save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)

@@ -12,8 +12,7 @@ from support.commands import Command, lines
 from support.fakes import SECOND, FakeStart, fake_world
 
 from vebench.analysis.windows import trend
-from vebench.child.answers import Answer, Done, Layout, Ready, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Answer, Done, Layout, Ready, Warm, Window
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 

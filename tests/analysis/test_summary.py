@@ -18,7 +18,7 @@ from vebench.analysis.statistics import (
     estimate_of_rate,
 )
 from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 

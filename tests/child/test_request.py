@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import Engine, Setup, Task
+from vebench.child.actions import TAPED, parse_policy
 from vebench.child.answers import (
     Answer,
     Begins,
@@ -24,11 +25,10 @@ from vebench.child.answers import (
     ReplicaWindow,
     Timed,
     Warm,
+    Window,
     writer,
 )
-from vebench.child.policy import TAPED, parse_policy
 from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
-from vebench.child.window import Window
 from vebench.engine.interface import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)

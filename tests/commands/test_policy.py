@@ -9,10 +9,8 @@ from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
-from vebench.child.answers import Answer
-from vebench.child.window import Window
-from vebench.machine.host import Allowance, read_host
-from vebench.machine.topology import flat
+from vebench.child.answers import Answer, Window
+from vebench.machine.host import Allowance, flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store

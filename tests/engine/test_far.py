@@ -14,8 +14,8 @@ from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
 from vebench.engine.cell_process import FarCell
 from vebench.engine.interface import CellError
-from vebench.hosts.site import LostHostError, Said, Site
-from vebench.interpreters.waiting import Interrupts
+from vebench.hosts import LostHostError, Said, Site
+from vebench.interpreters.process_guard import Interrupts
 
 SECOND = 1_000_000_000
 REQUEST = Request(

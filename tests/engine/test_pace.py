@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from vebench.child.answers import Begins, Ends
-from vebench.child.window import Window
+from vebench.child.answers import Begins, Ends, Window
 from vebench.engine.cell_process import Pace
 
 SECOND = 1_000_000_000

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from support.commands import ONE_PASS, Command
 
 from vebench.backends.interface import Engine
-from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
+from vebench.engine.cell_process import LOCAL_LEAD_NS, Replicas, common_window, joined_layout
 from vebench.engine.interface import CellError
-from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_layout
 from vebench.errors import UsageError
-from vebench.interpreters.waiting import Wakeful
+from vebench.interpreters.process_guard import Wakeful
+from vebench.machine.host import Node, Topology
 from vebench.machine.placement import Placement, place
-from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import divided, expand, shared_out
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec

@@ -14,9 +14,9 @@ from support import places
 from support.commands import Command
 from support.relays import measuring, scoped
 
+from vebench import hosts
 from vebench.backends import packages
 from vebench.child.request import seeds_of
-from vebench.hosts import over_ray
 from vebench.results import store
 
 pytestmark = [
@@ -106,4 +106,4 @@ def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: 
     nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
     import ray
 
-    assert list(over_ray.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]
+    assert list(hosts.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.errors import UsageError
+from vebench.machine.host import Cache, Node, Topology
 from vebench.machine.placement import order_of, place
-from vebench.machine.topology import Cache, Node, Topology
 
 
 def machine(packages: int, nodes: int, cores: int, threads: int, *, interleaved: bool = False) -> Topology:

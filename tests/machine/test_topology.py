@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.machine.host import read_allowance
+from vebench.machine.host import Cache, Topology, read_allowance, read_topology
+from vebench.machine.kernel import Quota, cpu_quota, parse_list
 from vebench.machine.placement import format_cpu_list
-from vebench.machine.sysfs import Quota, cpu_quota, parse_list
-from vebench.machine.topology import Cache, Topology, read_topology
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

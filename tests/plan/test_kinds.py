@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import UsageError
-from vebench.plan.kinds import Kind, Option, counts, seconds, share, size, switch, time_of, whole, word
+from vebench.plan.grammar import Kind, Option, counts, seconds, share, size, switch, time_of, whole, word
 
 COUNTS = st.integers(1, MAX_COUNT)
 

@@ -20,8 +20,8 @@ from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Answer, Ratio
 from vebench.gates.candidates import Candidate
 from vebench.gates.check_page import CheckPage
-from vebench.gates.history_page import HistoryPage
-from vebench.gates.series import history
+from vebench.gates.history import HistoryPage
+from vebench.gates.series import history_of
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import CellKey, expand
@@ -29,13 +29,10 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
-from vebench.reports.pages.list import list_page
-from vebench.reports.pages.machine import Machine, machine_page
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import RunPage
+from vebench.reports.overview import Machine, list_page, machine_page, plan_page
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckedPage
-from vebench.share.checks import CheckFailure
+from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
 from vebench.tune.page import TunePage
@@ -108,7 +105,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             status=3,
         ),
         HistoryPage(
-            history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
+            history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]}))
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),

@@ -20,8 +20,7 @@ from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
 from vebench.plan.cells import Cell, Plan, is_proven
 from vebench.plan.spec import FORK, RunSpec
-from vebench.results.header import topology_of
-from vebench.results.records import CellRecord, RunRecord
+from vebench.results.records import CellRecord, RunRecord, topology_of
 
 _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end

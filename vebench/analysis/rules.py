@@ -19,12 +19,12 @@ from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import BY_NAME, NULL, REFERENCE
-from vebench.child.window import TAKEN_SHARE
+from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
-from vebench.machine.sysfs import parse_list
+from vebench.machine.kernel import parse_list
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
-from vebench.results.paths import LOG_SUFFIX
+from vebench.results.store import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

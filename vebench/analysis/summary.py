@@ -20,7 +20,7 @@ from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_
 from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.machine.sysfs import ranges
+from vebench.machine.kernel import ranges
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, Estimate, student_quantile
-from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window, too_much
+from vebench.child.answers import MOST_TRIES, Window, too_much
 from vebench.plan.grammar import LearnerStep
 from vebench.results.records import CellRecord
 

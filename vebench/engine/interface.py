@@ -13,9 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from vebench.child.answers import KINDS, Answer, Cause, CellProof, Done, Layout
+from vebench.child.answers import KINDS, Answer, Cause, CellProof, Done, Layout, Window
 from vebench.child.request import Recording
-from vebench.child.window import Window
 from vebench.plan.cells import Cell, Plan
 
 _UNKNOWN = Done()

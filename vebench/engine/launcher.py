@@ -18,13 +18,11 @@ from typing import Self
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CellStart, ChildProcess, ForkedProcess, Zygote, environment
-from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing, seeds_of
-from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell
+from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
+from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.interface import Conversation
-from vebench.engine.replicas import FAR_LEAD_NS, LOCAL_LEAD_NS, Replicas
-from vebench.hosts.site import Site, reached
-from vebench.interpreters.process_guard import ProcessGuard, python_path
-from vebench.interpreters.waiting import CHECK_S, Interrupts, wakeful
+from vebench.hosts import Site, reached
+from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, python_path, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import FORK, RunSpec
@@ -103,8 +101,15 @@ class Launcher:
         child = ChildProcess(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guard.add(child.process.pid)
         keep_off = partial(self._keep_off, _owned(cell))
-        tells_where = not isinstance(cell.job, Proving | Judging)  # the judge does
-        return LocalCell(child, mark, self._interrupts, limit, self._guard, keep_off, tells_where=tells_where)
+        return LocalCell(
+            child,
+            mark,
+            self._interrupts,
+            limit,
+            self._guard,
+            keep_off,
+            measures=cell.job is None or isinstance(cell.job, Recording),
+        )
 
     def _env(self, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}

@@ -21,9 +21,8 @@ from operator import attrgetter
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm
+from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm, Window
 from vebench.child.request import SEEDS, Judging, Proving, Recorded, Recording, Replaying
-from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,

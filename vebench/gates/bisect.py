@@ -30,7 +30,7 @@ from vebench.plan.cells import CellKey
 from vebench.plan.spec import RunSpec
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
-from vebench.results import paths
+from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
 # How many standard errors the ends must differ by beyond that: 1 % in all, for about ten looks at several cells.
@@ -84,7 +84,7 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
     plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": known}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
-    path = resume or output or paths.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
+    path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -107,7 +107,7 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
             file.close()
             raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
         return file
-    if path.parent == paths.DEFAULT_FOLDER:
+    if path.parent == store.DEFAULT_FOLDER:
         path.parent.mkdir(exist_ok=True)
     try:
         file = path.open("x+b")

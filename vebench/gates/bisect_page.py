@@ -11,7 +11,7 @@ from vebench.gates.candidates import Candidate
 from vebench.plan.cells import CellKey
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.verdicts import ratio_text
+from vebench.reports.figures import ratio_text
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
+from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import MARKDOWN
-from vebench.results import paths
+from vebench.results import store
 from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
@@ -228,7 +228,7 @@ def published(page: CheckPage, outlet: Outlet) -> int:
     """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+        save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)

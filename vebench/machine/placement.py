@@ -8,9 +8,9 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from vebench.errors import UsageError, shown
+from vebench.machine.host import Topology, flat
+from vebench.machine.kernel import MAX_CPU, Cpus
 from vebench.machine.pinning import PIN_POLICIES
-from vebench.machine.sysfs import MAX_CPU, Cpus
-from vebench.machine.topology import Topology, flat
 
 _T = TypeVar("_T")
 _MOST_DIGITS = len(str(MAX_CPU))

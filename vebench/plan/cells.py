@@ -14,11 +14,9 @@ from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
-from vebench.plan.grammar import BackendChoice
-from vebench.plan.kinds import doubled
-from vebench.plan.pythons import engines_in
+from vebench.plan.grammar import BackendChoice, doubled
 from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, check_spec
-from vebench.plan.tasks import asked_as
+from vebench.plan.tasks import asked_as, engines_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import SUITES, short_name
-from vebench.child.policy import TAPED, PolicyChoice, parse_policy
-from vebench.errors import UsageError, shown
+from vebench.child.actions import TAPED, PolicyChoice, parse_policy
+from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import PIN_POLICIES
-from vebench.plan import kinds
 from vebench.plan.grammar import (
+    ADVANCED,
+    HOW_LONG,
+    WHAT,
+    WHERE,
     BackendChoice,
     Hosts,
+    Kind,
     LearnerStep,
+    Option,
     Pinning,
     check_hosts,
     check_learner,
     check_pin,
     check_policy,
+    counts,
+    doubled,
+    listed,
     parse_backends,
     parse_envs,
     parse_hosts,
     parse_learner,
     parse_pin,
+    parsed,
+    seconds,
+    share,
+    size,
+    switch,
+    whole,
+    word,
 )
-from vebench.plan.kinds import ADVANCED, HOW_LONG, WHAT, WHERE, Kind, Option
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -80,37 +97,35 @@ class RunSpec:
     The defaults are for run files without the field; the defaults of commands are in ``DEFAULTS``.
     """
 
-    envs: tuple[str, ...] = option(kinds.listed(parse_envs, _env_names), WHAT, "ENV", _ENVS, "--env", "-e")
+    envs: tuple[str, ...] = option(listed(parse_envs, _env_names), WHAT, "ENV", _ENVS, "--env", "-e")
     # Empty: 1, 2, 4 and so on, up to the number of usable CPUs.
-    workers: tuple[int, ...] = option(kinds.counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
+    workers: tuple[int, ...] = option(counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
     # Empty: all that can run.
     backends: tuple[BackendChoice, ...] = option(
-        kinds.listed(parse_backends, _backend_names), WHAT, "NAME", _BACKENDS, "--backend", "-b", default=()
+        listed(parse_backends, _backend_names), WHAT, "NAME", _BACKENDS, "--backend", "-b", default=()
     )
     envs_per_worker: tuple[int, ...] = option(
-        kinds.counts(), WHAT, "COUNTS", "Environments of each worker.  [default: 1]", "--envs-per-worker", default=(1,)
+        counts(), WHAT, "COUNTS", "Environments of each worker.  [default: 1]", "--envs-per-worker", default=(1,)
     )
     # The cells that are measured, as ``CellKey.place`` names them; empty: all of the plan.
     only: tuple[str, ...] = ()
-    duration: float = option(kinds.seconds(), ADVANCED, "TIME", "Length of one window.", "--duration", default=1.0)
-    windows: int = option(
-        kinds.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", "--windows", default=6
-    )
+    duration: float = option(seconds(), ADVANCED, "TIME", "Length of one window.", "--duration", default=1.0)
+    windows: int = option(whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", "--windows", default=6)
     warmup: float = option(
-        kinds.seconds(or_none=True), ADVANCED, "TIME", "Least time before the first window.", "--warmup", default=1.0
+        seconds(or_none=True), ADVANCED, "TIME", "Least time before the first window.", "--warmup", default=1.0
     )
     # In a race, the number of passes per cell on average.
-    passes: int = option(kinds.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", "--passes", default=1)
+    passes: int = option(whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", "--passes", default=1)
     # Passes are added until each interval is within this share of its level, or ``budget`` is spent.
     until: float | None = option(
-        kinds.share(), HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until", default=None
+        share(), HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until", default=None
     )
     budget: float = option(
-        kinds.seconds(), HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget",
+        seconds(), HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget",
         default=600.0,
     )  # fmt: skip
     base: bool = option(
-        kinds.switch(named=False),
+        switch(named=False),
         ADVANCED,
         "",
         "Leave out the cells that speedups are relative to.",
@@ -119,39 +134,35 @@ class RunSpec:
     )
     # Cells take turns, window by window.
     interleave: bool = option(
-        kinds.switch(named=False), ADVANCED, "", "Measure cells one after another.", "--no-interleave", default=False
+        switch(named=False), ADVANCED, "", "Measure cells one after another.", "--no-interleave", default=False
     )
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured: see ``Session.measure``.
     race: bool = False
-    seed: int = option(
-        kinds.whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", "--seed", default=0
-    )
-    pin: Pinning = option(kinds.parsed(parse_pin, check_pin), WHERE, "CPUS", _PIN, "--pin", default=_COMPACT)
+    seed: int = option(whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", "--seed", default=0)
+    pin: Pinning = option(parsed(parse_pin, check_pin), WHERE, "CPUS", _PIN, "--pin", default=_COMPACT)
     replicas: int | Literal["node"] = option(
-        kinds.whole(1, _MAX_REPLICAS, PER_NODE), ADVANCED, "N", "Copies of the backend: N, or node (one on each node).",
+        whole(1, _MAX_REPLICAS, PER_NODE), ADVANCED, "N", "Copies of the backend: N, or node (one on each node).",
         "--replicas", default=1,
     )  # fmt: skip
-    hosts: Hosts | None = option(
-        kinds.parsed(parse_hosts, check_hosts), WHERE, "HOSTS", _HOSTS, "--hosts", default=None
-    )
+    hosts: Hosts | None = option(parsed(parse_hosts, check_hosts), WHERE, "HOSTS", _HOSTS, "--hosts", default=None)
     memory: int | None = option(
-        kinds.size(), ADVANCED, "SIZE", "Leave out cells that need more memory (8G).", "--memory", default=None
+        size(), ADVANCED, "SIZE", "Leave out cells that need more memory (8G).", "--memory", default=None
     )
     timeout: float = option(
-        kinds.seconds(), ADVANCED, "TIME", "Longest time for one cell or backend.", "--timeout", default=300.0
+        seconds(), ADVANCED, "TIME", "Longest time for one cell or backend.", "--timeout", default=300.0
     )
     proof: str = option(
-        kinds.word("auto", "full", "off"), ADVANCED, "HOW",
+        word("auto", "full", "off"), ADVANCED, "HOW",
         "How much of each cell's rows to compare with a plain loop's: auto, full or off.", "--proof", default="off",
     )  # fmt: skip
     isolation: str = option(
-        kinds.word(FRESH, FORK), ADVANCED, "HOW", "How cells start: fork or fresh.", "--isolation", default=FRESH
+        word(FRESH, FORK), ADVANCED, "HOW", "How cells start: fork or fresh.", "--isolation", default=FRESH
     )
     policy: PolicyChoice = option(
-        kinds.parsed(parse_policy, check_policy), WHAT, "POLICY", _POLICY, "--policy", default=TAPED
+        parsed(parse_policy, check_policy), WHAT, "POLICY", _POLICY, "--policy", default=TAPED
     )
     learner: LearnerStep | None = option(
-        kinds.parsed(parse_learner, check_learner), WHAT, "TIME[/STEPS]", _LEARNER, "--learner", default=None
+        parsed(parse_learner, check_learner), WHAT, "TIME[/STEPS]", _LEARNER, "--learner", default=None
     )
     # The suite in ``plan.suites`` whose plan this is.
     suite: str = option(Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", "--suite", default="")
@@ -311,4 +322,66 @@ def check_names(spec: RunSpec) -> None:
 
 def check_count(flag: str, value: int, least: int, most: int) -> None:
     """Raise UsageError, with the option's flag, unless ``least <= value <= most``."""
-    Option("", (flag,), "", "", "", kinds.whole(least, most)).check(value)
+    Option("", (flag,), "", "", "", whole(least, most)).check(value)
+
+
+# All cells have the same number of passes: no cell is measured less because it seemed slow. Passes differ more than
+# windows do, so there are many short passes.
+_PLAN: Mapping[str, Any] = MappingProxyType(
+    {
+        **defaults("run"),
+        "timeout": 300.0,
+        "passes": 6,
+        "windows": 6,
+        "duration": 0.2,
+        "warmup": 0.1,
+        "seed": 0,
+        "race": False,
+    }
+)
+
+
+@dataclass(frozen=True)
+class SubmissionSuite:
+    """A fixed plan. Only the backends and the number of CPUs differ between runs."""
+
+    name: str
+    version: int
+    envs: tuple[str, ...]
+    source: str = ""  # where the choice of tasks is explained
+    widest: float = 0.25  # the largest half width of a speedup's interval, as a share of the speedup
+
+    @property
+    def id(self) -> str:
+        """The name with the version: ``atari-5/1``."""
+        return f"{self.name}/{self.version}"
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that identify the plan."""
+        fixed = {"id": self.id, "envs": self.envs, "workers": "1..CPUs", "widest": self.widest, **_PLAN}
+        return sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
+
+    def spec(self, cpus: int, backends: tuple[BackendChoice, ...] = ()) -> RunSpec:
+        """Return the plan for a machine with ``cpus`` usable CPUs. Without ``backends``, it has the default ones."""
+        return RunSpec(envs=self.envs, workers=doubled(cpus), backends=backends, suite=self.id, **_PLAN)
+
+
+_ATARI_5 = SubmissionSuite(
+    "atari-5",
+    1,
+    ("ALE/BattleZone-v5", "ALE/DoubleDunk-v5", "ALE/NameThisGame-v5", "ALE/Phoenix-v5", "ALE/Qbert-v5"),
+    source="https://arxiv.org/abs/2210.02019",
+)
+_MUJOCO_5 = SubmissionSuite("mujoco-5", 1, ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5"))
+_CLASSIC_3 = SubmissionSuite("classic-3", 1, ("Acrobot-v1", "CartPole-v1", "Pendulum-v1"))
+SUBMISSION_SUITES = {suite.id: suite for suite in (_ATARI_5, _MUJOCO_5, _CLASSIC_3)}
+
+
+def suite_named(name: str) -> SubmissionSuite:
+    """Return the newest version of the suite ``name``. Raises UsageError if there is none."""
+    newest = {suite.name: suite for suite in SUBMISSION_SUITES.values()}
+    if name not in newest:
+        near = did_you_mean(name, newest)
+        raise UsageError(f"--suite {shown(name)}: no such suite{near}; there are {', '.join(newest)}")
+    return newest[name]

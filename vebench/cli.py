@@ -357,7 +357,7 @@ def bisect_(call: Call) -> int:
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
     request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
-    return bisect.start(request, file, call.resume, outlet, call.world)
+    return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
 @command(
@@ -390,7 +390,7 @@ def history_(call: Call) -> int:
     from vebench.gates import history
 
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
+    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(

@@ -21,7 +21,7 @@ from vebench.engine.interface import CellFinished, ProofDone, ProofStarted, RunS
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.console import discard
-from vebench.reports.formats.registry import TERMINAL
+from vebench.reports.formats import TERMINAL
 from vebench.results.records import record
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
 from vebench.analysis.summary import summarise
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.gates.gate import Budget, Criteria, decide, enough_passes, exit_status, resolution
 from vebench.machine.host import flat
 from vebench.plan.spec import RunSpec

@@ -22,9 +22,8 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_yo
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
-from vebench.reports import console, figures
-from vebench.reports.formats import registry
-from vebench.reports.pages.run import RunPage
+from vebench.reports import console, figures, formats
+from vebench.reports.run import RunPage
 from vebench.results import store
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from vebench.equality.verify import VerifyPage
     from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
-    from vebench.reports.formats.registry import Content
+    from vebench.reports.formats import Content
 
 Texts = str | Sequence[str]
 Counts = int | str | Sequence[int]
@@ -105,7 +104,7 @@ class Result:
 
         The result is text; bytes for ``"png"`` and ``"pdf"``, an object for Rich to print for ``"terminal"``.
         """
-        return registry.format_named(form, self.page.kind).render(self.page)
+        return formats.format_named(form, self.page.kind).render(self.page)
 
 
 @dataclass(frozen=True)

@@ -357,7 +357,7 @@ def bisect_(call: Call) -> int:
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
     request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
-    return bisect.start(request, file, call.resume, outlet, call.world)
+    return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
 @command(
@@ -390,7 +390,7 @@ def history_(call: Call) -> int:
     from vebench.gates import history
 
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
+    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(
@@ -490,9 +490,9 @@ def make_(call: Call) -> int:
     vebench run --suite classic-3 -o classic.jsonl
     vebench share make classic.jsonl -o submissions/my-machine
     """
-    from vebench.share import make
+    from vebench.share import check
 
-    return make.make(call.run, call.folder)
+    return check.make_submission(call.run, call.folder)
 
 
 @command(
@@ -514,7 +514,7 @@ def share_check_(call: Call) -> int:
     from vebench.share import check
 
     _, outlet = call.outlet("submission")
-    return check.check(call.folders, outlet)
+    return check.check_submissions(call.folders, outlet)
 
 
 @command(
@@ -538,7 +538,7 @@ def site_(call: Call) -> int:
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return site.build(call.folder, call.site)
+    return site.build_site(call.folder, call.site)
 
 
 @command(
@@ -566,7 +566,7 @@ def cite_(call: Call) -> None:
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import list_page
+    from vebench.reports.overview import list_page
 
     show(list_page())
 
@@ -602,6 +602,6 @@ def install_(call: Call) -> int:
 def doctor_(call: Call) -> int:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import doctor
-    from vebench.reports.formats.registry import format_named
+    from vebench.reports.formats import format_named
 
     return doctor.examine(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))

@@ -11,7 +11,7 @@ from vebench.errors import UsageError
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Option
 from vebench.plan.spec import EFFORTS, FIELDS, OPTIONS, TOLERANCE, RunSpec, defaults
-from vebench.reports.formats import registry
+from vebench.reports import formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -135,14 +135,14 @@ class Call:
             raise UsageError(f"-o {files[-1]}: name one run file and one report at most")
         run_file = run_files[0] if run_files else None
         if not reports:
-            return run_file, Outlet(registry.format_for(form, None, kind))
+            return run_file, Outlet(formats.format_for(form, None, kind))
         (report,) = reports
-        if measures and report.suffix.lower() not in registry.suffixes(kind):
-            fitting = ", ".join(registry.suffixes(kind))
+        if measures and report.suffix.lower() not in formats.suffixes(kind):
+            fitting = ", ".join(formats.suffixes(kind))
             raise UsageError(f"-o {report}: the suffix is not {fitting}, for a report, or {SUFFIX}, for a run file")
         refuse_to_overwrite(report)
-        printed = registry.format_for(form, None, kind) if measures else None
-        return run_file, Outlet(printed, (report, registry.format_for(None if measures else form, report, kind)))
+        printed = formats.format_for(form, None, kind) if measures else None
+        return run_file, Outlet(printed, (report, formats.format_for(None if measures else form, report, kind)))
 
 
 class Command(click.Command):
@@ -274,7 +274,7 @@ def budget(meaning: str, default: float | None = None) -> Parameter:
 
 def output(kind: PageKind, run_file: str = "") -> Parameter:
     """Return ``-o`` of a command with pages of this kind. ``run_file`` is what a command that measures writes."""
-    *first, last = (known.suffixes[0] for known in registry.of(kind) if known.suffixes)
+    *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
     meaning = f"Write a report to this file, by its suffix: {', '.join(first)} or {last}."
     if run_file:
         meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({', '.join(first)} or {last}), or both."
@@ -289,13 +289,13 @@ def _files(texts: Sequence[str]) -> tuple[Path, ...]:
 
 def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     """Return the option that names a format for pages of this kind. Without a default, the suffix of -o decides."""
-    meaning = f"{registry.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
+    meaning = f"{formats.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
     return declared(
         "form",
         OUTPUT,
         "FORMAT",
         meaning,
-        grammar.word(*(known.name for known in registry.of(kind))),
+        grammar.word(*(known.name for known in formats.of(kind))),
         "--format",
         "-f",
         default=default,

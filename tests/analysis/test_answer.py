@@ -17,10 +17,10 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import OwnClasses
 from vebench.backends.registry import ENTRIES
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.cite import CitePage
 

@@ -9,8 +9,7 @@ from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
-from vebench.child.answers import Answer
-from vebench.child.window import Window
+from vebench.child.answers import Answer, Window
 from vebench.machine.host import Allowance, flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec

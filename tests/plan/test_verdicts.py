@@ -10,7 +10,7 @@ from support.records import make_cell, make_header, make_sweep, write_run
 
 import vebench
 from vebench.backends.entry import Shape
-from vebench.backends.fast import native
+from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
 from vebench.child.answers import Layout, Proof
 from vebench.engine.interface import Outcome
@@ -219,7 +219,7 @@ def test_without_its_own_class_a_backend_has_the_verdict_of_the_plain_one() -> N
 def test_a_cell_that_fell_back_to_gymnasiums_class_has_its_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(native, "library", lambda: True)  # it is there, as far as can be known beforehand
+    monkeypatch.setattr(classes, "library", lambda: True)  # it is there, as far as can be known beforehand
     cell = Cell(PONG, BackendChoice("fast-sync"), 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
     for own, verdict in ((OwnClasses("compiled"), "identical"), (OwnClasses(refused="not compiled"), "unverified")):
         layout = Layout(num_envs=1, batch_size=1, processes=1, threads=1, frame_skip=4, own_classes=own)

@@ -65,9 +65,8 @@ def test_a_submission_is_accepted(vebench: Command, run: Path) -> None:
     assert (manifest["suite"], manifest["division"]) == ("classic-3/1", "reference")
     assert manifest["command"] == "vebench run --suite classic-3 -b gym-sync"
     assert refused(vebench) == set()
-    for target in ("mine", "run.jsonl/mine"):
-        assert vebench("share", "make", run, "-o", target).status == 2
-    assert vebench("share", "make", run, "-o", "submissions/mine").status == 0
+    for target, status in (("mine", 2), ("run.jsonl/mine", 2), ("submissions/mine", 0)):
+        assert vebench("share", "make", run, "-o", target).status == status
 
 
 def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) -> None:

@@ -14,7 +14,7 @@ from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import OPTIONS
 from vebench.reports.console import show
-from vebench.reports.pages.machine import Machine, machine_page
+from vebench.reports.overview import Machine, machine_page
 from vebench.results import records
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from vebench.machine.host import Host
     from vebench.plan.grammar import Pinning
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.formats import Format
 
 # How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
 _WATCH_S = 0.2

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.commands.planning import known
-from vebench.reports.formats.registry import TERMINAL
-from vebench.reports.pages.run import RunPage
+from vebench.reports.formats import TERMINAL
+from vebench.reports.run import RunPage
 from vebench.results import store
 from vebench.results.records import with_current_verdicts
 

@@ -12,8 +12,8 @@ from vebench.plan.spec import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import EarlyPage, RunPage
+from vebench.reports.overview import plan_page
+from vebench.reports.run import EarlyPage, RunPage
 from vebench.results import store
 from vebench.results.store import RunWriter
 

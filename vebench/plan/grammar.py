@@ -16,7 +16,7 @@ from typing import Any
 from vebench.backends import bracketed, registry
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import MAX_COUNT, BackendEntry
-from vebench.child.policy import parse_time
+from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import SUITES, short_name
-from vebench.child.policy import TAPED, PolicyChoice, parse_policy
+from vebench.child.actions import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import PIN_POLICIES
 from vebench.plan.grammar import (

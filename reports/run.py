@@ -20,12 +20,12 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
+from vebench.reports.answer import RunFacts, answers, setting_of
+from vebench.reports.curves import forecast_tables, predictions, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.pages.answer import RunFacts, answers, setting_of
-from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
-from vebench.reports.pages.rates import learner_words, rate_tables
-from vebench.reports.pages.side_by_side import Section, side_by_side
-from vebench.reports.places import grouped
+from vebench.reports.figures import grouped, learner_words
+from vebench.reports.rates import rate_tables
+from vebench.reports.side_by_side import Section, side_by_side
 from vebench.results.records import what_differs
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
+from vebench.reports.answer import setting_of
+from vebench.reports.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
-from vebench.reports.pages.answer import setting_of
-from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
-from vebench.reports.places import sizes
+from vebench.reports.figures import sizes
 from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:

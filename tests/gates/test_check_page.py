@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from support.pages import document_of, table_of
+from support.pages import document_of, scaled, table_of
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import CellSummary
@@ -27,7 +27,7 @@ def test_each_place_of_a_check_keeps_the_numbers_that_it_shows() -> None:
 
 
 def test_reasons_of_verdicts_are_explanations_and_no_findings() -> None:
-    halved = replace(CELLS[0], sample=CELLS[0].sample.scaled(0.5))
+    halved = replace(CELLS[0], sample=scaled(CELLS[0].sample, 0.5))
     document = document_of(page_of((halved,)))
     assert [item.label for item in document.explanations] == ["machine", "missing"]
     assert document.findings == ()

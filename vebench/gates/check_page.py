@@ -141,7 +141,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     not_gated = [
         f"{figures.counted(len(keys), 'cell')} {which}"
         for keys, which in (
-            (found.new, f"only in {names.the_candidate}"),
+            (found.new, f"only in {names.article}{names.candidate}"),
             (found.references, f"of the reference rows {rows}"),
         )
         if keys

@@ -86,7 +86,7 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
-    Ends(3),
+    Ends(),
     CellProof("different", 9, 2, environments=4, steps=7, of_steps=9, mismatch=Mismatch(0, 3, "x", "1", "0"), seed=7),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),

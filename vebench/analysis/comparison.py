@@ -286,9 +286,7 @@ class _Judge:
         self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
         for key in pairs:
             self._members[group_of(key)].append(key)
-        self._means = {
-            group: mean_ratio([pairs[key] for key in keys], spread) for group, keys in self._members.items()
-        }
+        self._means = {group: mean_ratio([pairs[key] for key in keys], spread) for group, keys in self._members.items()}
         of_cells = verdicts(self._ratios, low=self._low, high=self._high, level=self._level, same=self._same)
         of_means = verdicts(self._means, low=self._low, high=self._high, level=self._level, same=self._same)
         self._verdicts = {

@@ -285,10 +285,8 @@ class Begins:
 
 
 @dataclass(frozen=True)
-class Ends(_Counted):
-    """A window is over, and the counters are read."""
-
-    reading_ns: int  # how long that took
+class Ends:
+    """A window is over. Its counters are read next, which takes long for many processes."""
 
 
 @dataclass(frozen=True)

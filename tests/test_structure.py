@@ -80,7 +80,7 @@ OPEN_TO_ALL = {
     "vebench.backends.environments.suites",
 }
 # A proof steps the reference itself, with its own code.
-OPEN_TO_PROOFS = {"vebench.child.equality.reference": {"vebench.backends.for_loop"}}
+OPEN_TO_PROOFS = {"vebench.child.equality.judge": {"vebench.backends.for_loop"}}
 # Subclasses of what their library has: it is imported with them, and they on use.
 WITH_THEIR_LIBRARY = {"vebench.child.network"}
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}

@@ -17,9 +17,9 @@ from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
 from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy
 from vebench.child.answers import Answer, Done, Layout, Ready, Timed
-from vebench.child.equality import ids
-from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
-from vebench.child.equality.recording import BrokenInterfaceError, malformed
+from vebench.child.equality import recording
+from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
 from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
 from vebench.child.request import Recording, Request
@@ -29,7 +29,6 @@ from vebench.machine import counters, pinning
 from vebench.machine.sysfs import control_groups, parse_list
 
 _NANO = 1e9
-_LONGEST_TO_END_NS = 1_000_000_000  # for an episode to end after all windows
 # Of ``time_steps``: the length of its tape, and the number of steps.
 _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
 FEWEST_RESETS = 5  # made even if no episode ends in time
@@ -105,15 +104,10 @@ def measure(
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
-        patience = int(ids.PATIENCE_S * _NANO)
+        patience = int(recording.PATIENCE_S * _NANO)
         # If --timeout leaves no time to wait, an environment may only be slow.
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
-            recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
-        if job.reset_seed is not None:
-            # A backend may confuse a reset that is due with one that has a seed, and may take seed 0 for no seed.
-            loop.go_to_an_end(_LONGEST_TO_END_NS)
-            for seed in (0, job.reset_seed):
-                recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
+            recorder.waited(loop.wait_for(silent, patience), silent)
         with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)

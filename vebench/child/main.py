@@ -82,7 +82,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.equality.replay import prove, replay
 
-            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
+            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job):
                 answer(proof)
             return 0
         if isinstance(job, Timing):

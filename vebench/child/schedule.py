@@ -100,7 +100,7 @@ class Windows:
         """
         if self._recorder is None:
             return
-        self._recorder.ended(self._loop.batches)
+        self._recorder.expect(0)
         if self._late < LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
             if self._ahead:  # in the pause for this, asynchronous environments have run ahead
@@ -121,7 +121,7 @@ class Windows:
             self._run(begin - self._clock())
             self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
-            self._recorder.begins(self._loop.batches, self._moments)
+            self._recorder.expect(self._moments)
         begun = self._loop.batches
         self._answer(Begins())
         self._began = self._clock()

@@ -16,7 +16,7 @@ from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Done, Failure, Timed
-from vebench.child.equality.layouts import ENDS, TIMES_LONGER
+from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
 from vebench.child.window import Window

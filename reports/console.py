@@ -18,7 +18,7 @@ from rich.console import Console
 
 from vebench.errors import UsageError, one_line
 from vebench.reports import plots
-from vebench.reports.formats.registry import TERMINAL, Format
+from vebench.reports.formats import TERMINAL, Format
 from vebench.results import store
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from vebench.reports.document import Page
-    from vebench.reports.formats.registry import Content
+    from vebench.reports.formats import Content
 
 _silent = ContextVar("_silent", default=False)
 _NO_ORDINARY_FILES = ("/dev", "/proc")  # files here are written into, and never replaced

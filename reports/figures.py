@@ -1,4 +1,4 @@
-"""How reports write numbers and file names, and terms that all reports share."""
+"""How reports write numbers, cells and file names, and terms that all reports share."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import re
 from itertools import pairwise
 from pathlib import PurePath
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from vebench.analysis.findings import GRAVEST_FIRST, Finding
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports.document import Remark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import CellComparison
     from vebench.analysis.statistics import Estimate
     from vebench.backends.registry import Standing
     from vebench.plan.cells import CellKey
+    from vebench.plan.grammar import LearnerStep
 
+    Size = tuple[int, int]  # workers, and environments of each
+    Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-_MINUTE, _HOUR = 60, 3600
-_WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
-_NARROWEST = 0.0005
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_UNIT_STEP = 1024
 _BARS = "▁▂▃▄▅▆▇"  # an odd number: steady values are the middle one
 LONGEST_SPARKLINE = 30
 _LEAST_SPAN = 0.2
+_RANGE_LENGTH = 3  # the shortest range that is written as one
 DASH = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
 _KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
@@ -56,11 +58,11 @@ def spread(estimate: Estimate) -> str:
     half = estimate.half_width
     if half is None:
         return f"(to {number(estimate.high)})"
-    if half > _WIDEST:
+    if half > 1:  # more digits say nothing
         return "±>100%"
-    if 0 < half < _NARROWEST:
+    if 0 < half < 0.0005:  # noqa: PLR2004 - it would be rounded to 0
         return "±<0.1%"
-    return f"±{half:.1%}" if half < _WIDEST / 10 else f"±{half:.0%}"
+    return f"±{half:.1%}" if half < 0.1 else f"±{half:.0%}"  # noqa: PLR2004 - two digits
 
 
 def distance(estimate: Estimate) -> str:
@@ -86,6 +88,11 @@ def times(estimate: Estimate, sign: str = "x") -> str:
     return f"{number(estimate.median)}{sign}{'' if exact else f' {spread(estimate)}'}"
 
 
+def ratio_text(ratio: Estimate) -> str:
+    """Return a ratio of two runs, with its interval: ``0.921 ±1.9%``."""
+    return f"{ratio.median:.3f} {spread(ratio)}"
+
+
 def time(nanoseconds: Estimate) -> str:
     """Return a short time and its interval: ``0.41 µs ±1.4%``, ``12.3 ms ±2.0%``."""
     return f"{short_time(nanoseconds.median)} {spread(nanoseconds)}"
@@ -101,19 +108,18 @@ def short_time(nanoseconds: float) -> str:
 
 def long_time(seconds: float) -> str:
     """Return a duration for readers: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
-    whole = round(seconds)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02d} s"
-    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, of_hour = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {of_hour:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def size(count: int) -> str:
     """Return a number of bytes for readers: ``27.5 MiB``."""
     value, unit = float(count), 0
-    while value >= _UNIT_STEP and unit + 1 < len(_UNITS):
-        value, unit = value / _UNIT_STEP, unit + 1
+    while value >= 1024 and unit + 1 < len(_UNITS):  # noqa: PLR2004 - the step between units
+        value, unit = value / 1024, unit + 1
     return f"{value:.{4 if value >= 1000 else 3}g} {_UNITS[unit]}"  # noqa: PLR2004 - 1023, and no exponent
 
 
@@ -183,6 +189,13 @@ def cell_name(key: CellKey) -> str:
     return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
 
 
+def compared(cell: CellComparison) -> str:
+    """Return the verdict on the speed of one cell in a line, with its ratio and its reason."""
+    ratio = f", ratio {ratio_text(cell.ratio)}" if cell.ratio else ""
+    why = cell.failed or cell.why
+    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
+
+
 def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
     """Yield each label and reason once, with its cells and a remedy: what follows ``; `` in the reason, if anything."""
     groups = by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
@@ -191,9 +204,64 @@ def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Re
         yield Remark(label, text, tuple(names), remedy or "measure it again, on both sides if necessary")
 
 
-_ANY = "any Gymnasium environment"
-OWN = "own classes for this task"
-INSTEAD = "Gymnasium's class instead of its own"
+class Group(NamedTuple):
+    """A finding of several cells, and in words which cells these are."""
+
+    finding: Finding
+    places: tuple[str, ...]
+
+
+def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
+    """Return the findings of all cells, the gravest first, each once with the cells that it applies to."""
+    groups: dict[Finding, list[CellSummary]] = {}
+    swept: dict[str, Swept] = {}
+    for cell in cells:
+        labels, of_env = swept.setdefault(cell.env, (set(), set()))
+        labels.add(cell.label)
+        of_env.add((cell.workers, cell.envs_per_worker))
+        for finding in cell.findings:
+            groups.setdefault(finding, []).append(cell)
+    gravest_first = sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
+    return tuple(Group(finding, _places(members, swept)) for finding, members in gravest_first)
+
+
+def _places(members: Sequence[CellSummary], swept: Mapping[str, Swept]) -> tuple[str, ...]:
+    """Return a line for each task, or for tasks in which the same cells are meant: ``Ant-v5: gym-sync at 1 worker``."""
+    texts = []
+    for env, of_env in by_key((cell.env, (cell.label, cell.workers, cell.envs_per_worker)) for cell in members).items():
+        labels, of_sweep = swept[env]
+        by_label = by_key((label, (workers, envs)) for label, workers, envs in of_env)
+        parts = []
+        for words, own in by_key((sizes(measured, of_sweep), label) for label, measured in by_label.items()).items():
+            who = "every backend" if len(own) == len(labels) > 1 else ", ".join(own)
+            parts.append(f"{who} at {words}")
+        texts.append(("; ".join(parts), env))
+    return tuple(with_names(texts))
+
+
+def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
+    """Describe the sizes of some cells among all ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``."""
+    every_workers, every_envs = (sorted(set(counts)) for counts in zip(*swept, strict=True))
+    by_envs = by_key((envs, workers) for workers, envs in sorted(set(members)))
+    parts = []
+    for counts, envs in by_key((tuple(counts), envs) for envs, counts in sorted(by_envs.items())).items():
+        of_each = f" x {_range(envs, every_envs, 'env')}" if envs != every_envs else ""
+        parts.append(f"{_range(counts, every_workers, 'worker')}{of_each}")
+    return " and ".join(parts)
+
+
+def _range(counts: Sequence[int], swept: list[int], noun: str) -> str:
+    """Return ``4..256 workers`` for a contiguous range of the counts swept, else ``1, 4 workers``."""
+    first = swept.index(counts[0])
+    if len(counts) >= _RANGE_LENGTH and swept[first : first + len(counts)] == list(counts):
+        return f"{counts[0]}..{counts[-1]} {noun}s"
+    return f"{', '.join(map(str, counts))} {noun}{'' if list(counts) == [1] else 's'}"
+
+
+def learner_words(learner: LearnerStep) -> str:
+    """Return in words how long learning takes, and for how many steps."""
+    whole = "each batch" if learner.steps is None else f"each {counted(learner.steps, 'step')}"
+    return f"{short_time(learner.seconds * 1e9)} for {whole}"
 
 
 def tasks_in_words(standing: Standing) -> str:
@@ -203,21 +271,16 @@ def tasks_in_words(standing: Standing) -> str:
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
 
 
-def environments_of(cell: CellSummary) -> str:
-    """Return the environments that a backend steps: ``any Gymnasium environment``, ``own classes for this task``."""
-    entry = cell.entry
-    if cell.built.own_classes is not None:
-        return INSTEAD if cell.built.own_classes.refused else OWN
-    if entry.steps_gymnasium:
-        return _ANY
-    return f"{entry.library.title}'s own environments" if entry.library.title else "environments of its adapter"
-
-
 def what_it_steps(cell: CellSummary) -> str | None:
-    """Return ``environments_of`` for data, with details on own classes; None for a reference row."""
+    """Return which environments a backend steps; None for a reference row."""
     if cell.reference_row:
         return None
-    return environments_of(cell) if cell.built.own_classes is None else cell.built.own_classes.words
+    if cell.built.own_classes is not None:
+        return cell.built.own_classes.words
+    if cell.entry.steps_gymnasium:
+        return "any Gymnasium environment"
+    library = cell.entry.library.title
+    return f"{library}'s own environments" if library else "environments of its adapter"
 
 
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:

@@ -15,13 +15,13 @@ from rich.table import Column
 from rich.text import Text
 
 from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import batch_times, difference, frame_rates
+from vebench.analysis.summary import batch_times, frame_rates, proof_difference
 from vebench.backends.registry import NULL
 from vebench.engine.interface import CellFinished, ProofDone, ProofStarted, RunStarted, WindowDone
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.console import discard
-from vebench.reports.formats.registry import TERMINAL
+from vebench.reports.formats import TERMINAL
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class RunScreen(_Screen):
                 if event.proof.verdict == "different":
                     self._rates[event.cell.task.id].pop(_setting(event.cell), None)
                     number = " " * (2 * len(str(self._total)) + 3)
-                    words = one_line(f"other work while it was measured: {difference(event.proof)}")
+                    words = one_line(f"other work while it was measured: {proof_difference(event.proof)}")
                     self._print(f"{number} {_padded(_name(event.cell), self._widths)}  {words}", "yellow")
             comparing = isinstance(event, ProofStarted)
             self._draw(self._done, self._windows, self._words(event.cell.task.id, comparing=comparing))
@@ -249,5 +249,5 @@ def other_work(cells: Sequence[CellSummary]) -> str:
     first, *others = cells
     more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
     what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured"
-    why = "rows differ" if first.work.proof is None else difference(first.work.proof)
+    why = "rows differ" if first.work.proof is None else proof_difference(first.work.proof)
     return one_line(f"{what}{more}: {why}; {'these rates are' if others else 'its rate is'} struck, not removed")

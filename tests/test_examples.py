@@ -14,9 +14,9 @@ from support.paced import CPUS, Counts, Seconds, paced, uncounted, world_of
 import vebench as package
 from vebench import measure
 from vebench.backends.registry import find
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.plan.cells import Cell
-from vebench.results import paths
+from vebench.results import store
 
 Ran = Callable[..., str]
 
@@ -36,7 +36,7 @@ def test_a_script_runs_as_a_user_starts_it() -> None:
     # On a machine that others use, the run may be unusable.
     assert re.search(r"faster|slower|inconclusive|not comparable", done.stdout)
     assert done.stderr == ""
-    assert paths.newest().exists()
+    assert store.newest().exists()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.commands import ONE_PASS, Command, registered
 from support.fakes import fake_world
 from support.in_this_process import world_here
 
-from vebench.plan import kinds
+from vebench.plan import grammar
 from vebench.plan.spec import TOLERANCE
 from vebench.reports.columns import column_names
 from vebench.results import store
@@ -144,7 +144,7 @@ def test_all_gates_have_the_same_tolerance_by_default(place: str) -> None:
     assert defaults == {TOLERANCE}
     pattern = r"default: (10%)$|tolerance: float = (0\.1),|2 workers, (10%),"
     (found,) = re.findall(pattern, text_of(ROOT / place), re.MULTILINE)
-    assert kinds.share().read("".join(found)) == TOLERANCE
+    assert grammar.share().read("".join(found)) == TOLERANCE
 
 
 def test_the_adapter_of_the_examples_does_the_loops_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,19 +19,17 @@ from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
 from vebench.analysis.summary import summarise
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.gates.gate import Budget, Criteria, decide, enough_passes, exit_status, resolution
-from vebench.machine.topology import flat
+from vebench.machine.host import flat
 from vebench.plan.spec import RunSpec
-from vebench.results.header import topology_record
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
+from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, topology_record
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import Metric
+    from vebench.analysis.comparison import Comparison, Metric
     from vebench.plan.cells import CellKey
 
     Truth = dict[CellKey, float]

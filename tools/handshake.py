@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import ArraySpec, sample
-from vebench.backends.shared_memory import handshake, in_flight, team, worker
-from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory import handshake, team, worker
 from vebench.backends.shared_memory.memory_layout import divide
-from vebench.backends.shared_memory.team import Team
-from vebench.backends.shared_memory.worker import TeamConfig
+from vebench.backends.shared_memory.team import InFlight, Team
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +93,7 @@ def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
         workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
     )
     leaf = (ArraySpec((WIDTH,), np.dtype(np.int64)),)
-    return Team(TeamConfig(division, division.layout(leaf, leaf), Echo, context="fork"))
+    return Team(division.layout(leaf, leaf), Echo, "fork")
 
 
 def stress_all(team: Team, handshakes: int, rng: np.random.Generator) -> int:
@@ -144,7 +142,7 @@ def check(found: Row, expected: Row) -> None:
 
 def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
-    for module in (worker, team, in_flight):
+    for module in (worker, team):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False

@@ -1,6 +1,6 @@
 """Simulates cells whose resets are slow: ``python tools/resets.py [RUNS]``, three minutes for 40 runs of each world.
 
-A run has six cells, measured by ``vebench.child.schedule`` on a clock of its own: a plain loop and one 10 % slower, of
+A run has six cells, measured by ``vebench.child.cell`` on a clock of its own: a plain loop and one 10 % slower, of
 one and of four environments, and two backends whose four environments step at the same time. A step takes 1 ms; windows
 and processes have noise of 2 %. Printed is how often 95 % intervals hold the rates, and the ratios to the plain loop of
 one environment, that very long runs have; and how many cells have too few episodes, which reports say.
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from vebench.analysis.pooling import pooled
 from vebench.analysis.statistics import Counts, Sample, estimate, ratio
 from vebench.backends.interface import Setup, Task
+from vebench.child.answers import Watched, Window
+from vebench.child.cell import Windows, warm_up
 from vebench.child.loop import Stretch
 from vebench.child.request import Request, Settings
-from vebench.child.schedule import Windows, warm_up
-from vebench.child.window import Watched, Window
 from vebench.plan.cells import CellKey
 
 if TYPE_CHECKING:

@@ -22,17 +22,15 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_yo
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
-from vebench.reports import console, figures
-from vebench.reports.formats import registry
-from vebench.reports.pages.run import RunPage
-from vebench.results import paths, store
+from vebench.reports import console, figures, formats
+from vebench.reports.run import RunPage
+from vebench.results import store
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import GroupComparison
-    from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
+    from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.equality.diff import PairPage
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from vebench.equality.verify import VerifyPage
     from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
-    from vebench.reports.formats.registry import Content
+    from vebench.reports.formats import Content
 
 Texts = str | Sequence[str]
 Counts = int | str | Sequence[int]
@@ -106,7 +104,7 @@ class Result:
 
         The result is text; bytes for ``"png"`` and ``"pdf"``, an object for Rich to print for ``"terminal"``.
         """
-        return registry.format_named(form, self.page.kind).render(self.page)
+        return formats.format_named(form, self.page.kind).render(self.page)
 
 
 @dataclass(frozen=True)
@@ -292,7 +290,7 @@ def measure(
         spec = spec_of("run", {"envs": envs, **plan})
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
-        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        path = store.default_path(world.now(), spec.envs) if output is None else store.output(str(output))
         with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
             measuring.measure(planned, planned)
     return load(path)
@@ -345,7 +343,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         request = checking.CheckRequest(
             baseline,
             None if b is None else candidate,
-            None if output is None else paths.output(str(output)),
+            None if output is None else store.output(str(output)),
             tolerance=tolerance,
             metric=metric,
             envs=OPTIONS["envs"].value(envs) if envs else (),
@@ -386,7 +384,7 @@ def compare(
     world = replace(world or World(), arguments=tuple(words))
     with _quietly():
         spec = spec_of("compare", given)
-        path = None if output is None else paths.output(str(output))
+        path = None if output is None else store.output(str(output))
         longest = None if budget is None else OPTIONS["budget"].value(budget)
         found = comparing.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
         return Comparison(found)

@@ -15,8 +15,8 @@ from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.options import Call, argument, command, declared, switch
-from vebench.plan import kinds
-from vebench.plan.kinds import ADVANCED, HOW_LONG, OUTPUT, VERDICT, WHAT
+from vebench.plan import grammar
+from vebench.plan.grammar import ADVANCED, HOW_LONG, OUTPUT, VERDICT, WHAT
 from vebench.plan.spec import OPTIONS, RunSpec, asked
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def app(context: click.Context, *, version: bool) -> None:
     switch("quick", HOW_LONG, "The same as --effort low."),
     switch("verify", VERDICT, "First compare backends with a plain loop."),
     options.output("run", "Run file"),
-    declared("resume", OUTPUT, "FILE", "Finish the run in this file, by its own plan.", kinds.FILE),
+    declared("resume", OUTPUT, "FILE", "Finish the run in this file, by its own plan.", grammar.FILE),
     options.ALLOW_CODE,
     switch("dry_run", OUTPUT, "Print the plan; measure and write nothing."),
     switch("quiet", OUTPUT, "No progress and no table.", "--quiet", "-q"),
@@ -143,13 +143,18 @@ def run_(call: Call) -> int:
     options.MEASURE,
     options.NAMED,
     *options.of_plan("tune"),
-    declared("batch", WHAT, "N", "Rows that the learner takes.  [default: any number]", kinds.whole(1, MAX_COUNT)),
+    declared("batch", WHAT, "N", "Rows that the learner takes.  [default: any number]", grammar.whole(1, MAX_COUNT)),
     declared(
-        "asynchronous", WHAT, "ok|no", "Allow asynchronous backends.", kinds.word("ok", "no"), "--async", default="ok"
+        "asynchronous", WHAT, "ok|no", "Allow asynchronous backends.", grammar.word("ok", "no"), "--async", default="ok"
     ),
     options.budget("Longest time to measure.", 120.0),
     declared(
-        "margin", VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.", kinds.share(), default=0.05
+        "margin",
+        VERDICT,
+        "SHARE",
+        "Accept this much less throughput for a simpler setup.",
+        grammar.share(),
+        default=0.05,
     ),
     options.form("tune"),
     options.output("tune", "Run file"),
@@ -192,7 +197,7 @@ def tune(call: Call) -> int:
         OUTPUT,
         "NAME",
         "Also show these in tables: efficiency, peak_rss, startup ... Comma or repeat.",
-        kinds.listed(),
+        grammar.listed(),
         default=(),
     ),
     declared(
@@ -200,7 +205,7 @@ def tune(call: Call) -> int:
         OUTPUT,
         "N",
         "Also predict rates of N workers, at most twice those measured.",
-        kinds.whole(1, MAX_COUNT),
+        grammar.whole(1, MAX_COUNT),
     ),
 )
 def report_(call: Call) -> None:
@@ -239,7 +244,7 @@ def report_(call: Call) -> None:
         VERDICT,
         "METRIC",
         "yardstick (rates over fixed work), speedup or fps.",
-        kinds.word("yardstick", "speedup", "fps"),
+        grammar.word("yardstick", "speedup", "fps"),
         default="yardstick",
     ),
     declared(
@@ -247,7 +252,7 @@ def report_(call: Call) -> None:
         VERDICT,
         "DIR",
         "Earlier runs, which show by how much runs differ.  [default: an assumption]",
-        kinds.FILE,
+        grammar.FILE,
     ),
     switch("allow_different_host", ADVANCED, "Compare even if machines or simulators differ."),
     options.form("check"),
@@ -324,10 +329,10 @@ def compare_(call: Call) -> int:
     app,
     options.REGRESSIONS,
     *options.of_plan("bisect"),
-    declared("good", WHAT, "NAME", "A commit or release before the change.", kinds.Kind()),
-    declared("bad", WHAT, "NAME", "A later one after it.", kinds.Kind()),
-    declared("folder", WHAT, "DIR", "What pip installs, in a git repository.", kinds.FILE, "--repo", default=Path()),
-    declared("package", WHAT, "NAME", "Bisect the releases of this package instead.", kinds.Kind(), default=""),
+    declared("good", WHAT, "NAME", "A commit or release before the change.", grammar.Kind()),
+    declared("bad", WHAT, "NAME", "A later one after it.", grammar.Kind()),
+    declared("folder", WHAT, "DIR", "What pip installs, in a git repository.", grammar.FILE, "--repo", default=Path()),
+    declared("package", WHAT, "NAME", "Bisect the releases of this package instead.", grammar.Kind(), default=""),
     options.NEEDED,
     options.budget("Longest time to begin steps.", 3600.0),
     options.form("bisect"),
@@ -352,7 +357,7 @@ def bisect_(call: Call) -> int:
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
     request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
-    return bisect.start(request, file, call.resume, outlet, call.world)
+    return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
 @command(
@@ -362,7 +367,11 @@ def bisect_(call: Call) -> int:
     options.ONLY_ENVS,
     options.ONLY_BACKENDS,
     declared(
-        "store", OUTPUT, "RUN", "Copy this run file to DIR first, and commit it if DIR is a git work tree.", kinds.FILE
+        "store",
+        OUTPUT,
+        "RUN",
+        "Copy this run file to DIR first, and commit it if DIR is a git work tree.",
+        grammar.FILE,
     ),
     options.form("history", default=None),
     options.output("history"),
@@ -381,7 +390,7 @@ def history_(call: Call) -> int:
     from vebench.gates import history
 
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
+    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(
@@ -394,22 +403,26 @@ def history_(call: Call) -> int:
         HOW_LONG,
         "N",
         "Least steps of each environment in the first layout.",
-        kinds.whole(1, 10**7),
+        grammar.whole(1, 10**7),
         default=400,
     ),
     declared(
-        "num_envs", WHAT, "N", "Environments in the first layout, or one more.", kinds.whole(1, MAX_COUNT), default=2
+        "num_envs", WHAT, "N", "Environments in the first layout, or one more.", grammar.whole(1, MAX_COUNT), default=2
     ),
     declared(
         "within",
         ADVANCED,
         "LIMIT",
         "For A B: observations=1e-6, rewards=0.1%, FIELD=4ulp@STEPS; or distribution.",
-        kinds.listed(),
+        grammar.listed(),
         default=(),
     ),
     declared(
-        "policy", WHAT, "POLICY", "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).", kinds.Kind()
+        "policy",
+        WHAT,
+        "POLICY",
+        "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).",
+        grammar.Kind(),
     ),
     options.form("verify", default=None),
     options.output("verify"),
@@ -464,7 +477,7 @@ def share() -> None:
     share,
     options.SHARE,
     argument("run", "RUN", _PATH),
-    declared("folder", OUTPUT, "DIR", "Write the submission to this new folder.", kinds.FILE, "--output", "-o"),
+    declared("folder", OUTPUT, "DIR", "Write the submission to this new folder.", grammar.FILE, "--output", "-o"),
 )
 def make_(call: Call) -> int:
     """Make a submission of a run with a fixed plan.
@@ -477,9 +490,9 @@ def make_(call: Call) -> int:
     vebench run --suite classic-3 -o classic.jsonl
     vebench share make classic.jsonl -o submissions/my-machine
     """
-    from vebench.share import make
+    from vebench.share import check
 
-    return make.make(call.run, call.folder)
+    return check.make_submission(call.run, call.folder)
 
 
 @command(
@@ -501,7 +514,7 @@ def share_check_(call: Call) -> int:
     from vebench.share import check
 
     _, outlet = call.outlet("submission")
-    return check.check(call.folders, outlet)
+    return check.check_submissions(call.folders, outlet)
 
 
 @command(
@@ -509,7 +522,7 @@ def share_check_(call: Call) -> int:
     options.SHARE,
     argument("folder", "DIR", _PATH),
     declared(
-        "site", OUTPUT, "DIR", "Write to this folder: a new one, or an earlier site.", kinds.FILE, "--output", "-o"
+        "site", OUTPUT, "DIR", "Write to this folder: a new one, or an earlier site.", grammar.FILE, "--output", "-o"
     ),
 )
 def site_(call: Call) -> int:
@@ -525,7 +538,7 @@ def site_(call: Call) -> int:
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return site.build(call.folder, call.site)
+    return site.build_site(call.folder, call.site)
 
 
 @command(
@@ -553,7 +566,7 @@ def cite_(call: Call) -> None:
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import list_page
+    from vebench.reports.overview import list_page
 
     show(list_page())
 
@@ -581,14 +594,14 @@ def install_(call: Call) -> int:
 @command(
     app,
     options.THIS_MACHINE,
-    declared("workers", OUTPUT, "N", "Show where this many would be.", kinds.whole(1, MAX_COUNT), "--workers", "-w"),
+    declared("workers", OUTPUT, "N", "Show where this many would be.", grammar.whole(1, MAX_COUNT), "--workers", "-w"),
     options.Parameter(OPTIONS["pin"], RunSpec.pin),
-    declared("sysroot", OUTPUT, "DIR", "Show a copy of another's /sys and /proc.", kinds.FILE),
+    declared("sysroot", OUTPUT, "DIR", "Show a copy of another's /sys and /proc.", grammar.FILE),
     options.form("machine"),
 )
 def doctor_(call: Call) -> int:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import doctor
-    from vebench.reports.formats.registry import format_named
+    from vebench.reports.formats import format_named
 
     return doctor.examine(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))

@@ -8,10 +8,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from vebench.errors import UsageError
-from vebench.plan import kinds
-from vebench.plan.kinds import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Option
+from vebench.plan import grammar
+from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Option
 from vebench.plan.spec import EFFORTS, FIELDS, OPTIONS, TOLERANCE, RunSpec, defaults
-from vebench.reports.formats import registry
+from vebench.reports import formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -120,8 +120,7 @@ class Call:
         Raises UsageError for a file that cannot be written.
         """
         from vebench.reports.console import Outlet
-        from vebench.results.paths import DEFAULT_FOLDER, SUFFIX
-        from vebench.results.store import refuse_to_overwrite
+        from vebench.results.store import DEFAULT_FOLDER, SUFFIX, refuse_to_overwrite
 
         values = self._context.params
         form, files = values.get("form"), values.get("output", ())
@@ -136,14 +135,14 @@ class Call:
             raise UsageError(f"-o {files[-1]}: name one run file and one report at most")
         run_file = run_files[0] if run_files else None
         if not reports:
-            return run_file, Outlet(registry.format_for(form, None, kind))
+            return run_file, Outlet(formats.format_for(form, None, kind))
         (report,) = reports
-        if measures and report.suffix.lower() not in registry.suffixes(kind):
-            fitting = ", ".join(registry.suffixes(kind))
+        if measures and report.suffix.lower() not in formats.suffixes(kind):
+            fitting = ", ".join(formats.suffixes(kind))
             raise UsageError(f"-o {report}: the suffix is not {fitting}, for a report, or {SUFFIX}, for a run file")
         refuse_to_overwrite(report)
-        printed = registry.format_for(form, None, kind) if measures else None
-        return run_file, Outlet(printed, (report, registry.format_for(None if measures else form, report, kind)))
+        printed = formats.format_for(form, None, kind) if measures else None
+        return run_file, Outlet(printed, (report, formats.format_for(None if measures else form, report, kind)))
 
 
 class Command(click.Command):
@@ -240,13 +239,13 @@ def of_plan(command: str) -> Iterator[Parameter]:
     for name in FIELDS[command]:
         yield Parameter(OPTIONS[name], shown=usual.get(name))
     if command in {"run", "compare"}:
-        yield declared("effort", HOW_LONG, "LEVEL", _levels(command), kinds.word(*EFFORTS[command]), default="normal")
+        yield declared("effort", HOW_LONG, "LEVEL", _levels(command), grammar.word(*EFFORTS[command]), default="normal")
 
 
 def _levels(command: str) -> str:
     levels = []
     for level, (passes, windows, seconds, _, race) in EFFORTS[command].items():
-        levels.append(f"{level} = {passes} x {windows} of {kinds.time_of(seconds)}{' (race)' if race else ''}")
+        levels.append(f"{level} = {passes} x {windows} of {grammar.time_of(seconds)}{' (race)' if race else ''}")
     return f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
 
 
@@ -265,38 +264,38 @@ def argument(name: str, metavar: str, kind: Any = str, **settings: Any) -> click
 
 def switch(name: str, group: str, meaning: str, *flags: str) -> Parameter:
     """Return an option without a value."""
-    return declared(name, group, "", meaning, kinds.switch(), *flags, default=False)
+    return declared(name, group, "", meaning, grammar.switch(), *flags, default=False)
 
 
 def budget(meaning: str, default: float | None = None) -> Parameter:
     """Return the option for the longest time that a command may take, or add."""
-    return declared("budget", HOW_LONG, "TIME", meaning, kinds.seconds(), default=default)
+    return declared("budget", HOW_LONG, "TIME", meaning, grammar.seconds(), default=default)
 
 
 def output(kind: PageKind, run_file: str = "") -> Parameter:
     """Return ``-o`` of a command with pages of this kind. ``run_file`` is what a command that measures writes."""
-    *first, last = (known.suffixes[0] for known in registry.of(kind) if known.suffixes)
+    *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
     meaning = f"Write a report to this file, by its suffix: {', '.join(first)} or {last}."
     if run_file:
         meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({', '.join(first)} or {last}), or both."
-    return declared("output", OUTPUT, "FILE", meaning, kinds.listed(_files), "--output", "-o", default=())
+    return declared("output", OUTPUT, "FILE", meaning, grammar.listed(_files), "--output", "-o", default=())
 
 
 def _files(texts: Sequence[str]) -> tuple[Path, ...]:
-    from vebench.results import paths
+    from vebench.results import store
 
-    return tuple(map(paths.output, texts))
+    return tuple(map(store.output, texts))
 
 
 def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     """Return the option that names a format for pages of this kind. Without a default, the suffix of -o decides."""
-    meaning = f"{registry.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
+    meaning = f"{formats.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
     return declared(
         "form",
         OUTPUT,
         "FORMAT",
         meaning,
-        kinds.word(*(known.name for known in registry.of(kind))),
+        grammar.word(*(known.name for known in formats.of(kind))),
         "--format",
         "-f",
         default=default,
@@ -313,10 +312,10 @@ ONLY_BACKENDS = declared(
     "backends", WHAT, "NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, "--backend", "-b", default=()
 )
 MOST_SLOWER = declared(
-    "tolerance", VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.", kinds.share(), default=TOLERANCE
+    "tolerance", VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.", grammar.share(), default=TOLERANCE
 )
 ALLOW_CODE = switch("allow_code", ADVANCED, "Trust the file: use its code, Pythons and hosts.")
-RESUME = declared("resume", OUTPUT, "FILE", "Go on with this file, for another --budget.", kinds.FILE)
+RESUME = declared("resume", OUTPUT, "FILE", "Go on with this file, for another --budget.", grammar.FILE)
 NEEDED = declared(
-    "needed", WHAT, "PACKAGE", "Also install this with each candidate. Repeat.", kinds.listed(), "--with", default=()
+    "needed", WHAT, "PACKAGE", "Also install this with each candidate. Repeat.", grammar.listed(), "--with", default=()
 )

@@ -123,7 +123,7 @@ class VectorEnvRate:
         from vebench.commands import session
         from vebench.errors import UsageError
         from vebench.gates import compare
-        from vebench.plan.kinds import HOW_LONG, Option, seconds
+        from vebench.plan.grammar import HOW_LONG, Option, seconds
 
         if (run is None) == (not instead):
             raise UsageError(

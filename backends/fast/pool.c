@@ -83,7 +83,7 @@ struct pool {
 	_Atomic bool stop;
 };
 
-/* Counted up, as _INTERFACE in native.py, when a function of this library changes. */
+/* Counted up, as _INTERFACE in classes.py, when a function of this library changes. */
 int vebench_interface(void)
 {
 	return 13;

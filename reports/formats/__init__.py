@@ -1,1 +1,144 @@
-"""The formats that pages are written in: ``registry`` lists them, and each has one small module of syntax."""
+"""The table of formats. A new format is one module in this folder and one line in ``FORMATS``.
+
+The module has a function that takes a page of the kinds named here. It returns a text, bytes or, for a terminal,
+something that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, the help and the error messages follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vebench.backends.packages import JINJA2, MATPLOTLIB, Package, how_to_install, importable
+from vebench.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from vebench.reports.document import Page, PageKind
+
+    Content = RenderableType | bytes
+
+_WITH_DATA: frozenset[PageKind] = frozenset(
+    {"run", "check", "bisect", "history", "verify", "tune", "machine", "submission"}
+)
+_EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list", "cite"}
+_RUN: frozenset[PageKind] = frozenset({"run"})
+_CHECK: frozenset[PageKind] = frozenset({"check"})
+_CITE: frozenset[PageKind] = frozenset({"cite"})
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format by name."""
+
+    name: str
+    target: str
+    """The ``module:function`` that renders a page. The module is imported on use."""
+    kinds: frozenset[PageKind]
+    """The pages that it can render."""
+    suffixes: tuple[str, ...] = ()
+    """A file with one of these is written in it."""
+    reader: str = ""
+    """The program that reads it, where the name does not say so."""
+    beside: str = ""
+    """The ``module:function`` for several files: takes a page and the first file's name, returns contents by name."""
+    binary: bool = False
+    """It is bytes, which no terminal can show."""
+    needs: tuple[Package, ...] = ()
+    draws: bool = False
+    """Pages of runs need charts."""
+
+    def render(self, page: Page) -> Content:
+        """Return ``page`` in this format."""
+        rendered: Content = _function(self.target)(page)
+        return rendered
+
+    def files(self, page: Page, name: str) -> Mapping[str, Content]:
+        """Return the contents of files by name, if ``page`` is written to the file ``name``."""
+        if not self.beside:
+            return {name: self.render(page)}
+        files: Mapping[str, Content] = _function(self.beside)(page, name)
+        return files
+
+
+def _function(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+TERMINAL = Format("terminal", "vebench.reports.formats.terminal:on_terminal", _EVERY, (".txt",))
+MARKDOWN = Format(
+    "markdown",
+    "vebench.reports.formats.markdown:markdown_text",
+    _EVERY,
+    (".md", ".markdown"),
+    beside="vebench.reports.formats.markdown:with_figures",
+)
+FORMATS: tuple[Format, ...] = (
+    TERMINAL,
+    MARKDOWN,
+    Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2,), draws=True),
+    Format("csv", "vebench.reports.formats.data:csv_of", _RUN, (".csv",)),
+    Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",)),
+    Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
+    Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
+    Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
+    Format("bibtex", "vebench.reports.formats.data:bibtex", _CITE, (".bib",)),
+    Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
+    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
+    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),
+    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
+)
+
+
+def of(kind: PageKind) -> list[Format]:
+    """Return the formats of pages of this kind."""
+    return [known for known in FORMATS if kind in known.kinds]
+
+
+def choices(kind: PageKind) -> str:
+    """Return the names of the formats for help: ``terminal, markdown or json``."""
+    *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in of(kind))
+    return f"{', '.join(first)} or {last}"
+
+
+def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
+    """Return the suffixes of the formats for pages of this kind, by default of any."""
+    return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
+
+
+def format_named(name: str, kind: PageKind) -> Format:
+    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
+    for known in of(kind):
+        if known.name == name:
+            return _usable(known, kind, f"-f {name}")
+    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in of(kind))}")
+
+
+def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
+    """Return the format that is named, else the format of the file to be written, else the terminal's.
+
+    Raises UsageError for an unknown name or suffix, and for a format that needs a package that is not installed.
+    """
+    if name is not None:
+        return format_named(name, kind)
+    if path is None:
+        return TERMINAL
+    for known in of(kind):
+        if path.suffix.lower() in known.suffixes:
+            return _usable(known, kind, f"-o {path}")
+    names = ", ".join(known.name for known in of(kind))
+    raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {names}")
+
+
+def _usable(form: Format, kind: PageKind, named: str) -> Format:
+    needed = (*form.needs, MATPLOTLIB) if form.draws and kind == "run" else form.needs
+    if missing := [package for package in needed if not importable(package.module)]:
+        names = " and ".join(package.name for package in missing)
+        raise UsageError(f"{named}: needs {names} ({how_to_install(missing)})")
+    return form

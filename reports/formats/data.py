@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -22,18 +22,16 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.columns import with_findings
-from vebench.reports.verdicts import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.pairing import CellComparison, SpeedVerdict
+    from vebench.analysis.comparison import CellComparison, Comparison, SpeedVerdict
     from vebench.reports.columns import Plain
     from vebench.reports.document import DataPage
-    from vebench.reports.pages.run import RunPage
-    from vebench.reports.pages.side_by_side import Section
-    from vebench.reports.verdicts import VerdictPage
+    from vebench.reports.run import RunPage
+    from vebench.reports.side_by_side import Section
 
 # The element of JUnit XML for a verdict; others have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
@@ -46,6 +44,18 @@ _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
+
+
+class ComparedPage(Protocol):
+    """A page with the verdicts of a comparison."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """The verdicts."""
+
+    @property
+    def outcome(self) -> str:
+        """The outcome in a few words."""
 
 
 def json_of(page: DataPage) -> str:
@@ -151,7 +161,7 @@ def _note(cell: CellSummary, section: Section) -> str:
     return ", ".join(part for part in (steps, codes) if part)
 
 
-def junit(page: VerdictPage) -> str:
+def junit(page: ComparedPage) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
     GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
@@ -171,8 +181,8 @@ def junit(page: VerdictPage) -> str:
     for cell, element in zip(cells, elements, strict=True):
         case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
         if element is not None:
-            ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
-        ET.SubElement(case, "system-out").text = sentence(cell)
+            ET.SubElement(case, element, type=cell.verdict, message=figures.compared(cell))
+        ET.SubElement(case, "system-out").text = figures.compared(cell)
     root = ET.Element("testsuites", name=f"vebench {command}: {page.outcome}")
     root.append(suite)
     ET.indent(root)
@@ -187,11 +197,11 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
     return "error" if of_backend == "inconclusive" else "skipped"
 
 
-def workflow_commands(page: VerdictPage) -> str:
+def workflow_commands(page: ComparedPage) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
     return "".join(
         f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"
-        f"{_escaped(sentence(cell), ESCAPES)}\n"
+        f"{_escaped(figures.compared(cell), ESCAPES)}\n"
         for cell in page.comparison.cells
         if (level := "error" if cell.failed else _LEVELS.get(cell.verdict))
     )

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from vebench.reports.document import Chart, DataPage, Document, Page
-    from vebench.reports.pages.run import RunPage
-    from vebench.reports.pages.side_by_side import Section
+    from vebench.reports.run import RunPage
+    from vebench.reports.side_by_side import Section
 
     Plain = Callable[[str], str]
 

@@ -12,15 +12,15 @@ from support.pages import document_of, on_terminal
 from support.records import SECOND, make_cell, make_header, on_hosts
 
 from vebench import cli
-from vebench.analysis.answer import TaskAnswer, answer
+from vebench.analysis.answer import TaskAnswer, answer_for
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import OwnClasses
 from vebench.backends.registry import ENTRIES
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.cite import CitePage
 
@@ -390,7 +390,7 @@ def test_each_situation_has_its_answer(one: Situation) -> None:
     (section,) = page_of(one.cells, **one.asked).sections  # type: ignore[arg-type] # as the table has them
     head, tasks = section.run.header, dict.fromkeys(cell.env for cell in section.cells)
     answers = [
-        answer(
+        answer_for(
             [cell for cell in section.cells if cell.env == env], head.spec, head.usable_cpus, usable=not section.notice
         )
         for env in tasks
@@ -497,7 +497,7 @@ def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:
         for process in [rate * rng.lognormal(0, 0.03)]
     ]
     head = make_header()
-    return answer(summarise(Run(head, tuple(cells))), head.spec, 2)
+    return answer_for(summarise(Run(head, tuple(cells))), head.spec, 2)
 
 
 @pytest.mark.parametrize(("fastest", "runs", "among", "alone"), [(5150, 60, 56, 0), (6250, 20, 20, 18)])

@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, RunSpread, compare_runs
-from vebench.analysis.pairing import Metric
+from vebench.analysis.comparison import Comparison, Metric, RunSpread, compare_runs
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
-from vebench.child.answers import Cause
-from vebench.child.window import Window
+from vebench.child.answers import Cause, Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.foresight import Foresight, foresee
+from vebench.analysis.forecast import Foresight, foresee
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import parse_backends

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from vebench.analysis.answer import PASSES_TO_COMPARE, Race, affordable, level_of_look, standing
 from vebench.analysis.pooling import pooled
-from vebench.analysis.race import FEWEST_PASSES, Race, affordable, level_of_look, standing
 from vebench.analysis.statistics import Sample
 from vebench.plan.cells import CellKey
 
@@ -65,6 +65,6 @@ def test_the_best_get_the_passes_that_a_comparison_needs_if_not_all_can() -> Non
     alive = tuple(map(key, "abcdef"))
     costs = dict.fromkeys(alive, 1.0)
     assert affordable(alive, {}, costs, left=100.0) == alive
-    assert affordable(alive, {}, costs, left=FEWEST_PASSES * 3.0) == alive[:3]
+    assert affordable(alive, {}, costs, left=PASSES_TO_COMPARE * 3.0) == alive[:3]
     assert affordable(alive, {}, costs, left=0.0) == alive[:2]
     assert affordable(alive, dict.fromkeys(alive, 9), costs, left=4.0) == alive[:4]

@@ -6,7 +6,7 @@ import pytest
 from support.commands import Command, registered
 
 from vebench.options import SECTIONS, Parameter
-from vebench.plan.kinds import ADVANCED
+from vebench.plan.grammar import ADVANCED
 
 
 def words(text: str) -> str:

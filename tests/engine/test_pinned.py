@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.commands import ONE_PASS, Command
 
-from vebench.machine import counters
+from vebench.machine import kernel
 
 ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 PROCESSOR = 36  # field 39 of /proc/PID/stat, proc(5), counted from the state, which follows the name
@@ -22,7 +22,7 @@ def seen(process: subprocess.Popen[str]) -> set[int]:
     """Return the CPUs that threads of ``process`` and of all below it were last on, looked up until it ends."""
     cpus = set()
     while process.poll() is None:
-        for pid in counters.process_tree(process.pid):
+        for pid in kernel.process_tree(process.pid):
             with suppress(OSError):  # it has ended
                 for thread in Path(f"/proc/{pid}/task").iterdir():
                     # A thread that has just been made shows where its maker was.

@@ -15,8 +15,8 @@ from support.fakes import FakeCell, FakeClock, Script, failing, fake_world, stea
 
 from vebench.commands.session import World
 from vebench.interpreters import process_guard
+from vebench.interpreters.process_guard import Interrupts
 from vebench.interpreters.venvs import NotHadError
-from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 

@@ -14,9 +14,9 @@ from support import places
 from support.commands import Command
 from support.relays import measuring, scoped
 
+from vebench import hosts
 from vebench.backends import packages
 from vebench.child.request import seeds_of
-from vebench.hosts import over_ray
 from vebench.results import store
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_nodes_are_claimed_together(vebench: Command, nodes: pytest.MonkeyPatch)
     [
         (("--hosts", "ray[address=nowhere:1]"), "--hosts: Ray at nowhere:1: ConnectionError: Could not connect to"),
         (("--hosts", "three[via=ray]"), "--hosts: three: lost: the cluster has no such node now; it has"),
-        (("--hosts", "ray[count=3]"), "must be a whole number from 1 to 2"),
+        (("--hosts", "ray[count=3]"), "give numbers from 1 to 2"),
     ],
 )
 def test_a_cluster_of_no_use_is_refused_in_a_line(vebench: Command, options: tuple[str, ...], why: str) -> None:
@@ -106,4 +106,4 @@ def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: 
     nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
     import ray
 
-    assert list(over_ray.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]
+    assert list(hosts.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]

@@ -10,8 +10,8 @@ import pytest
 
 from vebench.child import relay
 from vebench.commands.planning import unlike
-from vebench.hosts.site import HostFacts, LostHostError, Said, Site
-from vebench.machine.sysfs import Quota
+from vebench.hosts import HostFacts, LostHostError, Said, Site
+from vebench.machine.kernel import Quota
 
 
 def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:

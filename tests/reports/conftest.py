@@ -9,7 +9,7 @@ from support.pages import SIZES, page_of
 from support.records import make_cell
 
 from vebench.reports import plots
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 

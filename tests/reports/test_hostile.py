@@ -27,19 +27,18 @@ from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.errors import one_line
 from vebench.gates.check_page import CheckPage
-from vebench.gates.history_page import HistoryPage
-from vebench.gates.series import history
+from vebench.gates.history import HistoryPage
+from vebench.gates.series import history_of
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
 from vebench.reports.document import Page, View
-from vebench.reports.formats import terminal
+from vebench.reports.formats import FORMATS, Format, terminal
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import FORMATS, Format
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import RunPage
+from vebench.reports.overview import plan_page
+from vebench.reports.run import RunPage
 from vebench.results.records import Run, TopologyRecord
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
@@ -117,7 +116,7 @@ def evil_pages() -> dict[str, Page]:
         "runs side by side": RunPage.of([(name, run), (f"b{name}", elsewhere)], View(every_finding=True)),
         "check": CheckPage(name, f"b{name}", found, (EVIL,), 1),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
-        "history": HistoryPage(history(runs), 1),
+        "history": HistoryPage(history_of(runs)),
         "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         "plan": plan_page(skipped),
     }

@@ -18,7 +18,7 @@ from support.records import make_cell, make_header, make_repeated
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.errors import RunFileError
-from vebench.reports.formats.registry import FORMATS
+from vebench.reports.formats import FORMATS
 from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
 from vebench.results.store import parse
 from vebench.share.folder import FILES, MANIFEST, Manifest

@@ -12,8 +12,8 @@ from support.commands import without_a_reader
 from vebench.errors import UsageError
 from vebench.reports.console import save, show
 from vebench.reports.document import View
-from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, Format, format_named
-from vebench.reports.pages.run import RunPage
+from vebench.reports.formats import FORMATS, MARKDOWN, TERMINAL, Format, format_named
+from vebench.reports.run import RunPage
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # PDF is left out: it is bytes as PNG is, and slow to write.

@@ -22,27 +22,29 @@ from support.records import make_cell, make_header, on_hosts, on_machine, write_
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import CellProof, Done, Layout
-from vebench.child.window import Window
+from vebench.child.answers import CellProof, Done, Layout, Window
 from vebench.engine.interface import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError, harmless
 from vebench.files import LONGEST_TEXT, MOST_BYTES
-from vebench.machine.host import read_host
+from vebench.machine.host import Cache, Node, Topology, read_host
 from vebench.machine.placement import order_of, place
-from vebench.machine.topology import Cache, Node, Topology
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
-from vebench.results.header import (
+from vebench.results.records import (
+    CellRecord,
+    RunRecord,
+    TopologyRecord,
+    WindowRecord,
     fingerprint,
     host_record,
     machine_fingerprint,
+    record,
+    sealed,
     topology_of,
     what_differs,
     work_fingerprint,
 )
-from vebench.results.paths import default_path, newest, run_files
-from vebench.results.records import CellRecord, RunRecord, TopologyRecord, WindowRecord, record, sealed
-from vebench.results.store import RunWriter, read, refuse_to_overwrite
+from vebench.results.store import RunWriter, default_path, newest, read, refuse_to_overwrite, run_files
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
 

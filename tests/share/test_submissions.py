@@ -15,7 +15,7 @@ from support.commands import Command
 from support.fakes import IDENTICAL, FakeStart
 from support.paced import paced, world_of
 
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.share.folder import FILES, MANIFEST
 
 Record = dict[str, Any]
@@ -65,9 +65,8 @@ def test_a_submission_is_accepted(vebench: Command, run: Path) -> None:
     assert (manifest["suite"], manifest["division"]) == ("classic-3/1", "reference")
     assert manifest["command"] == "vebench run --suite classic-3 -b gym-sync"
     assert refused(vebench) == set()
-    for target in ("mine", "run.jsonl/mine"):
-        assert vebench("share", "make", run, "-o", target).status == 2
-    assert vebench("share", "make", run, "-o", "submissions/mine").status == 0
+    for target, status in (("mine", 2), ("run.jsonl/mine", 2), ("submissions/mine", 0)):
+        assert vebench("share", "make", run, "-o", target).status == status
 
 
 def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) -> None:
@@ -144,9 +143,9 @@ def test_work_that_cannot_be_compared_is_accepted(vebench: Command, run: Path) -
 
 
 def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:
-    plans = {suite.id: suite.digest for suite in SUITES.values()}
+    plans = {suite.id: suite.digest for suite in SUBMISSION_SUITES.values()}
     assert plans == {"atari-5/1": "c149424934ce", "mujoco-5/1": "38e7abd10fd4", "classic-3/1": "4b278088285d"}
-    assert SUITES["classic-3/1"].spec(6).workers == (1, 2, 4, 6)
+    assert SUBMISSION_SUITES["classic-3/1"].spec(6).workers == (1, 2, 4, 6)
     assert "--workers" in vebench("run", "--suite", "classic-3", "-w", "3").refusal
     assert "did you mean classic-3" in vebench("run", "--suite", "classic").refusal
     rewritten(run, lambda found: found[0]["spec"].pop("suite"))

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
+from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm, Window
 from vebench.child.request import Judging, Proving, Replaying, Timing
-from vebench.child.window import Window
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

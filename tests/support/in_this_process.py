@@ -25,8 +25,8 @@ from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, decode
 from vebench.engine.launcher import settings_of
-from vebench.interpreters.waiting import Interrupts
-from vebench.machine import counters
+from vebench.interpreters.process_guard import Interrupts
+from vebench.machine import kernel
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 
@@ -102,8 +102,8 @@ class CellHere(Conversation):
                 (stepping, "TIMES_LONGER"): 1,
                 (stepping, "TIMES_FOR_ONE"): 1,
                 (stepping, "MANY"): (7, 8),
-                (counters, "steal_ns"): lambda _cpus: None,
-                (counters, "busy_ns"): lambda _cpus: None,
+                (kernel, "steal_ns"): lambda _cpus: None,
+                (kernel, "busy_ns"): lambda _cpus: None,
             }
             before = {place: getattr(*place) for place in replaced}
             for (module, name), value in replaced.items():

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 
 from vebench.child.answers import Cause, HostShare
-from vebench.machine.topology import flat
+from vebench.machine.host import flat
 from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
-from vebench.results.header import topology_record
 from vebench.results.records import (
     SCHEMA,
     CellRecord,
@@ -24,6 +23,7 @@ from vebench.results.records import (
     WindowRecord,
     encode,
     sealed,
+    topology_record,
 )
 
 SECOND = 1_000_000_000

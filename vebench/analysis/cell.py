@@ -1,37 +1,35 @@
-"""A cell over all its repeats, in four records, and the curves that cells form."""
+"""A cell over all its repeats, in four records; and all cells of a run together, with the curves that they form."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from math import log
+from typing import Literal, NamedTuple
 
-from vebench.analysis.findings import Code
-from vebench.analysis.statistics import Sample, estimate
-from vebench.analysis.windows import STEADY, Stability
-from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
-from vebench.plan.cells import report_order
+from vebench.analysis.findings import Code, Finding
+from vebench.analysis.pooling import Condition
+from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, estimate, verdicts
+from vebench.analysis.windows import DRIFT, STEADY, BatchSizes, Learning, PolicyTime, Stability, trend
+from vebench.backends.entry import BackendEntry
+from vebench.backends.interface import Engine, OwnClasses
+from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find
+from vebench.child.answers import CellProof, HostShare, WorkVerdict
+from vebench.plan.cells import CellKey, report_order
 from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
+from vebench.results.records import RunRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Literal
+Curve = tuple["CellSummary", ...]
 
-    from vebench.analysis.findings import Finding
-    from vebench.analysis.pooling import Condition
-    from vebench.analysis.statistics import Estimate
-    from vebench.analysis.windows import Acting, BatchSizes, Learning
-    from vebench.backends.entry import BackendEntry
-    from vebench.backends.interface import Engine, OwnClasses
-    from vebench.child.answers import CellProof, HostShare, WorkVerdict
-    from vebench.plan.cells import CellKey
-    from vebench.plan.grammar import BackendChoice
-    from vebench.plan.spec import RunSpec
-
-    Curve = tuple["CellSummary", ...]
-
-NOTHING = Sample((), one_process=False)
+# A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
+LEAST_CPU_TIME = 2 / 3
+_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
+_NO_RATES = Sample((), one_process=False)
 
 
 class Exclusion(StrEnum):
@@ -47,7 +45,7 @@ class Exclusion(StrEnum):
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltCell:
     """The parts of a cell: as built, or as planned if it was never ready."""
 
     choice: BackendChoice  # with its options, and the interpreter that the user named for it
@@ -62,6 +60,11 @@ class Built:
     differences: tuple[str, ...]  # from the reference, as the adapter declares them
     engines: tuple[Engine, ...]
     own_classes: OwnClasses | None
+
+    @property
+    def at_work(self) -> int:
+        """The number of threads, over all processes, that step environments at the same time."""
+        return self.choice.entry.at_work(self.processes, self.threads, self.choice.options)
 
     @property
     def steps_own_classes(self) -> bool:
@@ -144,7 +147,7 @@ class Figures:
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
     stability: Stability = STEADY
-    acting: Acting | None = None
+    acting: PolicyTime | None = None
     batch_sizes: BatchSizes | None = None
     learning: Learning | None = None
 
@@ -159,11 +162,11 @@ class CellSummary:
     repeats: int
     failed_repeats: int
     faulty_repeats: int  # failed repeats that the user did not end
-    built: Built
+    built: BuiltCell
     work: Work
     conditions: Conditions
-    sample: Sample = NOTHING  # frames per second of the windows that count
-    by_cpu_time: Sample = NOTHING  # frames per second of CPU time
+    sample: Sample = _NO_RATES  # frames per second of the windows that count
+    by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
     excluded_for: Exclusion | None = None  # why its rate is excluded, other work aside
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()
@@ -267,11 +270,6 @@ class CellSummary:
         return find(self.backend)
 
     @property
-    def at_work(self) -> int:
-        """The number of threads, over all processes, that step environments at the same time."""
-        return self.entry.at_work(self.built.processes, self.built.threads, self.built.choice.options)
-
-    @property
     def reference_row(self) -> bool:
         """Whether the cell is a reference row, not a backend to choose."""
         return self.entry.reference_row
@@ -314,3 +312,126 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
     """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
     by_size = sorted(cells, key=lambda cell: (cell.workers, cell.envs_per_worker))
     return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))
+
+
+class Ageing(NamedTuple):
+    """How a rate changes with the steps that an environment has made."""
+
+    slope: Contrast  # of log rates over log steps
+    first: float  # the fewest steps that were seen
+    last: float
+
+    @property
+    def words(self) -> str:
+        """By how much the environment slows down, or speeds up."""
+        span = log(self.last / self.first)
+        change = Contrast(self.slope.log * span, self.slope.error.times(span**2)).estimate
+        middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
+        verb = "slows down" if self.slope.log < 0 else "speeds up"
+        return f"the environment {verb}: {middle} ({' to '.join(ends)}) from step {self.first:,.0f} to {self.last:,.0f}"
+
+
+def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
+    """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
+    aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
+    slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
+    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
+        return None
+    found = Ageing(slope, min(ages), max(ages))
+    return found if abs(slope.log) * log(found.last / found.first) > log(1 + DRIFT) else None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All cells of a run, and what they show together. Each property tests all of its cells together."""
+
+    cells: tuple[CellSummary, ...]
+    head: RunRecord
+    file: str  # the name of the run file, which remedies quote
+
+    @cached_property
+    def by_key(self) -> Mapping[CellKey, CellSummary]:
+        """All cells by their keys."""
+        return {cell.key: cell for cell in self.cells}
+
+    @cached_property
+    def resume(self) -> str:
+        """The command that goes on with the run."""
+        return self.head.resume_command(self.file)
+
+    @cached_property
+    def ageing(self) -> Mapping[str, Ageing]:
+        """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
+        loops = defaultdict(list)
+        for cell in self.cells:
+            if cell.label == REFERENCE:
+                loops[cell.env].append(cell)
+        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
+
+    @cached_property
+    def above_ceiling(self) -> frozenset[CellKey]:
+        """The cells that seem significantly faster than the bare simulator."""
+        return _slower((cell.key, bare.key, bare.sample, cell.sample) for cell, bare in self._with_ceilings())
+
+    @cached_property
+    def below_simulator(self) -> frozenset[CellKey]:
+        """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
+        tests = (
+            (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
+            for cell, bare in self._with_ceilings()
+            # The cell may be disturbed: processes that work for it count as others.
+            if not bare.conditions.disturbed
+        )
+        found = _slower(tests, LEAST_CPU_TIME)
+        # If even the loop is below, the ceiling was disturbed.
+        slow = {key.env for key in found if key.backend == REFERENCE}
+        return frozenset(key for key in found if key.env not in slow)
+
+    @cached_property
+    def below_loop(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than a plain loop with one worker."""
+        tests = []
+        for cell in self.cells:
+            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
+                base = self.by_key[base_of(cell.key)]
+                tests.append((cell.key, base.key, cell.sample, base.sample))
+        return _slower(tests)
+
+    @cached_property
+    def retrograde(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
+        return _slower(
+            (cell.key, fewer.key, cell.sample, fewer.sample)
+            for curve in curves(self.cells)
+            for number, cell in enumerate(curve)
+            if cell.built.processes * cell.built.threads > 1
+            if not (cell.reference_row or cell.conditions.oversubscribed)
+            for fewer in curve[:number]
+        )
+
+    def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
+        """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
+        if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
+            return None
+        bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
+        return None if bare is None or bare.excluded else bare
+
+    def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
+        for cell in self.cells:
+            if (bare := self.ceiling_of(cell)) is not None:
+                yield cell, bare
+
+
+def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
+    """Return the first key of each test whose first sample is below ``low`` times its second; all tested together.
+
+    The second key tells apart several tests of one cell.
+    """
+    ratios = {}
+    for key, other, one, against in tests:
+        if one.measurable and against.measurable:
+            # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
+            # the Holm correction.
+            as_fast = one.passes == against.passes and one.level >= low * against.level
+            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
+    return frozenset(key for (key, _), verdict in verdicts(ratios, low=low).items() if verdict == "slower")

@@ -11,27 +11,25 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.cell import Exclusion, base_of
+from vebench.analysis.cell import LEAST_CPU_TIME, Exclusion, ageing, base_of
 from vebench.analysis.findings import NO_REASON, Code, Finding
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate
-from vebench.analysis.sweep import LEAST_CPU_TIME, ageing
 from vebench.analysis.windows import DRIFT
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import BY_NAME, NULL, REFERENCE
-from vebench.child.window import TAKEN_SHARE
+from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
-from vebench.machine.sysfs import parse_list
+from vebench.machine.kernel import parse_list
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
-from vebench.results.paths import LOG_SUFFIX
+from vebench.results.store import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.sweep import Sweep
+    from vebench.analysis.cell import CellSummary, Sweep
     from vebench.backends.packages import Package
     from vebench.backends.registry import Standing
     from vebench.results.records import HostRecord, Run, RunRecord
@@ -103,6 +101,13 @@ def way_out(reason: str, spawned: str = "") -> str:
     return ""
 
 
+def _all_fail(env: str, sweep: Sweep) -> bool:
+    """Return whether several backends were to step a task, the reference among them, and all have failed."""
+    cells = [cell for cell in sweep.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
+    labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
+    return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
+
+
 @_finding(
     Code.FAILED,
     "{share}{reason}",
@@ -116,7 +121,7 @@ def _failed(cell: CellSummary, sweep: Sweep) -> Facts | None:
     return {
         "share": _of_passes(cell.faulty_repeats, cell),
         "reason": reason,
-        "whose": "all backends fail: it is the environment, not a backend; " if sweep.all_fail(cell.env) else "",
+        "whose": "all backends fail: it is the environment, not a backend; " if _all_fail(cell.env, sweep) else "",
         "way_out": way_out(reason, written(cell.backend, {**options, "context": "spawn"}) if forks else ""),
         "log": f"{sweep.file}{LOG_SUFFIX}",
         "resume": sweep.resume,
@@ -219,7 +224,7 @@ def _invalid(cell: CellSummary, _: Sweep) -> Facts | None:
 
 def _has_too_few(cell: CellSummary) -> bool:
     found = cell.sample.alone
-    if found is None or (cell.sample.one_process and cell.sample.spread is None):
+    if found is None or (cell.sample.one_process and cell.sample.pool is None):
         return cell.status == "ok" and len(cell.sample.rates) < ENOUGH
     return cell.status == "ok" and found.error.freedom < _LEAST_FREEDOM
 

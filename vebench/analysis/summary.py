@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vebench.analysis import windows as of_windows
-from vebench.analysis.cell import Built, CellSummary, Conditions, Exclusion, Figures, Work, base_of
+from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Sweep, Work, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
-from vebench.analysis.sweep import Sweep
 from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.machine.sysfs import ranges
+from vebench.machine.kernel import ranges
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 
@@ -79,7 +78,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
-            of_ceiling=None if ceiling is None else _ratio(cell, ceiling, sweep),
+            of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(
                 records, of_windows.one_for_each_process(counting) if in_comparison else counting
             ),
@@ -98,12 +97,7 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
-    return None if cell.backend in (NULL, YARDSTICK) else _ratio(cell, base, sweep)
-
-
-def _ratio(cell: CellSummary, other: CellSummary, sweep: Sweep) -> Estimate | None:
-    found = sweep.ratio(cell, other)
-    return ratio(cell.sample, other.sample) if found is None else found.estimate
+    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -192,7 +186,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
     usable = _usable(records, header)
-    built = Built(
+    built = BuiltCell(
         choice=first.choice,
         num_envs=first.num_envs,
         batch_size=first.batch_size,
@@ -226,14 +220,14 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     )
 
 
-def _conditions(measured: _Measured, built: Built, usable: int) -> Conditions:
+def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Conditions:
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif built.choice.entry.at_work(built.processes, built.threads, built.choice.options) > built.cpus_owned:
+    elif built.at_work > built.cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
         windows=len(windows),
@@ -319,7 +313,7 @@ def _verdict(
     if proof is None:
         return known
     if proof.verdict == "different":
-        return "different", f"in the measured cell: {difference(proof)}"
+        return "different", f"in the measured cell: {proof_difference(proof)}"
     # Each environment of one process was seen for long enough. Another process has other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     if known[0] == "unverified" and proof.verdict in SAME and enough:
@@ -338,7 +332,7 @@ def steps(proof: CellProof) -> str:
     return f"{proof.rows:,} rows of {environments} over {whole} {proof.of_steps:,} steps"
 
 
-def difference(proof: CellProof) -> str:
+def proof_difference(proof: CellProof) -> str:
     """Describe the difference that a proof has found."""
     where, found = "", proof.mismatch
     if found is not None:
@@ -349,7 +343,7 @@ def difference(proof: CellProof) -> str:
 
 def why_not_same(proof: CellProof) -> str | None:
     """Return why a proof does not show that the work is the same, None if it does."""
-    return difference(proof) if proof.verdict == "different" else proof.reason
+    return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:

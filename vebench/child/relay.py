@@ -1,6 +1,6 @@
 """Runs on another host: starts the cells of a run there, and relays messages between them and the runner.
 
-The runner sends this package (``payload`` in ``vebench.hosts.site``) and talks to it over standard input and output,
+The runner sends this package (``payload`` in ``vebench.hosts``) and talks to it over standard input and output,
 one JSON object a line. So any program that connects two pipes can carry the messages: ssh, srun, or an actor of Ray.
 
 | from the runner | answer |

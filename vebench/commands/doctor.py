@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
 from vebench.interpreters.interpreter import packages_here
-from vebench.machine import counters
+from vebench.machine import kernel
 from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import OPTIONS
 from vebench.reports.console import show
-from vebench.reports.pages.machine import Machine, machine_page
-from vebench.results import header
+from vebench.reports.overview import Machine, machine_page
+from vebench.results import records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.machine.host import Host
     from vebench.plan.grammar import Pinning
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.formats import Format
 
 # How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
 _WATCH_S = 0.2
@@ -38,7 +38,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
     host = read_host(root)
     allowed, whole = frozenset(host.cpus_allowed), host.topology
     placement = place(pin.cpus, allowed, host.quota_cpus, topology=whole, smt=pin.smt, reserve=pin.reserve)
-    facts = header.host_record(host, placement)
+    facts = records.host_record(host, placement)
     here, now = root == LIVE, Surroundings()
     if here:
         now = Surroundings(_others_share(host), _shared_memory(), missing_packages(), standings())
@@ -59,9 +59,9 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
 def _others_share(host: Host) -> float | None:
     """Return the share of the allowed CPUs' time that is used while this process sleeps, None if unknown."""
     cpus = list(host.cpus_allowed)
-    before, start = counters.busy_ns(cpus), time.monotonic_ns()
+    before, start = kernel.busy_ns(cpus), time.monotonic_ns()
     time.sleep(_WATCH_S)
-    after, end = counters.busy_ns(cpus), time.monotonic_ns()
+    after, end = kernel.busy_ns(cpus), time.monotonic_ns()
     if before is None or after is None:
         return None
     return max(0.0, min(1.0, (after - before) / (len(cpus) * (end - start))))

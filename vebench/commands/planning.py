@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
-from vebench.plan.pythons import path_of, table
-from vebench.plan.spec import check_names, check_spec
-from vebench.plan.tasks import check_policy, refuse_not_ours
+from vebench.plan.spec import check_spec
+from vebench.plan.tasks import check_policy, path_of, refuse_not_ours, table
 from vebench.plan.verdicts import Knowledge
 from vebench.reports import console
-from vebench.results import header, store
+from vebench.results import records, store
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.commands.session import World
-    from vebench.hosts.site import HostFacts
+    from vebench.hosts import HostFacts
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
@@ -102,7 +101,7 @@ def planned(
         memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
         plan = expand(spec, tasks, placement, min(memory, default=None), interpreter.has, interpreters, placements)
     plan = informed(plan, known(), None if interpreter is None else interpreter.packages)
-    head = header.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
+    head = records.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
     return plan, head
 
 
@@ -118,7 +117,7 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
     names = sorted({name for facts in found.values() for name in facts.packages})
     hosts: dict[tuple[tuple[str, str], ...], str] = {}  # by what decides
     for name, facts in found.items():
-        known = {fact: getattr(facts.host, fact) for fact in header.DECISIVE_IF_KNOWN}
+        known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
         decides = {
             "Python": facts.python.rpartition(".")[0],
             "CPU": facts.host.cpu_model,
@@ -180,12 +179,12 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
     a ``dry_run``, and NotComparableError if this machine or its packages differ from the run's.
     """
     run = store.read(path)
-    header.refuse_foreign(run.header, path, "start that again")
+    records.refuse_foreign(run.header, path, "start that again")
     with asked_in(path, run.header.spec, allowed=allowed) as spec:
         plan, head = plan_here(spec, world)
     if not dry_run:
         refuse_idle(plan, f"{path}: ")
-    if differences := header.what_differs(run.header, head):
+    if differences := records.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
     return plan, without(plan, measured(plan, run))
 
@@ -200,7 +199,6 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     """
     try:
         check_spec(spec)
-        check_names(spec)
         if not allowed:
             refuse_not_ours(spec, named)
         yield spec

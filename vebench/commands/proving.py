@@ -13,7 +13,7 @@ from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of
 from vebench.engine.runner import verified
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.plan import verdicts
 from vebench.plan.cells import expand, placement_of, report_order
 from vebench.plan.spec import FORK
@@ -21,7 +21,7 @@ from vebench.plan.verdicts import BEST_FIRST, Knowledge, KnownVerdict, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
-from vebench.results import paths
+from vebench.results import store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,8 +100,8 @@ def prove(
                 continue
             if isinstance(proof, str):  # the output of the cell
                 heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
-                path = paths.LOG_OF_COMPARISONS
-                log = str(path) if paths.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
+                path = store.LOG_OF_COMPARISONS
+                log = str(path) if store.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
                 continue
             reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
             proofs.append((cell, reported))

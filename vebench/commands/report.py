@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.commands.planning import known
-from vebench.reports.formats.registry import TERMINAL
-from vebench.reports.pages.run import RunPage
-from vebench.results import paths, store
+from vebench.reports.formats import TERMINAL
+from vebench.reports.run import RunPage
+from vebench.results import store
 from vebench.results.records import with_current_verdicts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
     what only a run alone shows.
     Raises RunFileError for a file that is not a run file.
     """
-    sources = paths.run_files(files) if files else [paths.newest()]
+    sources = store.run_files(files) if files else [store.newest()]
     knowledge = known()
     of_each_run = view.every_finding or view.columns or view.forecast is not None
     short = outlet.printed is TERMINAL and not of_each_run

@@ -8,13 +8,13 @@ from vebench.commands import planning, proving
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
-from vebench.plan.suites import suite_named
+from vebench.plan.spec import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
-from vebench.reports.pages.plan import plan_page
-from vebench.reports.pages.run import EarlyPage, RunPage
-from vebench.results import paths
+from vebench.reports.overview import plan_page
+from vebench.reports.run import EarlyPage, RunPage
+from vebench.results import store
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def start(
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
         plan = informed(plan, knowledge)
-    path = output or paths.default_path(world.now(), spec.envs)
+    path = output or store.default_path(world.now(), spec.envs)
     return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
 
 

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.analysis.race import racing
+from vebench import hosts
+from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
 from vebench.errors import InterruptedRunError
-from vebench.hosts import site
 from vebench.interpreters import interpreter, venvs
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
 from vebench.plan.cells import next_pass
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.reports import console
 from vebench.reports.live import RunScreen
-from vebench.results import paths
+from vebench.results import store
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.engine.interface import Launch
-    from vebench.hosts.site import HostFacts
+    from vebench.hosts import HostFacts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.plan.cells import CellKey, Plan
@@ -76,10 +76,10 @@ class World:
     examine: Callable[[str, str], Interpreter] = interpreter.examine_python
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
-    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
+    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = hosts.read_hosts
     releases: Callable[[str], list[str]] = venvs.releases_of
     install: Callable[[Sequence[str], Path], str] = venvs.install
-    nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
+    nodes_of_ray: Callable[[str], tuple[str, ...]] = hosts.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
@@ -213,9 +213,9 @@ class Session:
         file, key = self._files[event.cell.side], event.cell.key
         if isinstance(event, ProofDone):
             return file.append_proof(key, event.proof)
-        log = file.path.with_name(file.path.name + paths.LOG_SUFFIX)
+        log = file.path.with_name(file.path.name + store.LOG_SUFFIX)
         heading = f"{key.env}, {key.backend}, {key.size}, repeat {key.repeat}"
-        paths.keep_log(log, heading, event.outcome.log)
+        store.keep_log(log, heading, event.outcome.log)
         return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.side))))
 
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:

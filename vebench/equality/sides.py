@@ -32,7 +32,7 @@ from vebench.interpreters.interpreter import PLUGINS
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.reports import console
-from vebench.results import paths
+from vebench.results import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -272,7 +272,7 @@ def _are_same(one: ActionSpace, other: ActionSpace) -> bool:
 
 def write_example(script: str, name: str = "example.py") -> None:
     """Write a script into the folder of run files. A note says if that is not possible."""
-    path = paths.DEFAULT_FOLDER / name
+    path = store.DEFAULT_FOLDER / name
     try:
         path.parent.mkdir(exist_ok=True)
         path.write_text(script, encoding="utf-8")

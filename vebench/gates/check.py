@@ -10,8 +10,15 @@ from pathlib import Path
 import msgspec
 
 from vebench.analysis.cell import CellSummary, yardstick_of
-from vebench.analysis.comparison import POWER, Comparison, RunSpread, without_unknown_reference
-from vebench.analysis.pairing import HOW_TO_HAVE, Metric, denominator
+from vebench.analysis.comparison import (
+    HOW_TO_HAVE,
+    POWER,
+    Comparison,
+    Metric,
+    RunSpread,
+    denominator,
+    without_unknown_reference,
+)
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
@@ -29,7 +36,7 @@ from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.console import Outlet
-from vebench.results import header, paths, store
+from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
@@ -125,12 +132,12 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         raise NotComparableError(
             f"{both}: one was measured with cells pinned to CPUs, the other without: measure both with the same --pin"
         )
-    of_plan = header.how_plans_differ(before, after)
+    of_plan = records.how_plans_differ(before, after)
     if "policy" in of_plan:
         told = "; ".join(of_plan.values())
         raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
     pin = of_plan.pop("pin", None)
-    conditions = ([pin] if pin else []) + header.what_differs(_of_others(before), _of_others(after))
+    conditions = ([pin] if pin else []) + records.what_differs(_of_others(before), _of_others(after))
     if not request.allow_different_host:
         if conditions and request.metric == "fps":
             raise NotComparableError(
@@ -141,7 +148,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             _refuse_another_yardstick(before, after)
     versions = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
-        for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
+        for name in sorted(records.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
         if before.packages[name] != after.packages[name]
     ]
     return [one_line(text) for text in (*conditions, *of_plan.values(), *versions)]
@@ -153,7 +160,7 @@ def _is_pinned(head: RunRecord) -> bool:
 
 def _of_others(head: RunRecord) -> RunRecord:
     """Return the header without our own packages: their versions are reported, but forbid no comparison."""
-    packages = {name: version for name, version in head.packages.items() if name not in header.OUR_PACKAGES}
+    packages = {name: version for name, version in head.packages.items() if name not in records.OUR_PACKAGES}
     return msgspec.structs.replace(head, packages=packages)
 
 
@@ -192,7 +199,7 @@ def _measure(
 
     Returns the run file, the run, and the verdicts.
     """
-    header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
+    records.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
     keys = frozenset(cell.key for cell in gated)
@@ -209,7 +216,7 @@ def _measure(
         )
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request.baseline, cells, criteria)
-    path = request.output or paths.default_path(world.now(), spec.envs)
+    path = request.output or store.default_path(world.now(), spec.envs)
     try:
         with session(RunWriter.create(path, head), world, quiet=False) as measuring:
             measuring.measure(plan, plan)

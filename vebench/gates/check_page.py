@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from math import sqrt
 
 from vebench.analysis.cell import is_base
-from vebench.analysis.comparison import POWER, Comparison, GroupComparison, group_of, prior_run_spread
-from vebench.analysis.pairing import CHECK, CellComparison, Metric
+from vebench.analysis.comparison import (
+    CHECK,
+    POWER,
+    CellComparison,
+    Comparison,
+    GroupComparison,
+    Metric,
+    group_of,
+    prior_run_spread,
+)
 from vebench.analysis.statistics import Error
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
-from vebench.reports.verdicts import VerdictPage, ratio_text
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.figures import ratio_text
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # The order in the outcome: the most important first.
@@ -34,7 +42,7 @@ _UNSEEN = {
 
 
 @dataclass(frozen=True)
-class CheckPage(VerdictPage):
+class CheckPage(DataPage):
     """A comparison of two runs."""
 
     baseline: str

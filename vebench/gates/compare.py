@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.pairing import COMPARE
+from vebench.analysis.comparison import COMPARE
 from vebench.analysis.summary import next_repeats
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
@@ -23,7 +23,7 @@ from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
-from vebench.results import header, paths
+from vebench.results import records, store
 from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
 
@@ -68,7 +68,7 @@ def compared(
     InterruptedRunError if the user interrupts it.
     """
     gate.check_tolerance(tolerance)
-    base = output or paths.default_path(world.now(), spec.envs)
+    base = output or store.default_path(world.now(), spec.envs)
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:
         if path.exists():
@@ -130,7 +130,7 @@ def _judged(
         else:
             found = gate.decide(measured, add_pass, criteria, frozenset(keys.values()), first, budget)
     cells = measured()
-    differences = (*header.what_differs(one.head, other.head), *gate.classes_that_differ(*cells))
+    differences = (*records.what_differs(one.head, other.head), *gate.classes_that_differ(*cells))
     unusable = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
     why = "; ".join(filter(None, unusable))
     return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), why)

@@ -10,6 +10,7 @@ that a clear difference is found at the first looks, also within a long budget.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -17,10 +18,21 @@ from math import ceil, e, inf, log1p
 from pathlib import Path
 
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread, compare_runs, group_of
-from vebench.analysis.pairing import CHECK, CellComparison, Metric, Names, SpeedVerdict
+from vebench.analysis.comparison import (
+    CHECK,
+    CellComparison,
+    Comparison,
+    GroupComparison,
+    GroupKey,
+    Metric,
+    Names,
+    RunSpread,
+    SpeedVerdict,
+    compare_runs,
+    group_of,
+)
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import Block, Effects, Pool, Spread, new_id
+from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, one_line, shown
@@ -29,9 +41,9 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
+from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import MARKDOWN
-from vebench.results import paths
+from vebench.results import store
 from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
@@ -180,18 +192,16 @@ def undecided(found: Comparison) -> frozenset[CellKey]:
 
 def resolution(baseline: Cells, criteria: Criteria, *, forever: bool = False) -> tuple[GroupComparison, ...]:
     """Return, for each group, what a second run like ``baseline`` could detect; with ``forever``, a very long one."""
-    blocks: dict[Block, Block] = {}
+    blocks: dict[int, int] = defaultdict(new_id)
     shifted: dict[Effects, Effects] = {}
     twins = []  # the same cells, as if measured in other passes
     for cell in baseline:
-        spread = cell.sample.spread
+        pool, effects = cell.sample.pool, cell.sample.effects
         if forever:
-            spread = Spread(Pool(0.0, inf))
-        elif spread is not None and spread.effects is not None:
-            effects = spread.effects
-            block = blocks.setdefault(effects.block, replace(effects.block))
-            spread = replace(spread, effects=shifted.setdefault(effects, replace(effects, block=block)))
-        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
+            pool, effects = ProcessPool(0.0, inf), None
+        elif effects is not None:
+            effects = shifted.setdefault(effects, replace(effects, block=blocks[effects.block]))
+        twins.append(replace(cell, sample=replace(cell.sample, pool=pool, effects=effects, id=new_id())))
     return criteria.compare(baseline, twins).groups
 
 
@@ -218,7 +228,7 @@ def published(page: CheckPage, outlet: Outlet) -> int:
     """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+        save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from vebench.machine.sysfs import PROC
+from vebench.machine.kernel import PROC
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 

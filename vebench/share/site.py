@@ -17,16 +17,14 @@ from tempfile import TemporaryDirectory
 from vebench import __version__
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.plan.suites import SUITES
+from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.console import note
 from vebench.reports.document import Table, TableRow, Text
 from vebench.reports.formats import html
-from vebench.share import folder
-from vebench.share.folder import FILES, RUN, Result, Submission
+from vebench.share.folder import FILES, RUN, CellResult, Submission, read_submission
 
-_TEMPLATES = Path(__file__).with_name("templates")
 _MARKER = ".vebench-site"
 _OURS = {_MARKER, "index.html", "machines", "submissions"}
 _COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
@@ -37,7 +35,7 @@ _MEANING = (
 )
 
 
-def build(source: Path, target: Path) -> int:
+def build_site(source: Path, target: Path) -> int:
     """Write the site of the submissions in ``source`` to ``target``, and return the exit status.
 
     The site replaces an earlier one. Raises UsageError if there is no submission, or if ``target`` is something else.
@@ -45,8 +43,12 @@ def build(source: Path, target: Path) -> int:
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
-    _refuse_to_overwrite(target, place)
-    submissions = _read(source)
+    if place.exists():
+        there = {path.name for path in place.iterdir()} if place.is_dir() else {place.name}
+        if there and (_MARKER not in there or there - _OURS):
+            other = one_line(min(there - _OURS, default=place.name))
+            raise UsageError(f"-o {target}: {other} is not part of a site: name a new folder")
+    submissions = _read_all(source)
     # SIGTERM raises KeyboardInterrupt, so that the temporary folder is removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -64,16 +66,7 @@ def build(source: Path, target: Path) -> int:
     return 0
 
 
-def _refuse_to_overwrite(target: Path, place: Path) -> None:
-    if not place.exists():
-        return
-    there = {path.name for path in place.iterdir()} if place.is_dir() else {place.name}
-    if there and (_MARKER not in there or there - _OURS):
-        other = one_line(min(there - _OURS, default=place.name))
-        raise UsageError(f"-o {target}: {other} is not part of a site: name a new folder")
-
-
-def _read(source: Path) -> list[Submission]:
+def _read_all(source: Path) -> list[Submission]:
     """Return the submissions in a folder, the newest first. Name the folders that are left out on standard error."""
     if not source.is_dir():
         raise UsageError(f"{source}: name a folder of submissions")
@@ -82,7 +75,7 @@ def _read(source: Path) -> list[Submission]:
         if path.name.startswith(".") or not path.is_dir():  # such as .git and README.md
             continue
         try:
-            submission = folder.read(path)
+            submission = read_submission(path)
         except RunFileError as error:
             note(f"left out: {path.name}: {error}")
             continue
@@ -92,87 +85,6 @@ def _read(source: Path) -> list[Submission]:
     if not found:
         raise UsageError(f"{source}: no submission in it")
     return sorted(found.values(), key=lambda one: one.manifest.started, reverse=True)
-
-
-def _folder_of(submission: Submission) -> str:
-    return f"submissions/{submission.manifest.files[RUN][:16]}"
-
-
-def _page_of(submission: Submission) -> str:
-    return f"machines/{submission.machine.id}.html"
-
-
-def _title_of(submission: Submission) -> str:
-    host = submission.machine.host
-    return f"{host.cpu_model}, {figures.counted(host.usable_cpus, 'CPU')}"
-
-
-def _task_of(submission: Submission, env: str) -> str:
-    """Return the task with its suite and division. Rates of two tasks are not compared."""
-    manifest = submission.manifest
-    known = SUITES.get(manifest.suite)
-    plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"
-    return f"{env}: {manifest.suite}{plan}, {manifest.division}"
-
-
-def _ranking(newest_first: Sequence[Submission]) -> dict[str, list[tuple[Submission, Result]]]:
-    """Return the best result of each backend on each machine, by task. The newest submission of a machine counts."""
-    newest: dict[tuple[str, str], tuple[Submission, list[Result]]] = {}
-    for submission in newest_first:
-        by_env = figures.by_key((one.env, one) for one in submission.manifest.results)
-        for env, results in by_env.items():
-            newest.setdefault((_task_of(submission, env), submission.machine.id), (submission, results))
-    found: dict[str, list[tuple[Submission, Result]]] = defaultdict(list)
-    for (task, _), (submission, results) in sorted(newest.items(), key=lambda item: item[0]):
-        by_backend = figures.by_key((one.backend, one) for one in results if not one.reference_row)
-        found[task] += [(submission, max(of_backend, key=_worth)) for of_backend in by_backend.values()]
-    return found
-
-
-def _is_compared(result: Result) -> bool:
-    return not result.note and result.verdict in SAME and result.frames_per_second is not None
-
-
-def _worth(result: Result) -> tuple[bool, float]:
-    rate = result.speedup or result.frames_per_second
-    return _is_compared(result), rate.median if rate else 0.0
-
-
-def _across_machines(task: str, best: Sequence[tuple[Submission, Result]]) -> Table:
-    rows = []
-    for submission, result in sorted(best, key=lambda pair: _worth(pair[1]), reverse=True):
-        manifest = submission.manifest
-        texts = (*_texts(result), Text((manifest.started[:10],)), Text((manifest.vebench,)))
-        rows.append(TableRow(_title_of(submission), texts, not _is_compared(result)))
-    return Table(task, (*_COLUMNS, "measured", "vebench"), tuple(rows), corner="machine", numbers=False)
-
-
-def _of_submission(submission: Submission) -> Table:
-    title = _task_of(submission, submission.manifest.started[:10])
-    rows = [TableRow(one.env, _texts(one), not _is_compared(one)) for one in submission.manifest.results]
-    return Table(title, _COLUMNS, tuple(rows), corner="task", numbers=False)
-
-
-def _texts(result: Result) -> tuple[Text, ...]:
-    speedup, rate = result.speedup, result.frames_per_second
-    return (
-        Text((result.backend,)),
-        Text((f"{result.workers}",), value=result.workers),
-        Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
-        Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
-        Text((result.verdict or figures.DASH,)),
-        Text((result.note,)),
-    )
-
-
-def _facts(newest: Submission) -> dict[str, str]:
-    host, packages = newest.machine.host, newest.packages
-    return {
-        "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
-        "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
-        "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
-        "packages": ", ".join(f"{name} {packages[name].version}" for name in sorted(packages)),
-    }
 
 
 def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
@@ -186,7 +98,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         for name, content in submission.contents.items():
             (copy / name).write_bytes(content)
     script = (html.TEMPLATES / "report.js").read_text(encoding="utf-8")
-    environment = html.environment(str, _TEMPLATES)
+    environment = html.environment(str, Path(__file__).with_name("templates"))
     environment.globals.update(
         css=(html.TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=script,
@@ -195,15 +107,88 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         files=FILES,
     )
     template = environment.get_template("site.html.jinja")
-    machines = figures.by_key((_page_of(one), one) for one in newest_first)
+    machines = figures.by_key((f"machines/{one.machine.id}.html", one) for one in newest_first)
     index = template.render(
         title="Throughput of vector environments, by machine",
         meaning=_MEANING,
         machines={page: _title_of(found[0]) for page, found in machines.items()},
-        tables={_across_machines(task, best): "" for task, best in _ranking(newest_first).items()},
+        tables=dict.fromkeys(_across_machines(newest_first), ""),
     )
     (draft / "index.html").write_text(index, encoding="utf-8")
     for page, found in machines.items():
-        tables = {_of_submission(one): _folder_of(one) for one in found}
-        text = template.render(title=_title_of(found[0]), facts=_facts(found[0]), tables=tables)
+        host, packages = found[0].machine.host, found[0].packages
+        facts = {
+            "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
+            "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
+            "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
+            "packages": ", ".join(f"{name} {packages[name].version}" for name in sorted(packages)),
+        }
+        tables = {}
+        for one in found:
+            rows = [TableRow(each.env, _texts(each), not _is_compared(each)) for each in one.manifest.results]
+            title = _task_of(one, one.manifest.started[:10])
+            tables[Table(title, _COLUMNS, tuple(rows), corner="task", numbers=False)] = _folder_of(one)
+        text = template.render(title=_title_of(found[0]), facts=facts, tables=tables)
         (draft / page).write_text(text, encoding="utf-8")
+
+
+def _folder_of(submission: Submission) -> str:
+    return f"submissions/{submission.manifest.files[RUN][:16]}"
+
+
+def _title_of(submission: Submission) -> str:
+    host = submission.machine.host
+    return f"{host.cpu_model}, {figures.counted(host.usable_cpus, 'CPU')}"
+
+
+def _task_of(submission: Submission, env: str) -> str:
+    """Return the task with its suite and division. Rates of two tasks are not compared."""
+    manifest = submission.manifest
+    known = SUBMISSION_SUITES.get(manifest.suite)
+    plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"
+    return f"{env}: {manifest.suite}{plan}, {manifest.division}"
+
+
+def _across_machines(newest_first: Sequence[Submission]) -> list[Table]:
+    """Return a table for each task: the best result of each backend in each machine's newest submission."""
+    newest: dict[tuple[str, str], Submission] = {}
+    best: dict[str, dict[tuple[str, str], tuple[Submission, CellResult]]] = defaultdict(dict)
+    for submission in newest_first:
+        machine = submission.machine.id
+        for result in submission.manifest.results:
+            task = _task_of(submission, result.env)
+            if result.reference_row or newest.setdefault((task, machine), submission) is not submission:
+                continue
+            known = best[task].get((machine, result.backend))
+            if known is None or _worth(result) > _worth(known[1]):
+                best[task][machine, result.backend] = submission, result
+    tables = []
+    for task in sorted(best):
+        rows = []
+        for submission, result in sorted(best[task].values(), key=lambda pair: _worth(pair[1]), reverse=True):
+            manifest = submission.manifest
+            texts = (*_texts(result), Text((manifest.started[:10],)), Text((manifest.vebench,)))
+            rows.append(TableRow(_title_of(submission), texts, not _is_compared(result)))
+        columns = (*_COLUMNS, "measured", "vebench")
+        tables.append(Table(task, columns, tuple(rows), corner="machine", numbers=False))
+    return tables
+
+
+def _is_compared(result: CellResult) -> bool:
+    return not result.note and result.verdict in SAME and result.frames_per_second is not None
+
+
+def _worth(result: CellResult) -> tuple[bool, float]:
+    return _is_compared(result), result.speedup.median if result.speedup else result.rate
+
+
+def _texts(result: CellResult) -> tuple[Text, ...]:
+    speedup, rate = result.speedup, result.frames_per_second
+    return (
+        Text((result.backend,)),
+        Text((f"{result.workers}",), value=result.workers),
+        Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
+        Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
+        Text((result.verdict or figures.DASH,)),
+        Text((result.note,)),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
+from vebench.analysis.forecast import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.child.answers import Timed
 from vebench.plan.cells import Cell, CellKey
 from vebench.plan.spec import RunSpec

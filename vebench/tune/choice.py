@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from vebench.analysis.answer import fastest_first, first_of_each
+from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.race import FEWEST_PASSES, contenders
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.plan.cells import CellKey, rank
@@ -164,7 +163,7 @@ def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummar
             good.append(cell)
     if not good:
         return None, []
-    enough = min(FEWEST_PASSES, max(cell.repeats for cell in good))  # a race may be decided before
+    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a race may be decided before
     fastest = next(cell for cell in good if cell.repeats >= enough)
     known = [fastest]
     for cell in good:

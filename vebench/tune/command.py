@@ -9,27 +9,26 @@ from typing import TypeVar
 
 import msgspec
 
+from vebench.analysis.answer import affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.race import affordable, level_of_look, standing
+from vebench.analysis.forecast import LOAD_S
 from vebench.analysis.rules import unusable
-from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.child.answers import Cause, Done, Failure, Timed
+from vebench.child.actions import PolicyChoice
+from vebench.child.answers import Cause, Done, Failure, Timed, Window
 from vebench.child.equality.stepping import ENDS, TIMES_LONGER
-from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
-from vebench.child.window import Window
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError
-from vebench.interpreters.waiting import Interrupts
+from vebench.interpreters.process_guard import Interrupts
 from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.reports.console import Outlet
-from vebench.results import paths
+from vebench.results import store
 from vebench.results.records import Run, RunRecord, with_current_verdicts
 from vebench.results.store import RunWriter
 from vebench.tune.budget import PATIENT_SHARE, Budget
@@ -71,7 +70,7 @@ def start(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet,
     began = world.clock()
     plan, head = settings_to_try(spec, wanted, world)
     planning.refuse_useless(plan)
-    path = path or paths.default_path(world.now(), spec.envs)
+    path = path or store.default_path(world.now(), spec.envs)
     file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
     return _race(file, plan, wanted, began, outlet, world)
 

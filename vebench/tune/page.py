@@ -17,10 +17,10 @@ from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.reports import columns, figures
+from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table
-from vebench.reports.pages.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
-from vebench.reports.pages.rates import learner_words
-from vebench.reports.pages.run import run_facts, time_of_run
+from vebench.reports.figures import learner_words
+from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
 from vebench.tune.choice import Choice, NoChoiceReason, Rival, alternatives
 from vebench.tune.settings import Constraints

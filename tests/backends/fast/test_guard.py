@@ -9,7 +9,7 @@ from support.commands import ONE_PASS, Command, Result
 from support.in_this_process import world_here
 from support.records import make_repeated, write_run
 
-from vebench.backends.fast import classes, native
+from vebench.backends.fast import classes
 from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.interface import OwnClasses
 
@@ -79,13 +79,13 @@ def test_list_and_doctor_say_whether_own_classes_step(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(native, "library", Mock if compiled else lambda: None)
+    monkeypatch.setattr(classes, "library", Mock if compiled else lambda: None)
     for command in ("list", "doctor"):
         text = words(vebench(command))
         assert ("own classes" in text) is compiled
         assert "for this task" not in text
-        assert (f"fast-sync, fast-async will use Gymnasium's class: {native.NOT_BUILT}" in text) is not compiled
-        assert (native.REMEDY in text) is not compiled
+        assert (f"fast-sync, fast-async will use Gymnasium's class: {classes.NOT_BUILT}" in text) is not compiled
+        assert (classes.REMEDY in text) is not compiled
 
 
 def test_any_opencv_will_do_for_games(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from support.same_bytes import Case, benchmark_case, compare, made_case
 
-from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.native import library
+from vebench.backends.fast.backend import FastShare
+from vebench.backends.fast.classes import class_of, library
 from vebench.backends.fast.physics import PhysicsBatch, PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
-from vebench.backends.fast.share import FastShare
 from vebench.backends.interface import Task
 from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays

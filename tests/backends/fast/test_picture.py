@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 cv2 = pytest.importorskip("cv2")
 
-from vebench.backends.fast import native, picture  # noqa: E402 - they need OpenCV
-from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
+from vebench.backends.fast import atari, classes  # noqa: E402 - they need OpenCV
+from vebench.backends.fast.atari import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
 
 WIDTH = 160
 HEIGHTS = (210, 214, 220, 230, 250)
-pytestmark = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
+pytestmark = pytest.mark.skipif(classes.library() is None, reason=classes.NOT_BUILT)
 
 
 class Game:
@@ -40,7 +40,7 @@ class Game:
     def draw(self, name: str) -> None:
         """Take the screen as it is, as the first of two, the second, alone, or draw the stale picture without it."""
         screen = [] if name == "stale" else [pointer(self.screen)]
-        native.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
+        classes.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
         if name == "first":
             self._first = self._greys[self.screen]
             return
@@ -113,6 +113,6 @@ def test_pictures_that_differ_from_those_of_this_opencv_are_an_error(monkeypatch
     def another(grey: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
         return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
-    monkeypatch.setattr(picture, "by_opencv", another)
+    monkeypatch.setattr(atari, "by_opencv", another)
     with pytest.raises(ValueError, match="compiled pictures differ from the pictures of this OpenCV"):
         check_pictures((210, WIDTH), (84, 84))

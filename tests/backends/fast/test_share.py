@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vebench.backends.fast import native
-from vebench.backends.fast.share import FastShare
+from vebench.backends.fast import classes
+from vebench.backends.fast.backend import FastShare
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
+pytestmark = pytest.mark.skipif(classes.library() is None, reason=classes.NOT_BUILT)
 COUNT = 3
 
 

@@ -10,11 +10,11 @@ import pytest
 from support.pages import document_of, page_of
 from support.records import make_cell, shares
 
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports import columns
 from vebench.reports.formats import data
 from vebench.reports.formats.data import bmf, github
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 

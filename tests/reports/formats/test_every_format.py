@@ -13,8 +13,8 @@ from support.records import make_cell, make_header, on_machine
 
 from vebench.reports import plots
 from vebench.reports.document import View
-from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
-from vebench.reports.pages.run import RunPage
+from vebench.reports.formats import FORMATS, TERMINAL, Format
+from vebench.reports.run import RunPage
 from vebench.results import store
 from vebench.results.records import Run
 

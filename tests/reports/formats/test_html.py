@@ -17,7 +17,7 @@ from support.records import make_cell, make_header, make_sweep, write_run
 from vebench.analysis.statistics import Estimate
 from vebench.reports.document import AnswerText, Chart, ChartLine
 from vebench.reports.formats import html
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]

@@ -10,7 +10,7 @@ from support.records import make_cell, make_repeated
 
 from vebench.reports.document import View
 from vebench.reports.formats import latex
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")
 

@@ -17,9 +17,8 @@ from vebench.errors import UsageError
 from vebench.reports import plots
 from vebench.reports.console import save
 from vebench.reports.document import AnswerText, Document, Table, TableRow, Text, View
-from vebench.reports.formats import markdown
-from vebench.reports.formats.registry import MARKDOWN
-from vebench.reports.pages.run import RunPage
+from vebench.reports.formats import MARKDOWN, markdown
+from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]

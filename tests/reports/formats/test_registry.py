@@ -11,9 +11,9 @@ from support.pages import make_pages, page_of
 from support.records import make_cell
 
 from vebench.errors import UsageError
+from vebench.reports import formats
 from vebench.reports.document import PageKind
-from vebench.reports.formats import registry
-from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
+from vebench.reports.formats import FORMATS, TERMINAL, Format
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
@@ -43,8 +43,8 @@ def test_names_and_suffixes_are_unique_for_each_kind_of_page() -> None:
 
 
 def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
-    assert registry.choices("verify") == "terminal, markdown, html or json"
-    assert "json, github (github-action-benchmark), bmf (Bencher), " in registry.choices("run")
+    assert formats.choices("verify") == "terminal, markdown, html or json"
+    assert "json, github (github-action-benchmark), bmf (Bencher), " in formats.choices("run")
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
     [("a.md", "markdown"), ("a.Markdown", "markdown"), ("a.CSV", "csv"), ("a.json", "json"), ("a.txt", "terminal")],
 )
 def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> None:
-    assert registry.format_for(None, Path(file), "run").name == name
-    assert registry.format_for("bmf", Path(file), "run").name == "bmf"
-    assert registry.format_for(None, None, "run") is TERMINAL
+    assert formats.format_for(None, Path(file), "run").name == name
+    assert formats.format_for("bmf", Path(file), "run").name == "bmf"
+    assert formats.format_for(None, None, "run") is TERMINAL
 
 
 def test_a_new_format_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
+    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, POINTS))
     page = page_of(*(make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)))
     points = "for-loop, 1 worker: 359.933 400 444.527\nfor-loop, 2 workers: 719.866 800 889.055\n"
-    for form in (registry.format_named("points", "run"), registry.format_for(None, Path("a.pts"), "run")):
+    for form in (formats.format_named("points", "run"), formats.format_for(None, Path("a.pts"), "run")):
         assert form.render(page) == points
-    assert registry.choices("run").endswith(" pdf or points")
+    assert formats.choices("run").endswith(" pdf or points")
     with pytest.raises(UsageError, match=r"\.pdf, \.pts;"):
-        registry.format_for(None, Path("a.docx"), "run")
+        formats.format_for(None, Path("a.docx"), "run")
     with pytest.raises(UsageError, match="-f points: no such format"):
-        registry.format_named("points", "check")
+        formats.format_named("points", "check")

@@ -12,8 +12,8 @@ from support.records import make_cell, make_header
 
 from vebench.reports.console import show
 from vebench.reports.document import View
-from vebench.reports.formats.registry import TERMINAL
-from vebench.reports.pages.run import RunPage
+from vebench.reports.formats import TERMINAL
+from vebench.reports.run import RunPage
 from vebench.results import store
 from vebench.results.records import Run
 

@@ -7,7 +7,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.reports import columns
 from vebench.reports.columns import all_cells, of_column
 from vebench.reports.document import Table
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from support.records import make_cell, on_hosts, write_run
 from support.sweeps import header_of, sweep_of
 
 from vebench.reports.document import Chart, ChartLine, Mark, Table, View
-from vebench.reports.pages.run import RunPage
+from vebench.reports.run import RunPage
 from vebench.results.records import Run, RunRecord
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.interface import BackendInfo, Batch, CountsFrames, VectorBackend
+from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality import recording
 from vebench.child.equality.recording import (
     CHANGED,
@@ -31,7 +32,6 @@ from vebench.child.equality.recording import (
     out_of_order,
 )
 from vebench.child.request import Recording
-from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.answer import answer, fastest_first
+from vebench.analysis.answer import answer_for, fastest_first
 from vebench.analysis.cell import in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
+from vebench.analysis.forecast import Spent, time_spent
 from vebench.analysis.rules import of_run, quota
-from vebench.analysis.spending import Spent, spent
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
@@ -20,13 +20,13 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
+from vebench.reports.answer import RunFacts, answers, setting_of
+from vebench.reports.curves import forecast_tables, predictions, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.pages.answer import RunFacts, answers, setting_of
-from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
-from vebench.reports.pages.rates import learner_words, rate_tables
-from vebench.reports.pages.side_by_side import Section, side_by_side
-from vebench.reports.places import grouped
-from vebench.results.header import what_differs
+from vebench.reports.figures import grouped, learner_words
+from vebench.reports.rates import rate_tables
+from vebench.reports.side_by_side import Section, side_by_side
+from vebench.results.records import what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -139,7 +139,7 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
     tables: list[Table] = []
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
-        found[env] = answer(of_env, head.spec, head.usable_cpus, usable=not section.notice)
+        found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
         best = None if early else found[env].winner
         tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
@@ -266,7 +266,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
 
 def time_of_run(run: Run) -> str:
     """Return how long the run took, and the shares of that; empty if unknown."""
-    if (found := spent(run.cells)) is None:
+    if (found := time_spent(run.cells)) is None:
         return ""
     whole = sum(found) or 1.0
     shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
@@ -276,7 +276,7 @@ def time_of_run(run: Run) -> str:
 def _times(run: Run) -> Iterator[Table]:
     """Yield a table of where the time of the run went, by backend, if that is known."""
     labels = dict.fromkeys(cell.label for cell in run.cells)
-    of_each = {label: spent(cell for cell in run.cells if cell.label == label) for label in labels}
+    of_each = {label: time_spent(cell for cell in run.cells if cell.label == label) for label in labels}
     known = {label: (*found, sum(found)) for label, found in of_each.items() if found is not None}
     if len(known) < len(labels):
         return

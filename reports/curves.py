@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import curves
-from vebench.analysis.scaling import BAND, THREAD, Forecast, cpu_order, forecast
+from vebench.analysis.forecast import BAND, THREAD, Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.plan.grammar import LearnerStep
     from vebench.plan.spec import RunSpec
     from vebench.reports.document import Tone, View
 
@@ -197,7 +196,7 @@ def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Plac
     if any(cell.figures.batch_sizes for cell in cells):
         yield _sizes_of_batches, "rows of a batch", ("below the mean: how many rows nine of ten batches have",)
     if spec.learner is not None and any(cell.figures.learning for cell in cells):
-        meanwhile = f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile"
+        meanwhile = f"learning takes {figures.learner_words(spec.learner)}, and nothing is sampled meanwhile"
         yield _training, "training with it", (meanwhile, "at most: if sampling took no time at all")
 
 
@@ -235,12 +234,6 @@ def _training(cell: CellSummary) -> Text:
         return Text((figures.DASH,), "missing")
     rate = f"{figures.number(found.steps_per_second)} steps/s"
     return Text((rate, f"sampling {found.sampling:.0%}, at most {found.at_most:.2f}x"), "plain", found.steps_per_second)
-
-
-def learner_words(learner: LearnerStep) -> str:
-    """Return in words how long learning takes, and for how many steps."""
-    whole = "each batch" if learner.steps is None else f"each {figures.counted(learner.steps, 'step')}"
-    return f"{figures.short_time(learner.seconds * 1e9)} for {whole}"
 
 
 def _cpu_time(task: str, cells: Sequence[CellSummary]) -> Iterator[Table]:

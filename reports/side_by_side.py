@@ -6,26 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
-from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, best_of, compared_tasks
+from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, Names, best_of, compared_tasks
 from vebench.analysis.findings import Code
-from vebench.analysis.pairing import Names
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
+from vebench.reports.answer import setting_of
+from vebench.reports.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
-from vebench.reports.pages.answer import setting_of
-from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
-from vebench.reports.places import sizes
-from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
+from vebench.reports.figures import sizes
+from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Curve
-    from vebench.analysis.comparison import TaskComparison
+    from vebench.analysis.comparison import CellComparison, TaskComparison
     from vebench.analysis.findings import Finding
-    from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
     from vebench.reports.document import Tone
     from vebench.results.records import HostRecord, Run, RunRecord

@@ -1,0 +1,409 @@
+"""What is known before anything is measured: the machine, what can be measured on it, and what a plan would measure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from vebench.analysis.comparison import POWER
+from vebench.analysis.findings import Code, Finding
+from vebench.analysis.forecast import foresee, time_planned
+from vebench.analysis.rules import own_classes
+from vebench.backends.environments.suites import SUITES, Suite, short_name
+from vebench.backends.interface import Task
+from vebench.backends.packages import Installation, how_to_install, importable
+from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTICK, Standing, standings
+from vebench.errors import one_line
+from vebench.interpreters.venvs import python_of
+from vebench.machine import pinning
+from vebench.machine.placement import Placement, format_cpu_list
+from vebench.plan.cells import report_order
+from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
+from vebench.reports import figures
+from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
+from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from vebench.backends.entry import BackendEntry
+    from vebench.machine.host import Host, Topology
+    from vebench.machine.kernel import Cpus
+    from vebench.plan.cells import Cell, Plan
+    from vebench.plan.spec import RunSpec
+
+_MOST_IN_ORDER = 32  # CPUs or cores on a line
+_FEWEST_IN_SERIES = 4
+_ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
+_ON = {True: "on", False: "off"}
+
+
+def _words_table(title: str, corner: str, columns: Iterable[str], rows: Iterable[TableRow], *notes: str) -> Table:
+    return Table(title, tuple(columns), tuple(rows), corner, notes, numbers=False)
+
+
+def _row(label: str, *texts: str) -> TableRow:
+    return TableRow(label, tuple(Text((text,)) for text in texts))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as vebench sees it."""
+
+    host: Host
+    placement: Placement
+    orders: Mapping[str, Cpus]
+    """All allowed CPUs as each policy takes them, second threads last."""
+    workers: int | None
+    """How many workers to show on the CPUs that ``placement`` gives them."""
+    versions: Mapping[str, str]
+    """Installed packages; empty for a copy of another machine's files."""
+    memory_available: int | None
+    """Bytes."""
+    findings: tuple[Finding, ...]
+    standings: tuple[Standing, ...] = ()
+    """The tasks that backends with their own environment classes step here."""
+
+    @property
+    def owned(self) -> Cpus:
+        """The CPUs of the workers."""
+        return () if self.workers is None else self.placement.owned(self.workers)
+
+
+def machine_page(machine: Machine) -> SimplePage:
+    """Return the machine's parts, facts and findings."""
+    facts = tuple((name, one_line(text)) for name, text in _machine_facts(machine) if text)
+    findings = tuple(map(Remark.of, machine.findings))
+    document = Document(one_line(machine.host.cpu_model), facts, (_parts(machine),), findings=findings)
+    return SimplePage("machine", document, _machine_data(machine))
+
+
+def _machine_data(machine: Machine) -> dict[str, object]:
+    """Return facts by name: CPU sets as Linux lists, unknown facts as None."""
+    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
+    facts: dict[str, object] = {
+        "online": format_cpu_list(topology.online),
+        "allowed": format_cpu_list(allowance.cpus),
+        "cores": [format_cpu_list(core) for core in topology.cores],
+        "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
+        "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
+        "cpuless_nodes": [node.id for node in topology.nodes if not node.cpus],
+        "l3_groups": third or None,
+        "kinds_slow_to_fast": [format_cpu_list(kind) for kind in topology.kinds],
+        "quota_cpus": host.quota_cpus,
+        "usable_cpus": machine.placement.usable,
+        "order": {policy: list(order) for policy, order in machine.orders.items()},
+        "cpus_without_node": format_cpu_list(topology.without_node),
+        "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
+        "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
+        "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
+        "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
+        "quota_source": allowance.quota.source if allowance.quota else None,
+        "memory_bytes": host.memory_bytes,
+        "memory_available_bytes": machine.memory_available,
+        **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
+        "transparent_huge_pages": host.thp,
+        "isolated": format_cpu_list(host.isolated),
+        "container": host.container,
+        "virtual": host.virtual,
+        "versions": dict(machine.versions),
+        "own_classes": [{"backends": it.backends, "tasks": it.tasks, **asdict(it.own)} for it in machine.standings],
+        "findings": machine.findings,
+    }
+    if machine.workers is not None:
+        facts["workers"] = [machine.owned[worker % len(machine.owned)] for worker in range(machine.workers)]
+    return facts
+
+
+def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Yield facts for readers, by name; the text is empty if a fact is unknown."""
+    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    parts = [f"{format_cpu_list(topology.online)} online"]
+    for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
+        if found:
+            parts.append(counted(len(found), noun))
+    if topology.threads_per_core > 1:
+        parts.append(f"{topology.threads_per_core} threads a core")
+    yield "CPUs", ", ".join(parts)
+    if topology.threads_per_core > 1:
+        yield "share a core", _first("+".join(map(str, core)) for core in topology.cores)
+    caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
+    yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
+    memory = [size(host.memory_bytes)] if host.memory_bytes else []
+    if machine.memory_available:
+        memory.append(f"{size(machine.memory_available)} available")
+    if allowance.nodes is not None and len(topology.nodes) > 1:
+        memory.append(f"nodes {format_cpu_list(allowance.nodes)} allowed")
+    yield "memory", ", ".join(memory)
+    allowed = "all" if allowance.cpus == topology.online else _brief(allowance.cpus)
+    quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
+    cpus = counted(len(topology.online), "CPU")
+    yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
+    for policy, order in machine.orders.items():
+        yield policy, _first(map(str, order))
+    if machine.workers is not None:
+        workers, owned = counted(machine.workers, "worker"), _first(map(str, machine.owned))
+        how = "share CPU" if machine.workers > len(machine.owned) else "in this order on CPU"
+        yield "workers", f"{workers} {how if machine.placement.pinned else 'on any of CPUs'} {owned}"
+    settings = {
+        "governor": host.governor,
+        "boost": _ON.get(host.boost) if host.boost is not None else None,
+        "SMT": _ON.get(host.smt) if host.smt is not None else None,
+        "transparent huge pages": host.thp,
+        "microcode": host.microcode,
+        "isolated CPUs": _brief(host.isolated) if host.isolated else None,
+    }
+    yield "settings", ", ".join(f"{name} {value}" for name, value in settings.items() if value)
+    where = ["virtual machine"] if host.virtual else []
+    where += ["in a container"] if host.container else []
+    yield "system", ", ".join((f"{host.system} {host.kernel} {host.machine}".strip(), *where))
+    yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
+    kinds = by_key(((", ".join(it.backends), it.own.words_for_kind), tasks_in_words(it)) for it in machine.standings)
+    for (backends, words), names in kinds.items():
+        yield backends, f"{', '.join(names)}: {words}"
+
+
+def _cache(level: int, size_bytes: int | None) -> str:
+    return f"L{level} {size(size_bytes)}" if size_bytes else f"L{level}"
+
+
+def _first(texts: Iterable[str]) -> str:
+    every = list(texts)
+    shown = ", ".join(every[:_MOST_IN_ORDER])
+    return shown if len(every) <= _MOST_IN_ORDER else f"{shown}, ... ({len(every)} in all)"
+
+
+def _brief(cpus: Collection[int]) -> str:
+    """Return a set of CPUs in short form: a Linux list, or ``1,3..79`` for a series with a wider step."""
+    ordered = sorted(cpus)
+    steps = {after - before for before, after in pairwise(ordered)}
+    if len(ordered) >= _FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
+        return f"{ordered[0]},{ordered[1]}..{ordered[-1]}"
+    return format_cpu_list(ordered)
+
+
+def _parts(machine: Machine) -> Table:
+    """Return the machine's parts, each indented below the one that contains it, those that look alike on one line."""
+    topology = machine.host.topology
+    barred = frozenset(topology.online).difference(machine.host.allowance.cpus)
+    marks = {"with workers": frozenset(machine.owned), "not allowed": barred}
+    marks = {head: cpus for head, cpus in marks.items() if cpus}
+    rows = []
+    for label, alike in groupby(_nested(topology), key=lambda part: part[0]):
+        sets = [cpus for _, cpus in alike]
+        whole = frozenset[int]().union(*sets)
+        marked = (_brief(cpus & whole) or DASH for cpus in marks.values())
+        times = f" x {len(sets)}" if len(sets) > 1 else ""
+        rows.append(_row(f"{label}{times}", "; ".join(map(_brief, sets)), *marked))
+    for node in topology.nodes:
+        if not node.cpus:
+            memory = f" ({size(node.memory_bytes)})" if node.memory_bytes else ""
+            rows.append(_row(f"node {node.id}: memory only{memory}", *(DASH,) * (1 + len(marks))))
+    return _words_table("Its CPUs", "part", ("CPUs", *marks), rows)
+
+
+def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
+    """Return the parts with their CPUs, each after the part that contains it, its name indented."""
+    parts = [(f"package {label}", frozenset(cpus)) for label, cpus in topology.packages.items()]
+    for node in topology.nodes:
+        if node.cpus:
+            memory = f" ({size(node.memory_bytes)})" if node.memory_bytes else ""
+            parts.append((f"node {node.id}{memory}", frozenset(node.cpus)))
+    fastest_first = topology.kinds[::-1] if len(topology.kinds) > 1 else ()
+    for rank, kind in enumerate(fastest_first, 1):
+        parts.append((f"cores of kind {rank}{' (fastest)' if rank == 1 else ''}", frozenset(kind)))
+    # A cache of a single core groups nothing: it is listed with the facts.
+    cores = {frozenset(core) for core in topology.cores}
+    caches = [(_cache(one.level, one.size_bytes), frozenset(one.cpus)) for one in topology.last_level]
+    parts += [cache for cache in caches if cache[1] not in cores]
+    parts.sort(key=lambda part: (-len(part[1]), min(part[1])))
+    found = []
+    for index, (name, cpus) in enumerate(parts):
+        around = [min(other) for _, other in parts[:index] if cpus <= other]
+        found.append(((*around, min(cpus)), f"{'  ' * len(around)}{name}", cpus))
+    return [(label, cpus) for _, label, cpus in sorted(found, key=lambda one: one[0])]
+
+
+def list_page() -> SimplePage:
+    """Return the backends and what each of them steps here, their options, and the tasks."""
+    standing = standings()
+    options = [_row(f"{entry.name}[{key}]", one.meaning) for entry in ENTRIES for key, one in entry.options.items()]
+    tasks = []
+    for suite in SUITES.values():
+        names = [*map(short_name, suite.tasks), *([suite.otherwise] if suite.otherwise else [])]
+        tasks.append(_row(suite.title, ", ".join(names)))
+    tables = (
+        _backends(),
+        *_own_classes(standing),
+        _words_table("Their options", "option", ("meaning",), options),
+        _words_table("Tasks (full ids such as ALE/Pong-v5 work, too)", "kind", ("names",), tasks),
+        _words_table(
+            "Backends of other projects",
+            "name",
+            ("backends", "what it is", "here"),
+            map(_peer, INSTALLATIONS),
+            "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
+            "vebench run -b all-peers measures them all, with the usual backends.",
+            *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
+        ),
+    )
+    findings = (*_missing(), *map(Remark.of, own_classes(standing)))
+    return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
+
+
+def _backends() -> Table:
+    rows = []
+    for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default)):
+        if entry.library.installation is None:
+            named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
+            texts = _steps(entry), Text((f"{entry.summary}{named}",))
+            rows.append(TableRow(entry.name, texts, entry.reference_row))
+    note = "Those with (named) need -b to be measured."
+    return _words_table("Backends", "backend", ("steps", "what it is"), rows, note)
+
+
+def _steps(entry: BackendEntry) -> Text:
+    able = [words for suite in SUITES.values() if (words := _of_suite(entry, suite))]
+    if able == [suite.title for suite in SUITES.values()]:
+        return Text(("all",))
+    return Text((", ".join(able),)) if able else Text(("nothing here",), "missing")
+
+
+def _of_suite(entry: BackendEntry, suite: Suite) -> str:
+    """Return a kind of task if a backend steps it here, with how many of them if not all; empty if it does not."""
+    tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()] or [Task("any other", suite.name, 1)]
+    named = [task for task in tasks if entry.scope.name_of(task) is not None]
+    if not named or entry.why_not(named[0]) is not None:
+        return ""
+    return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
+
+
+def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
+    """Yield a table for the backends that have environment classes of their own, and which tasks these step here."""
+    for backends in dict.fromkeys(one.backends for one in standing):
+        rows = []
+        for one in standing:
+            if one.backends == backends:
+                text = Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain")
+                rows.append(TableRow(tasks_in_words(one), (text,)))
+        yield _words_table(f"Classes of their own: {', '.join(backends)}", "kind", ("here they step",), rows)
+
+
+def _peer(one: Installation) -> TableRow:
+    entries = [entry for entry in ENTRIES if entry.library.installation == one]
+    packages = {package for entry in entries for package in entry.library.packages}
+    here = Text((f"vebench install {one.name}",), "missing")
+    if packages and all(importable(package.module) for package in packages):
+        here = Text(("installed",))
+    elif python_of(one.name) is not None:
+        here = Text(("set up",))
+    names = ", ".join(entry.name for entry in entries) or "none: a collector"
+    return TableRow(one.name, (Text((names,)), Text((one.title,)), here))
+
+
+def _missing() -> Iterator[Remark]:
+    every = [(suite.title, suite.packages) for suite in SUITES.values() if suite.usual]
+    every += [(entry.name, entry.library.packages) for entry in ENTRIES if entry.library.installation is None]
+    lacking = ((tuple(one for one in packages if not importable(one.module)), name) for name, packages in every)
+    for missing, names in by_key((missing, name) for missing, name in lacking if missing).items():
+        text = f"not installed: {', '.join(package.name for package in missing)}"
+        places = (f"needed for {', '.join(names)}",)
+        yield Remark(Code.SKIPPED, text, places, how_to_install(missing), gravity=Code.SKIPPED.gravity)
+
+
+def plan_page(plan: Plan) -> SimplePage:
+    """Return a table for each task with every cell, and about how long measuring them takes."""
+    spec = plan.spec
+    once = {cell.key.without_repeat: cell for cell in plan.cells}
+    cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+    envs = dict.fromkeys(cell.task.id for cell in cells)
+    tables = tuple(_cells_table(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs)
+    return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables))
+
+
+def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    spec = plan.spec
+    further = 0 if spec.until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
+    yield "cells", _number_of_cells(plan)
+    if spec.races and (further or spec.until):
+        rest = f", as many cells as in {further} such pass" if further else ""
+        yield "race", f"then the fastest backends alone{rest}"
+    turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
+    windows = f"{counted(spec.windows, 'window')} of {spec.duration:g} s"
+    yield "each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"
+    replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
+    placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
+    yield "CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"
+    if spec.policy.in_words:
+        yield "policy", spec.policy.in_words
+    yield "time", _time(plan, further)
+    if (found := foresee(plan, TOLERANCE)) is not None:  # on an ordinary machine
+        power = f"check finds a backend {found.resolves:.0%} slower in {POWER:.0%} of cases"
+        machine = "more on an idle machine and less on a noisy one"
+        yield "resolves", f"speedups within about ±{found.half:.0%}; of two such runs, {power}, {machine}"
+
+
+def _time(plan: Plan, further: int) -> str:
+    spec = plan.spec
+    steps = time_planned([cell for cell in plan.cells if cell.skip is None], spec)
+    starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
+    total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
+    words = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
+    if proofs:
+        words += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
+    if spec.until is not None:
+        words += f"; passes are added until {figures.long_time(spec.budget)} after the start"
+        if spec.until != UNTIL_BUDGET:
+            words += f" or intervals are within ±{100 * spec.until:.3g}%"
+        if spec.races:
+            words += ", and no cells are started later"
+    return words
+
+
+def _number_of_cells(plan: Plan) -> str:
+    by_repeat = Counter(cell.repeat for cell in plan.cells if cell.skip is None)
+    skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
+    each = set(by_repeat.values())
+    words = counted(max(each, default=0), "cell")
+    if len(each) > 1:  # what is left of a run
+        words = f"{counted(by_repeat.total(), 'cell')} in {len(by_repeat)} passes"
+    elif len(by_repeat) > 1:
+        words += f" x {len(by_repeat)} passes"
+    return f"{words}, {skipped} skipped" if skipped else words
+
+
+def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
+    labels = list(dict.fromkeys(cell.backend.label for cell in cells))
+    by_row = sorted(cells, key=lambda cell: (labels.index(cell.backend.label), cell.workers, cell.envs_per_worker))
+    notes = list(_skipped(by_row))
+    if any(cell.skip is None and not spec.asks_for(cell.backend.label, cell.workers) for cell in cells):
+        notes.insert(0, _ADDED)
+    rows = [_cell_row(cell) for cell in by_row if cell.skip is None]
+    columns = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
+    return _words_table(one_line(env), "backend", columns, rows, *notes)
+
+
+def _cell_row(cell: Cell) -> TableRow:
+    shape = cell.shape
+    ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
+    return _row(
+        one_line(cell.backend.label),
+        f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}",
+        f"{shape.num_envs}{ahead}",
+        f"{shape.processes} x {shape.threads}",
+        " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),
+        cell.known.verdict if cell.known else DASH,
+    )
+
+
+def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield each reason why cells are skipped, with these cells."""
+    swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
+    skipped = [(cell.skip, (cell.backend.label, size)) for cell, size in zip(cells, swept, strict=True) if cell.skip]
+    for reason, of_reason in by_key(skipped).items():
+        labels = by_key((figures.sizes(own, swept), label) for label, own in by_key(of_reason).items())
+        where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
+        yield one_line(f"skipped: {where}: {reason}")

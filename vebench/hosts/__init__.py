@@ -1,1 +1,0 @@
-"""Replicas on other machines: how they are reached, and how they are started there."""

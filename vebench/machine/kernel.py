@@ -1,0 +1,198 @@
+"""Files of the Linux kernel: sets of CPUs, this process' control groups, and counters of processes and CPUs.
+
+A missing or damaged file reads as an empty one, and a counter is None if the system does not have it.
+``child/window.py`` declares which counters a window has. Only version 2 of control groups is read. Formats: proc(5),
+cgroups(7), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+Cpus = tuple[int, ...]
+
+PROC = Path("/proc")
+MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
+NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
+_MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The CPU time that a control group may use at any one time, in CPUs, and the file that sets this limit."""
+
+    cpus: float
+    source: str
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file, stripped; an empty string if it is missing or cannot be read."""
+    try:
+        with path.open(errors="replace") as file:
+            return file.read(_MOST_CHARACTERS).strip(" \t\r\n\0")
+    except OSError:
+        return ""
+
+
+def ranges(text: str) -> list[range]:
+    """Return the parts of a Linux list (``0-3,8``); none if ``text`` is not such a list."""
+    parts: list[range] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
+        if match is None or int(match[2] or match[1]) > MAX_CPU:
+            return []
+        parts.append(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return parts
+
+
+@cache  # a run file has the same lists again and again
+def parse_list(text: str) -> Cpus:
+    """Return the numbers of a Linux list, ascending; empty if ``text`` is not such a list."""
+    return tuple(sorted({number for part in ranges(text) for number in part}))
+
+
+def number_in(path: Path) -> int | None:
+    """Return the integer in a file, None if there is none."""
+    text = text_of(path)
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
+
+
+def entries(folder: Path, prefix: str) -> list[int]:
+    """Return the numbers N of all entries named ``prefixN`` in a folder, ascending."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", name, re.ASCII) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
+    """Return the folder of this process' control group, then its ancestors; none without version 2."""
+    found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
+    mounts = (root / "sys/fs/cgroup/unified", root / "sys/fs/cgroup")  # the first beside version 1
+    top = next((mount for mount in mounts if _is_folder(mount)), None)
+    if found is None or top is None:
+        return ()
+    own = top / found[1].strip("/")
+    if ".." in own.parts or not _is_folder(own):  # a container hides its own group, and mounts it alone
+        own = top
+    return tuple(folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise PermissionError before Python 3.14
+
+
+def cpu_quota(root: Path = Path("/")) -> Quota | None:
+    """Return the smallest CPU quota of this process' control group and its ancestors, None if there is none."""
+    found = []
+    for folder in control_groups(root):
+        limit = re.fullmatch(r"([1-9]\d{0,14}) ([1-9]\d{0,14})", text_of(folder / "cpu.max"), re.ASCII)
+        if limit is not None:  # not "max 100000"
+            found.append(Quota(int(limit[1]) / int(limit[2]), f"/{(folder / 'cpu.max').relative_to(root)}"))
+    return min(found, key=lambda one: one.cpus, default=None)
+
+
+def process_tree(root: int) -> list[int]:
+    """Return ``root`` and all its descendants, parents before children; only ``root`` without /proc."""
+    children: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
+        try:
+            with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - faster
+                # The command name is in parentheses and may contain anything, even parentheses.
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        children.setdefault(parent, []).append(pid)
+    tree = [root]
+    for pid in tree:
+        tree.extend(children.get(pid, []))
+    return tree
+
+
+def cpu_time_ns(pids: list[int]) -> int | None:
+    """Return the CPU time of these processes and all their threads, summed, in nanoseconds."""
+    try:
+        # The ids of the processes' CPU clocks, computed as ``clock_getcpuclockid(3)`` does on Linux.
+        return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
+    except (AttributeError, OSError):
+        return None
+
+
+def proportional_memory(pids: list[int]) -> int | None:
+    """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them."""
+    found = [re.search(r"^Pss:\s+(\d+)", text_of(PROC / str(pid) / "smaps_rollup"), re.MULTILINE) for pid in pids]
+    return sum(int(match[1]) * 1024 for match in found if match) or None
+
+
+def steal_ns(cpus: Sequence[int]) -> int | None:
+    """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
+    return _stat_ns(cpus, (8,))
+
+
+def busy_ns(cpus: Sequence[int]) -> int | None:
+    """Return the time that these CPUs have worked for any process since boot, in nanoseconds, in whole ticks."""
+    # user, nice, system, irq, softirq. User and nice already include guest time.
+    return _stat_ns(cpus, (1, 2, 3, 6, 7))
+
+
+def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
+    """Return the sum of these fields of the lines ``cpuN``, counted from the label."""
+    try:
+        lines = (PROC / "stat").read_text().splitlines()
+    except OSError:
+        return None
+    names = {f"cpu{cpu}" for cpu in cpus}
+    fields = [line.split() for line in lines if line.partition(" ")[0] in names]
+    return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
+
+
+def throttles(groups: Sequence[Path]) -> int | None:
+    """Return how often CPU quotas throttled these control groups, summed; None if no file reports it."""
+    return _throttling(groups, "nr_throttled")
+
+
+def throttled_ns(groups: Sequence[Path]) -> int | None:
+    """Return for how many nanoseconds CPU quotas throttled these control groups, summed; None if unknown."""
+    microseconds = _throttling(groups, "throttled_usec")
+    return None if microseconds is None else 1000 * microseconds
+
+
+def _throttling(groups: Sequence[Path], name: str) -> int | None:
+    texts = [text_of(group / "cpu.stat") for group in groups]
+    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
+    return sum(int(match[1]) for match in found) if found else None
+
+
+def cpus_by_thread(pids: list[int]) -> list[list[str]]:
+    """Return the CPUs that each thread of each process may use, as the kernel's own text: Linux lists.
+
+    Processes are in the order of ``pids``, threads ordered by id; a process that has ended has no threads.
+    """
+    allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
+    return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
+
+
+def priorities(pids: list[int]) -> list[str]:
+    """Return the priorities of all threads of these processes, each once: ``nice -5``, ``real-time 1``."""
+    stats = [text_of(task / "stat").rpartition(")")[2].split() for task in _tasks(pids)]
+    # Field 18: 20 more than the nice value, below 0 with a policy of real time. The name before ")" is field 2.
+    found = dict.fromkeys(int(fields[15]) for fields in stats if fields)
+    return [f"nice {each - 20}" if each >= 0 else f"real-time {-1 - each}" for each in found]
+
+
+def _tasks(pids: list[int]) -> Iterator[Path]:
+    for pid in pids:
+        folder = PROC / str(pid) / "task"
+        try:
+            threads = sorted(map(int, os.listdir(folder)))  # noqa: PTH208 - half the time of Path.iterdir, in windows
+        except OSError:  # it has ended
+            continue
+        yield from (folder / str(thread) for thread in threads)

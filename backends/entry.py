@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import Literal
 
 from vebench.backends.bracketed import OptionValue
-from vebench.backends.environments.recipes import literal
-from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, short_name
+from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, literal, short_name
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import Installation, Package, how_to_install, importable
 

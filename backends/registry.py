@@ -14,8 +14,7 @@ from typing import NamedTuple
 from vebench.backends import pools
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole
-from vebench.backends.environments.recipes import call, fast_settings, full_id, literal, quoted
-from vebench.backends.environments.suites import SUITES, Suite
+from vebench.backends.environments.suites import SUITES, Suite, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, Installation, Package, importable

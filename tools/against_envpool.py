@@ -38,7 +38,7 @@ from gymnasium.vector import SyncVectorEnv
 from orphans import end_with_parent
 
 from vebench.backends.environments.making import make
-from vebench.backends.environments.recipes import fast_settings
+from vebench.backends.environments.suites import fast_settings
 from vebench.backends.fast import make_vec
 from vebench.backends.pools import envpool_name, envpool_settings
 from vebench.plan.tasks import TASKS

@@ -43,7 +43,7 @@ setups = st.builds(
     seed=counts,
     pinned=st.booleans(),
 )
-recorded = st.builds(Recorded, texts, texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple))
+recorded = st.builds(Recorded, texts, texts, seconds=seconds)
 requests = st.builds(
     Request,
     setup=setups,
@@ -65,7 +65,7 @@ requests = st.builds(
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
     job=st.none()
-    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts)
+    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts)
     | st.builds(Proving, steps=counts)
     | st.builds(Replaying, st.lists(recorded, max_size=2).map(tuple), path=texts)
     | st.builds(Judging, steps=counts, path=texts, failed=texts)
@@ -86,7 +86,7 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
-    Ends(3),
+    Ends(),
     CellProof("different", 9, 2, environments=4, steps=7, of_steps=9, mismatch=Mismatch(0, 3, "x", "1", "0"), seed=7),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),

@@ -84,7 +84,7 @@ def answers_of(loop: FakeLoop, asked: Request, words: bytes = b"", cpus: tuple[i
 
 
 WARM = Warmup(0, None, pace=3)
-WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
+WINDOW = ["read", "begins", "10 ms, 3 batches", "ends", "read", "window"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
-            of_ceiling=None if ceiling is None else _ratio(cell, ceiling, sweep),
+            of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(
                 records, of_windows.one_for_each_process(counting) if in_comparison else counting
             ),
@@ -97,12 +97,7 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
-    return None if cell.backend in (NULL, YARDSTICK) else _ratio(cell, base, sweep)
-
-
-def _ratio(cell: CellSummary, other: CellSummary, sweep: Sweep) -> Estimate | None:
-    found = sweep.ratio(cell, other)
-    return ratio(cell.sample, other.sample) if found is None else found.estimate
+    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -232,7 +227,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif built.choice.entry.at_work(built.processes, built.threads, built.choice.options) > built.cpus_owned:
+    elif built.at_work > built.cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
         windows=len(windows),
@@ -283,7 +278,7 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
     proves = header.spec.proof != "off"
     # The proofs of repeats that have one, or need one.
     proofs = [
-        _counted_as_returned(record) or _NOT_COMPARED
+        record.proof or _NOT_COMPARED
         for record in records
         if record.proof is not None
         or (
@@ -351,18 +346,6 @@ def why_not_same(proof: CellProof) -> str | None:
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
-def _counted_as_returned(record: CellRecord) -> CellProof | None:
-    """Return the proof of a cell: ``different`` if its windows count other rows than were seen while it was measured.
-
-    The windows of replicas are put together from those of each, of which one is compared.
-    """
-    proof, rows = record.proof, sum(window.rows for window in record.windows)
-    if proof is None or record.replicas or proof.timed_rows in (0, rows) or proof.verdict == "different":
-        return proof
-    fault = f"rows were counted but not returned: {rows:,} in windows with {proof.timed_rows:,}"
-    return replace(proof, verdict="different", fault=fault)
-
-
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
     if not proofs:
@@ -379,7 +362,6 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
         steps=sum([proof.steps for proof in proofs]),
         of_steps=sum([proof.of_steps for proof in proofs]),
-        timed_rows=sum([proof.timed_rows for proof in proofs]),
         seconds=sum([proof.seconds for proof in proofs]),
         invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
     )

@@ -38,16 +38,15 @@ from vebench.child.answers import (
     difference,
     read_counters,
 )
-from vebench.child.equality import ids
-from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
-from vebench.child.equality.recording import BrokenInterfaceError, malformed
+from vebench.child.equality import recording
+from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Recording, Request
 from vebench.machine import kernel, pinning
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
-_LONGEST_TO_END_NS = 1_000_000_000  # for an episode to end after all windows
 # Of ``time_steps``: the length of its tape, and the number of steps.
 _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
 FEWEST_RESETS = 5  # made even if no episode ends in time
@@ -123,15 +122,10 @@ def measure(
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
-        patience = int(ids.PATIENCE_S * _NANO)
+        patience = int(recording.PATIENCE_S * _NANO)
         # If --timeout leaves no time to wait, an environment may only be slow.
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
-            recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
-        if job.reset_seed is not None:
-            # A backend may confuse a reset that is due with one that has a seed, and may take seed 0 for no seed.
-            loop.go_to_an_end(_LONGEST_TO_END_NS)
-            for seed in (0, job.reset_seed):
-                recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
+            recorder.waited(loop.wait_for(silent, patience), silent)
         with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)
@@ -351,7 +345,7 @@ class Windows:
         """
         if self._recorder is None:
             return
-        self._recorder.ended(self._loop.batches)
+        self._recorder.expect(0)
         if self._late < LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
             if self._ahead:  # in the pause for this, asynchronous environments have run ahead
@@ -372,16 +366,15 @@ class Windows:
             self._run(begin - self._clock())
             self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
-            self._recorder.begins(self._loop.batches, self._moments)
+            self._recorder.expect(self._moments)
         begun = self._loop.batches
         self._answer(Begins())
         self._began = self._clock()
         left = self._duration - self._late
         stretch = self._run(left)
         self._late = stretch.ns - left
-        ended = self._clock()
+        self._answer(Ends())
         counts = difference(before, read_counters(self._watched), self._owed)
-        self._answer(Ends(self._clock() - ended))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _has_time(self) -> bool:

@@ -88,7 +88,6 @@ class Loop:
                     break
                 batch = self.step()
                 self._recorder.keep_first(self.batches, batch)
-            self._recorder.copies.let_go()
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
@@ -100,12 +99,6 @@ class Loop:
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
         return missing
-
-    def go_to_an_end(self, duration_ns: int) -> None:
-        """Step batches until an episode ends, or ``duration_ns`` is over. Call this outside a window."""
-        until = self._clock() + duration_ns
-        while not self._outstanding() and self._clock() < until:
-            self.step()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""

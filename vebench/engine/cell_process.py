@@ -1,4 +1,4 @@
-"""The process of a cell, or of one of its replicas, here or on another host: answers, limits, and its clock."""
+"""The processes of a cell: here or on another host, one or several replicas, with their answers, limits and clocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 from vebench.child.answers import (
     Answer,
@@ -32,38 +32,80 @@ from vebench.child.process import ChildProcess
 from vebench.child.request import Request
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
 from vebench.hosts import LostHostError, Site
-from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, wakeful
+from vebench.interpreters.process_guard import Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
 
-CLOSE_S = 10.0  # for a backend to close after the last window
-_CLOSE_CHECK_S = 0.01
+_CLOSE_S, _CLOSE_CHECK_S = 10.0, 0.01  # for a backend to close after the last window
 _NANO = 1e-9
-_TRIPS = 10  # to the clock of a host, one after the other
-# The error of that clock may be a few milliseconds, or this share of a window.
-MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
-_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
-_ENDED_S = 10.0  # for the processes of a cell on a host to end
-# By how much windows may take longer by the runner's clock than they claim: a share, and for late messages.
+# By how much each window may take longer by the runner's clock than it claims: a share, and for late messages.
 _SHARE, _SLACK_NS = 0.2, 100_000_000
 _FEWEST = 3  # windows that tell something about a cell's clock
+_TRIPS = 10  # to the clock of a host, one after the other
+# The error of that clock may be a few milliseconds, or this share of a window.
+_MOST_ERROR_S, _MOST_ERROR = 5e-3, 0.01
+_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
+_ENDED_S = 10.0  # for the processes of a cell on a host to end
+# Between the last replica's warm-up and the first window: each replica must read when that begins.
+LOCAL_LEAD_NS = 50_000_000
+FAR_LEAD_NS = 500_000_000  # over a network
+_LEAST_COMMON = 0.5  # the share of the longest window in which all replicas must run
+
+_T = TypeVar("_T")
+_Facts = TypeVar("_Facts", Layout, Done)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How long a cell may take, in seconds without rests."""
+
+    seconds: float
+    option: str  # which sets it
+    deadline: float  # by ``wakeful``
+
+
+class Pace:
+    """Compares a cell's clock with the runner's, ``clock``: its windows must not take much longer than they claim."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._began = self._passed = 0
+        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
+
+    def heard(self, answer: Answer) -> None:
+        """Note an answer of the cell."""
+        match answer:
+            case Begins():
+                self._began = self._clock()
+            case Ends():
+                self._passed = self._clock() - self._began
+            case Window(ns=ns) | ReplicaWindow(window=Window(ns=ns)):
+                self._excess.append(self._passed - (1 + _SHARE) * ns)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
+        # Every window: messages of some come late on a busy machine.
+        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
+            return "its clock is too slow: its windows take longer than it claims"
+        return None
 
 
 class CellProcess(Conversation):
     """A cell, or a replica of one, that answers in lines.
 
     - ``news``: descriptors that can be read when an answer has come, or the user has interrupted
+    - ``measures``: whether it builds and measures a backend
     - ``ahead_ns``: by how much its clock is ahead of this process's
     """
 
-    def __init__(self, descriptor: int, interrupts: Interrupts, timeout: float) -> None:
-        self._interrupts = interrupts
-        self._timeout = timeout  # in seconds, without rests
+    def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
         self.news = (descriptor, interrupts.fileno())
         self.ahead_ns = 0
-        self._deadline = wakeful() + timeout
+        self._interrupts, self._limit, self._measures = interrupts, limit, measures
+        self._deadline = limit.deadline
         self._pace = Pace(time.perf_counter_ns)
         self._is_ready = False
-        self._may_close_until: float | None = None  # None until it is done
+        self._may_close_until = 0.0  # 0 until it is done
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
@@ -87,18 +129,13 @@ class CellProcess(Conversation):
             self._pace.heard(answer)
             self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
-                if self.fault:
-                    raise CellError(self.fault)
-                self._may_close_until = wakeful() + CLOSE_S
+                if fault := self._pace.fault:
+                    raise CellError(fault)
+                self._may_close_until = wakeful() + _CLOSE_S
             if isinstance(answer, ReplicaWindow):
                 return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
             if not isinstance(answer, Begins | Ends):
                 return answer
-
-    @property
-    def fault(self) -> str | None:
-        """Why its clock cannot be trusted; see ``Conversation``."""
-        return self._pace.fault
 
     def start(self, at_ns: int) -> None:
         """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
@@ -109,19 +146,15 @@ class CellProcess(Conversation):
 
     def end(self) -> None:
         """End all its processes. One that is done may first close its backend and exit, unless a signal comes."""
-        while (
-            self._may_close_until is not None
-            and wakeful() < self._may_close_until
-            and not self._interrupts.requested
-            and self._is_alive()
-        ):
+        while wakeful() < self._may_close_until and not self._interrupts.requested and self._is_alive():
             wakeful.wait([self._interrupts.fileno()], _CLOSE_CHECK_S)
         self._end()
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time."""
         if wakeful() > self._deadline:
-            raise CellError(f"timed out after {self._timeout:.3g} s (--timeout)")
+            place = ", in a step" if self._is_ready else ", while it was built or reset" if self._measures else ""
+            raise CellError(f"timed out after {self._limit.seconds:.3g} s ({self._limit.option}){place}")
 
     @abstractmethod
     def _heard(self) -> bytes | None:
@@ -140,17 +173,12 @@ class CellProcess(Conversation):
         """End all its processes now."""
 
 
-@dataclass(frozen=True)
-class Limit:
-    """How long a cell may take, in seconds without rests."""
-
-    seconds: float
-    option: str  # which sets it
-    deadline: float  # by ``wakeful``
-
-
 class LocalCell(CellProcess):
-    """A cell on this machine, whose processes have ``mark`` in their environment."""
+    """A cell on this machine, whose processes have ``mark`` in their environment.
+
+    - ``guard``: ends it if this process is killed
+    - ``keep_off``: takes this process off the cell's CPUs
+    """
 
     def __init__(
         self,
@@ -163,21 +191,16 @@ class LocalCell(CellProcess):
         *,
         measures: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, limit.seconds)
-        self._child, self._mark, self._option, self._deadline = child, mark, limit.option, limit.deadline
-        self._guard = guard  # ends it if this process is killed
-        self._keep_off = keep_off  # takes this process off the cell's CPUs
-        self._measures = measures  # and so builds a backend
+        super().__init__(child.lines.descriptor, interrupts, limit, measures=measures)
+        self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
-        self._strays: list[int] | None = None
+        self._strays: list[int] | None = None  # its processes outside of its group
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
         self._deadline += wakeful() - self._resting_since
         self._keep_off()
-        for pid in self._strays or ():
-            _send(signal.SIGCONT, partial(os.kill, pid))
-        _send(signal.SIGCONT, partial(os.killpg, self._child.process.pid))
+        self._signal(signal.SIGCONT)
         self._say("")
 
     def rest(self) -> None:
@@ -186,20 +209,26 @@ class LocalCell(CellProcess):
         Processes that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the
         cell is warm, because that takes long where there are many processes.
         """
-        group = self._child.process.pid
-        _send(signal.SIGSTOP, partial(os.killpg, group))
+        self._signal(signal.SIGSTOP)
         if self._strays is None:
-            self._strays = []
+            group, self._strays = self._child.process.pid, []
             with suppress(OSError):  # no /proc
-                members = guardian.members(self._mark, variable=guardian.CELL_VARIABLE)
-                self._strays = [pid for pid in members if _group_of(pid) not in {group, None}]
-        for pid in self._strays:
-            _send(signal.SIGSTOP, partial(os.kill, pid))
+                for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
+                    with suppress(ProcessLookupError):
+                        self._strays += [] if os.getpgid(pid) == group else [pid]
+            self._signal(signal.SIGSTOP)
         self._resting_since = wakeful()
 
     def log(self) -> str:
         """Return the end of the log of the cell's processes."""
         return self._child.log.end()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, and to its processes outside of it."""
+        for target in (-self._child.process.pid, *(self._strays or ())):
+            # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, number)
 
     def _heard(self) -> bytes | None:
         ended = not self._is_alive()
@@ -222,25 +251,9 @@ class LocalCell(CellProcess):
         self._guard.discard(self._child.process.pid)
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
-        if wakeful() > self._deadline:
-            place = ", in a step" if self._is_ready else ", while it was built or reset" if self._measures else ""
-            raise CellError(f"timed out after {self._timeout:.3g} s ({self._option}){place}")
+        super()._check_limits()
         if fault := self._child.fault():
             raise CellError(fault)
-
-
-def _send(number: signal.Signals, to: Callable[[int], None]) -> None:
-    # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
-    with suppress(ProcessLookupError, PermissionError):
-        to(number)
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return None
 
 
 class FarCell(CellProcess):
@@ -251,8 +264,8 @@ class FarCell(CellProcess):
     ``look``, so that no host waits for another. Time of day is not compared: no host needs to be set right.
     """
 
-    def __init__(self, site: Site, request: Request, interrupts: Interrupts, timeout: float) -> None:
-        super().__init__(site.descriptor, interrupts, timeout)
+    def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
+        super().__init__(site.descriptor, interrupts, limit, measures=measures)
         self._site, self._request = site, request
         site.cells += 1
         self._number = site.cells
@@ -274,13 +287,13 @@ class FarCell(CellProcess):
 
     def log(self) -> str:
         """Return the end of its log. A cell that is not done is ended for that."""
-        if self._may_close_until is None:
+        if not self._may_close_until:
             self._end()
         return self._log or ""
 
     def tell_to_end(self) -> None:
         """Tell it to end, without waiting for that. A cell that is done may first close its backend."""
-        if self._may_close_until is None and self._ends_until is None and self._log is None:
+        if not self._may_close_until and self._ends_until is None and self._log is None:
             self._ends_until = wakeful() + _ENDED_S
             self._site.tell(end=self._number)
 
@@ -293,7 +306,7 @@ class FarCell(CellProcess):
                     self._note_clock(said.clock)
                 elif said.ended is not None:
                     self._log = said.log
-                    if self._may_close_until is None:
+                    if not self._may_close_until:
                         raise CellError(said.ended)
                 elif said.line is not None:
                     return said.line.encode()
@@ -311,10 +324,13 @@ class FarCell(CellProcess):
         return self._log is None
 
     def _end(self) -> None:
-        self._may_close_until = None
+        self._may_close_until = 0.0
         self.tell_to_end()
         while self._ends_until is not None and wakeful() < self._ends_until and self._is_alive():
             wakeful.wait([self._site.descriptor], self._ends_until - wakeful())
+
+    def _start(self) -> None:
+        self._site.tell(start=self._request.as_json(), seconds=self._limit.seconds + _GRACE_S, cell=self._number)
 
     def _ask_clock(self) -> None:
         self._asked_ns = time.perf_counter_ns()
@@ -329,23 +345,19 @@ class FarCell(CellProcess):
             return
         error_ns, self.ahead_ns = min(self._trips)
         error = error_ns * _NANO
-        if error > max(MOST_ERROR_S, MOST_ERROR * self._request.settings.duration):
-            raise CellError(
-                f"its clock is known only to within {error:.2g} s, over {MOST_ERROR:.0%} of a window: use a longer "
-                "--duration"
-            )
+        if error > max(_MOST_ERROR_S, _MOST_ERROR * self._request.settings.duration):
+            within = f"{error:.2g} s, over {_MOST_ERROR:.0%} of a window"
+            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
         self._start()
-
-    def _start(self) -> None:
-        self._site.tell(start=self._request.as_json(), seconds=self._timeout + _GRACE_S, cell=self._number)
 
     def _share(self) -> HostShare:
         spent = sum(window.ns for window in self._windows)
         taken = sum(window.taken_ns for window in self._windows)
+        steps = sum(window.transitions for window in self._windows)
         cpus = len(self._request.setup.cpus)
         return HostShare(
             self._site.name,
-            sum(window.transitions for window in self._windows) / (spent * _NANO) if spent else 0.0,
+            steps / (spent * _NANO) if spent else 0.0,
             self.ahead_ns,
             min(self._trips)[0],
             taken,
@@ -353,60 +365,13 @@ class FarCell(CellProcess):
         )
 
 
-class Pace:
-    """Compares a cell's clock with the runner's: its windows must not take much longer than they claim.
-
-    ``clock`` returns nanoseconds. The cell's process has just been started.
-    """
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._started = self._began = clock()
-        self._passed = self._claimed = 0
-        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
-
-    def heard(self, answer: Answer) -> None:
-        """Note an answer of the cell."""
-        match answer:
-            case Begins():
-                self._began = self._clock()
-            case Ends():
-                self._passed = self._clock() - self._began - answer.reading_ns
-            case Window():
-                self._note(answer)
-            case ReplicaWindow():
-                self._note(answer.window)
-
-    def _note(self, window: Window) -> None:
-        self._claimed += window.ns
-        self._excess.append(self._passed - (1 + _SHARE) * window.ns)
-
-    @property
-    def fault(self) -> str | None:
-        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
-        lived = self._clock() - self._started
-        if self._claimed > (1 + _SHARE) * lived + _SLACK_NS:
-            return f"its clock is too fast: it counts {self._claimed / 1e9:.2f} s within {lived / 1e9:.2f} s"
-        # Every window: messages of some come late on a busy machine.
-        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
-            return "its clock is too slow: its windows take longer than it claims"
-        return None
-
-
-# Between the last replica's warm-up and the first window: each replica must read when that begins.
-LOCAL_LEAD_NS = 50_000_000
-FAR_LEAD_NS = 500_000_000  # over a network
-_LEAST_COMMON = 0.5  # the share of the longest window in which all replicas must run
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-
 class Replicas(Conversation):
-    """The replicas of a cell as one conversation. The processes may be anywhere: times are by the runner's clock.
+    """The replicas of a cell as one conversation: they start together, and count only while all of them run.
+
+    The processes may be anywhere: times are by the runner's clock.
 
     - ``windows``: the number of windows
-    - ``names``: of the replicas, in reasons; by default numbers
+    - ``names``: of the replicas, in reasons
     - ``lead_ns``: how long after the last replica is warm the first window begins
     """
 
@@ -414,42 +379,44 @@ class Replicas(Conversation):
         self,
         replicas: Sequence[CellProcess],
         windows: int,
-        clock: Callable[[], int] = time.perf_counter_ns,
-        names: Sequence[str] = (),
+        names: Sequence[str],
         lead_ns: int = LOCAL_LEAD_NS,
+        clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self._replicas = replicas
-        self._windows = windows
-        self._clock = clock
-        self._names = names or [f"replica {number}" for number in range(len(replicas))]
-        self._lead_ns = lead_ns
+        self._replicas, self._windows, self._names = replicas, windows, names
+        self._lead_ns, self._clock = lead_ns, clock
         self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
-        self._ended: set[int] = set()
-        self._look_at_all = 0.0
+        self._talking = set(range(len(replicas)))
 
     def messages(self) -> Iterator[Answer]:
         """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
         ready = self._each(Ready)
         slowest = max(ready, key=lambda one: one.startup_ns)
-        yield Ready(slowest.startup_ns, joined_layout([one.layout for one in ready]), slowest.reset_ns)
+        unbound = next(filter(None, (one.layout.unbound for one in ready)), None)
+        layout = replace(joined_facts([one.layout for one in ready]), unbound=unbound)
+        yield replace(slowest, layout=layout)
         self._each(Warm)
         start = self._clock() + self._lead_ns
         for replica in self._replicas:
             replica.start(start)
         for _ in range(self._windows):
             yield common_window(self._each(ReplicaWindow))
-        yield joined_end(self._each(Done))
+        yield joined_facts(self._each(Done))
 
     def _each(self, kind: type[_T]) -> list[_T]:
         """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind.
 
         It listens to all at once: a replica that hangs must not hide that another has died.
         """
-        due: Sequence[int] = range(len(self._replicas))
-        while not all(self._arrived):
-            heard = [self._heard(number) for number in due if number not in self._ended]
-            if not any(heard):
-                due = self._with_news()
+        due = self._talking
+        while True:
+            for number in sorted(due):
+                self._listen(number)
+            if all(self._arrived):
+                break
+            ready = wakeful.wait({news for number in self._talking for news in self._replicas[number].news})
+            heard = {number for number in self._talking if not ready.isdisjoint(self._replicas[number].news)}
+            due = heard or self._talking  # without news, all: each has limits
         answers: list[_T] = []
         for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
             if not isinstance(answer, kind):
@@ -457,36 +424,22 @@ class Replicas(Conversation):
             answers.append(answer)
         return answers
 
-    def _with_news(self) -> Sequence[int]:
-        """Wait until some have news, and return their numbers, but all numbers every ``CHECK_S``: each has limits."""
-        talking = [number for number in range(len(self._replicas)) if number not in self._ended]
-        ready = wakeful.wait({descriptor for number in talking for descriptor in self._replicas[number].news})
-        if not ready or wakeful() > self._look_at_all:
-            self._look_at_all = wakeful() + CHECK_S
-            return talking
-        return [number for number in talking if not ready.isdisjoint(self._replicas[number].news)]
-
-    def _heard(self, number: int) -> bool:
-        try:
-            answer = self._replicas[number].look()
-        except InterruptedCellError:  # by the user: not this replica's fault
-            raise
-        except CellError as error:
-            raise CellError(f"{self._names[number]}: {error}") from None
-        if answer is None:
-            return False
-        if isinstance(answer, Failure):
-            raise CellError(f"{self._names[number]}: {answer.reason}")
-        if isinstance(answer, Done):
-            self._ended.add(number)
-        self._arrived[number].append(answer)
-        return True
-
-    @property
-    def fault(self) -> str | None:
-        """Why the clock of a replica cannot be trusted; see ``Conversation``."""
-        faults = zip(self._names, [replica.fault for replica in self._replicas], strict=True)
-        return next((f"{name}: {fault}" for name, fault in faults if fault), None)
+    def _listen(self, number: int) -> None:
+        """Take all answers of a replica that have come."""
+        answer: Answer | None = None
+        while not isinstance(answer, Done):
+            try:
+                answer = self._replicas[number].look()
+            except InterruptedCellError:  # by the user: not this replica's fault
+                raise
+            except CellError as error:
+                answer = Failure(str(error))
+            if answer is None:
+                return
+            if isinstance(answer, Failure):
+                raise CellError(f"{self._names[number]}: {answer.reason}")
+            self._arrived[number].append(answer)
+        self._talking = self._talking - {number}
 
     def tell_to_end(self) -> None:
         """Tell all of them to end, without waiting for one."""
@@ -498,27 +451,6 @@ class Replicas(Conversation):
         self.tell_to_end()
         texts = [replica.log() for replica in self._replicas]
         return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
-
-
-def joined_layout(layouts: Sequence[Layout]) -> Layout:
-    """Return the layout of all replicas together.
-
-    It has all differences and engines, each once, and the first reason why memory is unbound. The memory policy is None
-    if one of them is unknown.
-    """
-    policies = [layout.memory_policy for layout in layouts]
-    return replace(
-        layouts[0],
-        num_envs=sum(layout.num_envs for layout in layouts),
-        batch_size=sum(layout.batch_size for layout in layouts),
-        processes=sum(layout.processes for layout in layouts),
-        threads=max(layout.threads for layout in layouts),
-        differences=tuple(dict.fromkeys(_chained(layout.differences for layout in layouts))),
-        affinity=_joined([layout.affinity for layout in layouts], _chained),
-        engines=tuple(dict.fromkeys(_chained(layout.engines for layout in layouts))),
-        memory_policy=_joined(policies, lambda each: "; ".join(dict.fromkeys(each))),
-        unbound=next((layout.unbound for layout in layouts if layout.unbound is not None), None),
-    )
 
 
 def common_window(windows: Sequence[ReplicaWindow]) -> Window:
@@ -534,28 +466,30 @@ def common_window(windows: Sequence[ReplicaWindow]) -> Window:
     return joined([one.window for one in windows], shares, end - begin)
 
 
-def joined_end(ends: Sequence[Done]) -> Done:
-    """Return the ends of all replicas as one: the longest warm-up, settled if each replica has settled."""
-
-    def summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-        return {name: sum(one.get(name, 0) for one in counts) for name in sorted({*_chained(counts)})}
-
-    return Done(
-        peak_rss_bytes=_joined([one.peak_rss_bytes for one in ends], sum),
-        seats=_joined([one.seats for one in ends], _chained),
-        memory_by_node=_joined([one.memory_by_node for one in ends], summed),
-        warmup_ns=_joined([one.warmup_ns for one in ends], max),
-        settled=_joined([one.settled for one in ends], all),
-        hosts=_joined([one.hosts for one in ends], _chained),
-        priorities=tuple(dict.fromkeys(_chained(one.priorities for one in ends))),
-    )
+def _unique(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(values)))
 
 
-def _joined(values: Sequence[_T | None], join: Callable[[Sequence[_T]], _R]) -> _R | None:
-    """Return the values as one; None if one of them is unknown."""
-    known = [value for value in values if value is not None]
-    return join(known) if len(known) == len(values) else None
+def _chained(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(chain.from_iterable(values))
 
 
-def _chained(values: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
-    return tuple(item for value in values for item in value)
+# How the facts about replicas are joined; other facts are alike.
+_JOINED: dict[str, Callable[[list[Any]], Any]] = {
+    **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes"), sum),
+    **dict.fromkeys(("threads", "warmup_ns"), max),
+    **dict.fromkeys(("differences", "engines", "priorities"), _unique),
+    **dict.fromkeys(("affinity", "seats", "hosts"), _chained),
+    "settled": all,
+    "memory_policy": lambda each: "; ".join(dict.fromkeys(each)),
+    "memory_by_node": lambda each: {node: sum(one.get(node, 0) for one in each) for node in sorted(_unique(each))},
+}
+
+
+def joined_facts(facts: Sequence[_Facts]) -> _Facts:
+    """Return the facts about all replicas together; a fact is None if it is not known of one of them."""
+    found: dict[str, Any] = {}
+    for name in vars(facts[0]).keys() & _JOINED.keys():
+        values = [getattr(each, name) for each in facts]
+        found[name] = None if None in values else _JOINED[name](values)
+    return replace(facts[0], **found)

@@ -127,18 +127,15 @@ class HookedVector(SyncVectorEnv):
         return tuple(row)
 
 
-def swapped(part: int) -> Hook:
-    def change(_: Any, row: list[Any]) -> None:
-        row[part][:2] = row[part][:2][::-1].copy()
-
-    return change
+def swapped(_: Any, row: list[Any]) -> None:
+    """Swap the observations of the first two."""
+    row[0][:2] = row[0][:2][::-1].copy()
 
 
-def rolled(part: int) -> Hook:
-    def change(it: Any, row: list[Any]) -> None:
-        row[part][:] = np.roll(row[part], 1, axis=0) if it.resetting.any() else row[part]
-
-    return change
+def rolled(it: Any, row: list[Any]) -> None:
+    """Give each environment its neighbour's observation while one resets."""
+    if it.resetting.any():
+        row[0][:] = np.roll(row[0], 1, axis=0)
 
 
 def neighbours(it: Any, actions: Any) -> Any:
@@ -162,14 +159,14 @@ def third_repeated(it: Any, actions: Any) -> Any:
 
 
 VECTOR: dict[str, tuple[str, str, Hook]] = {
-    "rows of two swapped": (CART, "row", swapped(0)),
+    "rows of two swapped": (CART, "row", swapped),
     "third row is the second": (CART, "row", lambda _, row: row[0].__setitem__(slice(2, 3), row[0][1:2])),
     "one end ends all": (CART, "row", lambda _, row: row[2].__setitem__(slice(None), row[2].any())),
     "reset rows are old": (CART, "row", old_resets),
     "reset rows have rewards": (CART, "row", lambda it, row: row[1].__setitem__(it.resetting, 1.0)),
     "last row frozen": (CART, "row", lambda it, row: row[0].__setitem__(-1, 0.5) if it.count > 3 else None),
     "terminated never": (CART, "row", lambda _, row: row[2].fill(False)),
-    "observations rolled while one resets": (CART, "row", rolled(0)),
+    "observations rolled while one resets": (CART, "row", rolled),
     "actions rolled while one resets": (CART, "actions", lambda it, a: np.roll(a, 1) if it.resetting.any() else a),
     "neighbour's action is that of one that resets": (CART, "actions", neighbours),
     "third batch repeats the action": (CART, "actions", third_repeated),
@@ -179,22 +176,6 @@ VECTOR: dict[str, tuple[str, str, Hook]] = {
     "infos of the wrong environment": (TOLD, "row", lambda _, row: row[4].update(left=row[4]["left"][::-1].copy())),
     "mask of an info wrong": (TOLD, "row", lambda it, row: row[4]["_left"].__setitem__(-1, it.count % 8 != 0)),
 }
-
-
-class Normalized(NormalizeObservation):
-    """Statistics that spare the start of episodes, or forget everything with a seed."""
-
-    def __init__(self, env: Any, fault: str) -> None:
-        super().__init__(env)
-        self.fault = fault
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if self.fault == "forgets" and seed is not None:
-            self.obs_rms = type(self.obs_rms)(shape=self.observation_space.shape, dtype=self.observation_space.dtype)
-        self.update_running_mean = self.fault != "starts"
-        found = super().reset(seed=seed, options=options)
-        self.update_running_mean = True
-        return found
 
 
 class Unseeded(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -226,10 +207,9 @@ def plain(name: str) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(name)
 
 
-def norm(fault: str = "", reward: bool = False) -> Any:
+def norm(reward: bool = False) -> Any:
     """Return an environment with statistics that survive a reset."""
-    made = gymnasium.make(CART)
-    return Normalized(made, fault) if fault else NormalizeReward(made) if reward else NormalizeObservation(made)
+    return (NormalizeReward if reward else NormalizeObservation)(gymnasium.make(CART))
 
 
 def limited(steps: int, name: str = CART) -> TimeLimit[Any, Any]:
@@ -335,8 +315,6 @@ PAIRS: dict[str, tuple[str, ...]] = {
     "limit of 200 steps": (CART, "CartPole-v0"),
     "limit of 150 steps": (PENDULUM, f"parted:limited[steps=150,name={PENDULUM}]"),
     "gravity 9.81": (PENDULUM, f"{PENDULUM}[g=9.81]"),
-    "statistics without starts": ("parted:norm", "parted:norm[fault=starts]"),
-    "statistics forgotten with a seed": ("parted:norm", "parted:norm[fault=forgets]"),
     "gravity 10.5": ("parted:unseeded", "parted:unseeded[gravity=10.5]", *_BY),
     "angle of ends 0.23": ("parted:unseeded", "parted:unseeded[theta_threshold_radians=0.23]", *_BY),
     "starts twice as wide": ("parted:unseeded", "parted:unseeded[starts=2]", *_BY),

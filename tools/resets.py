@@ -21,7 +21,7 @@ from vebench.analysis.pooling import pooled
 from vebench.analysis.statistics import Counts, Sample, estimate, ratio
 from vebench.backends.interface import Setup, Task
 from vebench.child.answers import Watched, Window
-from vebench.child.cell import Windows, warm_up
+from vebench.child.cell import Schedule
 from vebench.child.loop import Stretch
 from vebench.child.request import Request, Settings
 from vebench.plan.cells import CellKey
@@ -75,7 +75,7 @@ class Loop:
     """A loop over a cell's environments, in simulated time, with the methods of ``vebench.child.loop.Loop``."""
 
     def __init__(self, cell: Cell, world: World, random: Random, luck: float) -> None:
-        self.now, self.batches, self.ends, self.num_envs = 0, 0, 0, cell.envs
+        self.now, self.batches, self.ends, self.num_envs, self.batch_size = 0, 0, 0, cell.envs, cell.envs
         self._cell, self._world, self._random, self._luck = cell, world, random, luck * cell.slowness
         own = [world.episodes(random) for _ in range(cell.envs)]
         self._episodes = [own[0]] if world.synchronised else own
@@ -122,13 +122,12 @@ def windows_of(cell: Cell, world: World, random: Random) -> list[Window]:
     settings = Settings(DURATION, ROUNDS, WARMUP, LONGEST, 300.0, "local")
     reading, writing = os.pipe()
     os.write(writing, b"\n" * (3 * ROUNDS + 1))
-    request = Request(Setup(Task("T", "s", 1), 1), "b", "m:C", {}, settings, "/", mode="in_turn", go_ahead=reading)
-    spans = [round(1e9 * seconds) for seconds in (WARMUP, LONGEST, DURATION)]
-    phase = {"phase": random.random(), "longest_phase_ns": round(1e9 * ROUNDS * DURATION / 2)}
-    warm = warm_up(loop, *spans, loop.num_envs, **phase)
-    keep = {"answer": lambda one: found.append(one) if isinstance(one, Window) else None, "clock": loop.clock}
-    more = {"warmup": warm, "ahead": 0, "moments": 1, "draw": random.random}
-    Windows(request, loop, None, Watched([], (), ()), started=0, **keep, **more).measure()
+    mode = {"tape_seed": random.getrandbits(32), "mode": "in_turn", "go_ahead": reading}
+    request = Request(Setup(Task("T", "s", 1), 1), "b", "m:C", {}, settings, "/", **mode)
+    keep = lambda one: found.append(one) if isinstance(one, Window) else None  # noqa: E731 - a name for it
+    schedule = Schedule(request, loop, None, keep, loop.clock, 0)
+    schedule.warm_up()
+    schedule.measure(Watched([], (), ()))
     os.close(reading)
     os.close(writing)
     return found

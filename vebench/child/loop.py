@@ -37,8 +37,7 @@ class Loop:
     With a ``recorder``, the number of batches between two readings of the clock is drawn. The same code steps recorded
     and unrecorded batches, and the decision to record is made after ``recv`` returns.
 
-    - ``batches``: how many have been stepped
-    - ``ends``: how many episodes have ended
+    ``batches``: how many have been stepped. ``ends``: how many episodes have ended.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Loop:
         self._clock = clock
         self._recorder = recorder
         self.batches = self.ends = 0
-        self.num_envs = self._info.num_envs
+        self.num_envs, self.batch_size = self._info.num_envs, self._info.batch_size
         self._ended = np.zeros(self._info.num_envs, np.bool_)
         self._resets_own_rows = self._info.autoreset == "next_step"
 
@@ -81,14 +80,12 @@ class Loop:
 
     def keep_first(self, batches: int) -> None:
         """Step and record the first batches after the reset, fewer if they take long."""
-        until = self._clock() + _FIRST_NS
-        if self._recorder is not None:
-            for _ in range(batches):
-                if self._clock() > until:
-                    break
-                batch = self.step()
-                self._recorder.keep_first(self.batches, batch)
-            self._recorder.copies.let_go()
+        until, recorder = self._clock() + _FIRST_NS, self._recorder
+        while recorder is not None and self.batches < batches and self._clock() <= until:
+            batch = self.step()
+            recorder.keep_first(self.batches, batch)
+        if recorder is not None:
+            recorder.copies.let_go()
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
@@ -125,12 +122,6 @@ class Loop:
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))
 
-    def _check(self, arrays: tuple[Any, ...]) -> None:
-        """Raise BrokenInterfaceError if a batch breaks the interface; without a batch, all arrays are None."""
-        fault = malformed(arrays, self._info)
-        if fault is not None and arrays[-1] is not None:
-            raise BrokenInterfaceError(fault)
-
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
         """Step at least one and at most ``batches`` batches: until an episode ends that the recorder waits for.
 
@@ -166,7 +157,9 @@ class Loop:
                     ended[env_ids] = False
                     outstanding = bool(self._outstanding())
         except (AttributeError, IndexError, TypeError, ValueError):
-            self._check((observations, rewards, terminated, truncated, env_ids))
+            arrays = (observations, rewards, terminated, truncated, env_ids)
+            if env_ids is not None and (fault := malformed(arrays, self._info)) is not None:
+                raise BrokenInterfaceError(fault) from None
             raise
         self.batches += number
         self.ends += ends

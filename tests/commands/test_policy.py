@@ -110,7 +110,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
         ("9", "cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
         ("0-3", "cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
         ("1", "cpus 1: --pin 0-1 also gives CPU 1 to workers"),
-        ("x", "cpus x: not a list of CPUs such as 0-3,8"),
+        ("x", "cpus x: not a list of CPUs such as 0-3,8, each once"),
     ],
 )
 def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:

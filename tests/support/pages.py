@@ -18,8 +18,8 @@ from vebench.child.answers import Mismatch, Proof, Timed
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import Findings, LogRatio, Suspects
-from vebench.gates.check_page import CheckPage
 from vebench.gates.history import HistoryPage
+from vebench.gates.page import CheckPage
 from vebench.gates.series import history_of
 from vebench.machine.host import read_host
 from vebench.machine.placement import place

@@ -381,8 +381,7 @@ class CellProof(_Compared):
     ``environments``: how many of ``num_envs`` were replayed, each for ``steps`` of its ``of_steps``, with a number of
     ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
     environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
-    ``reason``, why nothing can be compared. ``timed_rows``: the rows of all its windows, as what kept the sample has
-    counted them, 0 if unknown.
+    ``reason``, why nothing can be compared.
     """
 
     environments: int = 0
@@ -392,7 +391,6 @@ class CellProof(_Compared):
     seconds: float = 0.0
     impossible: bool = False
     num_envs: int = 0
-    timed_rows: int = 0
     cause: Cause | None = None
 
     @property

@@ -10,6 +10,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from math import inf, sqrt
+from operator import length_hint
 from random import Random
 from statistics import median, stdev
 from types import FrameType
@@ -37,16 +38,15 @@ from vebench.child.answers import (
     difference,
     read_counters,
 )
-from vebench.child.equality import ids
-from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
-from vebench.child.equality.recording import BrokenInterfaceError, malformed
+from vebench.child.equality import recording
+from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Recording, Request
 from vebench.machine import kernel, pinning
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
-_LONGEST_TO_END_NS = 1_000_000_000  # for an episode to end after all windows
 # The shortest warm-up has this many slices, and each slice is this share of the warm-up so far: a slow trend only shows
 # over a longer time. The rates of the last _SLICES slices are compared, one half with the other.
 _SLICES = 8
@@ -107,16 +107,11 @@ def measure(
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
-        patience = int(ids.PATIENCE_S * _NANO)
+        patience = int(recording.PATIENCE_S * _NANO)
         # If --timeout leaves no time to wait, an environment may only be slow.
         in_time = clock() - started + 2 * patience < request.settings.timeout * _NANO
         if (silent := recorder.ids.silent()) and in_time:
-            recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
-        if job.reset_seed is not None:
-            # A backend may confuse a reset that is due with one that has a seed, and may take seed 0 for no seed.
-            loop.go_to_an_end(_LONGEST_TO_END_NS)
-            for seed in (0, job.reset_seed):
-                recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
+            recorder.waited(loop.wait_for(silent, patience), silent)
         with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)
@@ -154,7 +149,8 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     for frame, _ in frames:
         local = frame.f_locals
         if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - only the loop counts
-            return f"in step {local['self'].batches + local.get('number', 1):,}"
+            made = local["batches"] - length_hint(local["ticks"]) if "ticks" in local else 1
+            return f"in step {local['self'].batches + made:,}"
         if frame.f_code is build.__code__:
             return "in reset" if "info" in local else "while it was built"
     return ""
@@ -313,7 +309,7 @@ class Schedule:
         """
         if self._recorder is None:
             return
-        self._recorder.ended(self._loop.batches)
+        self._recorder.expect(0)
         if self._late < LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
             if self._ahead:  # in the pause for this, asynchronous environments have run ahead
@@ -334,7 +330,7 @@ class Schedule:
             self._run(begin - self._clock())
             self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
-            self._recorder.begins(self._loop.batches, self._moments)
+            self._recorder.expect(self._moments)
         begun = self._loop.batches
         self._answer(Begins())
         self._began = self._clock()

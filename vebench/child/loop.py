@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from operator import length_hint
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -84,8 +86,6 @@ class Loop:
         while recorder is not None and self.batches < batches and self._clock() <= until:
             batch = self.step()
             recorder.keep_first(self.batches, batch)
-        if recorder is not None:
-            recorder.copies.let_go()
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
@@ -97,12 +97,6 @@ class Loop:
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
         return missing
-
-    def go_to_an_end(self, duration_ns: int) -> None:
-        """Step batches until an episode ends, or ``duration_ns`` is over. Call this outside a window."""
-        until = self._clock() + duration_ns
-        while not self._outstanding() and self._clock() < until:
-            self.step()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""
@@ -131,12 +125,13 @@ class Loop:
         ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
         awaited: frozenset[int] = frozenset() if recorder is None else recorder.awaited
-        rows = ends = number = 0
+        rows = ends = 0
+        ticks = repeat(None, batches)  # counts batches in a third of the time that a number in Python takes
         outstanding = bool(self._outstanding())
         none: Any = None
         observations = rewards = terminated = truncated = env_ids = none
         try:
-            for number, actions in zip(range(1, batches + 1), self._actions):  # noqa: B007, B905 - counted after it
+            for _, actions in zip(ticks, self._actions):  # noqa: B905 - for each batch
                 send(actions)
                 observations, rewards, terminated, truncated, env_ids = recv()
                 rows += len(env_ids)
@@ -161,8 +156,9 @@ class Loop:
             if env_ids is not None and (fault := malformed(arrays, self._info)) is not None:
                 raise BrokenInterfaceError(fault) from None
             raise
-        self.batches += number
+        batches -= length_hint(ticks)
+        self.batches += batches
         self.ends += ends
         if recorder is not None:
-            recorder.stepped(self.batches, rows, number, env_ids)
+            recorder.stepped(self.batches, rows, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)

@@ -41,7 +41,7 @@ from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.child.answers import Proof, describe
-from vebench.child.equality import layouts, replay
+from vebench.child.equality import replay, stepping
 from vebench.child.equality.stepping import step_trials
 from vebench.child.main import load
 from vebench.child.request import Judging, Proving, Request, Settings
@@ -160,7 +160,7 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
-    layouts.LEAST_S = 0.0  # there are hundreds of comparisons
+    stepping.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
     replay._in_parallel = map  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

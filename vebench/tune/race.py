@@ -13,7 +13,7 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Failure, Timed
-from vebench.child.equality.layouts import ENDS, TIMES_LONGER
+from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World

@@ -110,14 +110,6 @@ def _clipped_cost(weight: float, limits: tuple[float, float]) -> Callable[[Numbe
     return lambda numbers: np.minimum(np.maximum(_squared_cost(weight, numbers), low), high)
 
 
-def _centres(masses: Numbers, total: float, positions: Numbers) -> Numbers:
-    """Return x and y of the bodies' centre of mass: ``(2, environments, 2)``."""
-    moments = masses[:, None] * positions.reshape(*positions.shape[:2], len(masses), 3)
-    # All three coordinates, though two are enough: so numpy adds the bodies up one after another, as Gymnasium does.
-    centres: Numbers = np.add.reduce(moments, axis=2) / total
-    return centres[..., :2]
-
-
 def _turn(function: Callable[[Any, Any], Any], angles: Numbers) -> None:
     """Replace angles by their sines or cosines, in columns of wider rows, which numpy computes row by row.
 
@@ -150,7 +142,11 @@ def _travel(
     total = np.sum(0.0 if masses is None else masses)
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
-        around = seen.around if masses is None else _centres(masses, total, seen.around)
+        around = seen.around
+        if masses is not None:
+            moments = masses[:, None] * around.reshape(*around.shape[:2], len(masses), 3)
+            # All three coordinates, though two are enough: so numpy adds the bodies up one by one, as Gymnasium does.
+            around = (np.add.reduce(moments, axis=2) / total)[..., :2]
         velocity = (around[1] - around[0]) / dt
         gain = forward = velocity[:, 0] * forward_weight
         cost = control = _squared_cost(control_weight, seen.parts.get("control", seen.actions))

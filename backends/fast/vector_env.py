@@ -32,7 +32,6 @@ from vebench.backends.shared_memory.vector_env import (
     each_seed,
     whole_number,
 )
-from vebench.errors import did_you_mean
 
 _MOST_ENVS = 1 << 20
 
@@ -182,22 +181,18 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._tells = infos
         return make_share(self._own, division, self.autoreset_mode.value, infos=infos)
 
-    @property
-    def _own_share(self) -> FastShare:
-        return cast("FastShare", self._team.own)
-
     def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
         infos = super()._wait_for_infos(pending, timeout)
         if self._tells:
             reset = np.isin(np.arange(self.num_envs), self._to_reset) if pending is State.RESET else None
-            infos.update(self._own_share.infos(None, reset))
+            infos.update(cast("FastShare", self._team.own).infos(None, reset))
         return infos
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return rows of environments that are ready, as ``SharedMemoryVectorEnv`` does."""
         received = super().recv(timeout, min_batch)
         if self._tells:
-            received.infos.update(self._own_share.infos(received.env_ids))
+            received.infos.update(cast("FastShare", self._team.own).infos(received.env_ids))
         return received
 
     def _write_step(self, actions: Any) -> bool:
@@ -246,16 +241,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         if self.render_mode is None:
             raise AttributeError("our own class renders nothing: use render_mode='rgb_array'")
         self._ask("render", None)
-        (pictures,) = self._answered(self._team.receive)
+        (pictures,) = self._team.receive()
         return tuple(pictures)
 
 
-# The settings of ``AtariPreprocessing``; all settings of a game, including arguments of ``gymnasium.make``.
-_OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
-_OF_A_GAME = _OF_THE_SCREEN.union(
-    ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
-    ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
-)
 _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
 
 
@@ -278,28 +267,21 @@ def _known_name(env_id: str) -> str:
 
 
 def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
-    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it.
-
-    Raises TypeError for an unknown setting, and what Gymnasium raises for tasks and values that are none.
-    """
+    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it."""
     name = _known_name(env_id)
     spec = gymnasium.registry.get(name)
     if spec is None or not str(spec.entry_point).startswith("ale_py."):
         return gymnasium.make(name, **{"disable_env_checker": True, **settings})
-    for unknown in sorted(settings.keys() - _OF_A_GAME):
-        known = sorted(_OF_A_GAME)
-        hint = did_you_mean(unknown, (*known, *signature(make_vec).parameters)) or f": it has {', '.join(known)}"
-        raise TypeError(f"{name} has no setting {unknown}{hint}")
     given = dict(settings)
     stack, reward_clip = given.pop("stack", 4), given.pop("reward_clip", False)
-    gaps = {key: True for key in ("last_frames", "any_noop") if given.pop(key, False)}
-    of_the_screen = {key: given.pop(key) for key in given.keys() & _OF_THE_SCREEN}
+    gaps = {key: bool(given.pop(key, False)) for key in ("last_frames", "any_noop")}
+    of_the_screen = {key: given.pop(key) for key in given.keys() & signature(AtariPreprocessing).parameters.keys()}
     emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **given)
     screen: Environment
-    if gaps:
+    if any(gaps.values()):
         from vebench.backends.environments.atari_screen import AtariScreen  # it loads ale-py
 
-        screen = AtariScreen(emulator, **{"last_frames": False, "any_noop": False, **gaps, **of_the_screen})
+        screen = AtariScreen(emulator, **gaps, **of_the_screen)
     else:
         screen = AtariPreprocessing(emulator, **of_the_screen)
     keep_opencv_to_one_thread()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import FunctionType
 from typing import Any
 
 from ray import exceptions
 
-__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown", "wait"]
+__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown"]
 
 
 def init(address: str, **_how: object) -> None:
@@ -22,7 +21,7 @@ def init(address: str, **_how: object) -> None:
 
 
 def shutdown() -> None:
-    """Hang up."""
+    pass
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -56,34 +55,15 @@ class _Actor:
         return _Method(self, name)
 
 
-class _Remote:
-    def __init__(self, kind: type, how: dict[str, Any]) -> None:
+class remote:  # noqa: N801 - as Ray calls what makes actors of a class
+    def __init__(self, kind: type, **how: Any) -> None:
         self._kind, self._how = kind, how
 
-    def options(self, **how: object) -> _Remote:
-        return _Remote(self._kind, how)
+    def options(self, **how: object) -> remote:
+        return remote(self._kind, **how)
 
-    def remote(self, *arguments: object) -> object:
-        if isinstance(self._kind, FunctionType):
-            return _Task(busy="-busy" in self._how["scheduling_strategy"].node_id)
+    def remote(self, *arguments: object) -> _Actor:
         return _Actor(self._kind(*arguments), self._how["max_concurrency"])
-
-
-class _Task:
-    def __init__(self, *, busy: bool) -> None:
-        self.busy = busy
-
-
-def remote(kind: type) -> _Remote:
-    """Return what makes actors of a class, or starts a function."""
-    return _Remote(kind, {})
-
-
-def wait(tasks: list[_Task], num_returns: int, timeout: float) -> tuple[list[_Task], list[_Task]]:
-    """Return the tasks that have been started, and those on nodes that are busy."""
-    assert num_returns == len(tasks)
-    assert timeout > 0
-    return [task for task in tasks if not task.busy], [task for task in tasks if task.busy]
 
 
 def get(future: Future[Any], timeout: float | None = None) -> Any:

@@ -1,11 +1,9 @@
-"""Resources of several nodes, all of them or none."""
-
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Group:
-    """A bundle on each of these nodes."""
+    """A bundle on each of these nodes, all of them or none."""
 
     nodes: tuple[str, ...]
 
@@ -25,5 +23,4 @@ def placement_group(
 
 
 def remove_placement_group(group: Group) -> None:
-    """Give them back."""
     assert group.nodes

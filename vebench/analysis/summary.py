@@ -284,7 +284,7 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     # Each repeat takes other environments, as long as there are any.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
-    counts = ("rows", "ends", "steps", "of_steps", "timed_rows", "seconds")
+    counts = ("rows", "ends", "steps", "of_steps", "seconds")
     return replace(
         worst,
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import Code, Finding
-from vebench.analysis.forecast import foresee, time_planned
+from vebench.analysis.forecast import time_planned
 from vebench.analysis.rules import own_classes
 from vebench.backends.environments.suites import SUITES, Suite, short_name
 from vebench.backends.interface import Task
@@ -20,7 +19,7 @@ from vebench.interpreters.venvs import python_of
 from vebench.machine import pinning
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
+from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
@@ -340,10 +339,6 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
     yield "time", _time(plan, further)
-    if (found := foresee(plan, TOLERANCE)) is not None:  # on an ordinary machine
-        power = f"check finds a backend {found.resolves:.0%} slower in {POWER:.0%} of cases"
-        machine = "more on an idle machine and less on a noisy one"
-        yield "resolves", f"speedups within about ±{found.half:.0%}; of two such runs, {power}, {machine}"
 
 
 def _time(plan: Plan, further: int) -> str:

@@ -24,6 +24,8 @@ from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, chec
 from vebench.plan.tasks import asked_as, engines_in
 from vebench.plan.verdicts import Knowledge, KnownVerdict
 
+# A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
+LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
 _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 MOST_PROCESSES = 256  # alive at the same time in a group, though the processes of only one cell work
 # A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one

@@ -37,10 +37,10 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from orphans import end_with_parent
 
-from vebench.backends.env_pool import envpool_name, envpool_settings
 from vebench.backends.environments.making import make
 from vebench.backends.environments.suites import fast_settings
 from vebench.backends.fast import make_vec
+from vebench.backends.pools import envpool_name, envpool_settings
 from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:

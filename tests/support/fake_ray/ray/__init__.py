@@ -21,7 +21,7 @@ def init(address: str, **_how: object) -> None:
 
 
 def shutdown() -> None:
-    pass
+    """Hang up."""
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -42,7 +42,9 @@ class _Method:
     def __init__(self, actor: _Actor, name: str) -> None:
         self._actor, self._name = actor, name
 
-    def remote(self, *arguments: object) -> Future[Any]:
+    def remote(self, *arguments: object) -> Future[Any] | None:
+        if self._actor.itself is None:
+            return None
         return self._actor.threads.submit(getattr(self._actor.itself, self._name), *arguments)
 
 
@@ -55,17 +57,26 @@ class _Actor:
         return _Method(self, name)
 
 
-class remote:  # noqa: N801 - as Ray calls what makes actors of a class
-    def __init__(self, kind: type, **how: Any) -> None:
+class _Remote:
+    def __init__(self, kind: type, how: dict[str, Any]) -> None:
         self._kind, self._how = kind, how
 
-    def options(self, **how: object) -> remote:
-        return remote(self._kind, **how)
+    def options(self, **how: object) -> _Remote:
+        assert how["num_cpus"] == 2.0
+        return _Remote(self._kind, how)
 
     def remote(self, *arguments: object) -> _Actor:
-        return _Actor(self._kind(*arguments), self._how["max_concurrency"])
+        busy = "-busy" in self._how["scheduling_strategy"].node_id
+        return _Actor(None if busy else self._kind(*arguments), self._how["max_concurrency"])
 
 
-def get(future: Future[Any], timeout: float | None = None) -> Any:
-    """Return what a method has returned."""
+def remote(kind: type) -> _Remote:
+    """Return what makes actors of a class."""
+    return _Remote(kind, {})
+
+
+def get(future: Future[Any] | None, timeout: float | None = None) -> Any:
+    """Return what a method has returned. Nobody wants to wait for what never starts."""
+    if future is None:
+        raise exceptions.GetTimeoutError
     return future.result(timeout)

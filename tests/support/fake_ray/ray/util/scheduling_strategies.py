@@ -1,9 +1,11 @@
-from dataclasses import dataclass
+"""Where an actor is to run."""
 
-from ray.util.placement_group import Group
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class PlacementGroupSchedulingStrategy:
-    placement_group: Group
-    placement_group_bundle_index: int
+class NodeAffinitySchedulingStrategy:
+    """On this node and on no other."""
+
+    node_id: str
+    soft: bool

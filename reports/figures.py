@@ -8,7 +8,7 @@ from pathlib import PurePath
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vebench.analysis.findings import GRAVEST_FIRST, Finding
+from vebench.analysis.findings import Code, Finding
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports.document import Remark
@@ -221,7 +221,7 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
         of_env.add((cell.workers, cell.envs_per_worker))
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
-    gravest_first = sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
+    gravest_first = sorted(groups.items(), key=lambda group: tuple(Code).index(group[0].code))
     return tuple(Group(finding, _places(members, swept)) for finding, members in gravest_first)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.answer import answer_for, fastest_first
 from vebench.analysis.cell import in_report_order
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
+from vebench.analysis.findings import Code, Gravity
 from vebench.analysis.forecast import Spent, time_spent
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
@@ -185,7 +185,7 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
     left = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
     pairs = [(group.finding, group.places) for group in grouped(left)]
     pairs += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
-    pairs.sort(key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
+    pairs.sort(key=lambda pair: tuple(Code).index(pair[0].code))
     remarks = [Remark.of(finding, places) for finding, places in pairs]
     if view.every_finding:
         return remarks

@@ -57,14 +57,10 @@ class Code(StrEnum):
     CLOCKS = "clocks", Gravity.WARNING
     MEMORY = "memory", Gravity.WARNING  # of the machine: little shared memory, or nodes without it
 
-    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval includes them
     SLOWER = "slower", Gravity.NOTE  # slower than the loop, or than with fewer workers: a valid result
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here: says why the table has a gap, and what to install
-
-
-GRAVEST_FIRST = tuple(Code)
 
 
 @dataclass(frozen=True)

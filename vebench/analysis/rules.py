@@ -322,10 +322,6 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             f"windows have fewer than {_FEWEST_BATCHES} batches",
             "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
         )
-    if steady.outliers:
-        what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
-        remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
-        yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
     # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
     loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
     steps = cell.figures.rows - cell.figures.resets

@@ -12,12 +12,12 @@ from functools import cache
 from itertools import combinations, pairwise
 from math import exp, log, sqrt
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.analysis.statistics import Estimate, student_quantile
+from vebench.analysis.statistics import Estimate
 from vebench.child.answers import MOST_TRIES, Window, too_much
 from vebench.plan.grammar import LearnerStep
 from vebench.results.records import CellRecord
@@ -29,47 +29,33 @@ Windows = NDArray[np.void]  # an element for each window, with the fields of ``_
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
 _DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 _MOST_MEDIANS = 12  # more windows are joined to this number of medians before they are tested for a drift
-_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
-_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
 _FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
 _UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
 _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
 _UNEVEN = 2  # the longest window of a process over its shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
-_OF_PROCESS = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs")
-_READ = (*_OF_PROCESS, *_COUNTS)
+_PLACES = ("cell", "process", "repeat")  # the index of the cell, of the process, and the number of the pass
+_READ = (*_PLACES, "cpus", "frame_skip", "batch_size", *_COUNTS)
 _DTYPE = np.dtype(
-    [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
+    [(name, np.intp if name in _PLACES else np.float64) for name in _READ]
+    # Rows that do not only report a reset; CPU time that the hypervisor and others took.
     + [("steps", np.float64), ("taken_ns", np.float64)]
+    # Whether a CPU quota slowed the window, others took too much of its CPUs, and the window counts.
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
-    """Return the windows of all repeats that went well, given the repeats of each cell.
-
-    Beside what a window has counted (NaN: unknown), an element has these fields.
-
-    cell, process, repeat
-        The index of the cell, the index of the process, and the number of the pass.
-    cpus, frame_skip, batch_size, num_envs
-        Those of the process.
-    steps, taken_ns
-        Rows that do not only report a reset; CPU time that the hypervisor and others took.
-    throttled, disturbed
-        Whether a CPU quota slowed the window; whether others took too much.
-    counts
-        Whether the window counts.
-    """
+    """Return the windows of all repeats that went well, given the repeats of each cell. NaN: unknown."""
     count = attrgetter(*_COUNTS)
     rows: list[tuple[float | None, ...]] = []
     process = 0
     for cell, records in enumerate(cells):
         for one in records:
             if one.status == "ok" and one.windows:
-                place = (cell, process, one.repeat, len(one.cpus), one.frame_skip, one.batch_size, one.num_envs)
+                place = (cell, process, one.repeat, len(one.cpus), one.frame_skip, one.batch_size)
                 rows += [(*place, *count(window)) for window in one.windows]
                 process += 1
     table = np.array(rows, dtype=float).reshape(-1, len(_READ))
@@ -150,7 +136,6 @@ class Stability:
     ended: bool = False  # whether any episode ended
     reset_share: float = 0.0  # of the time, 0 to 1, a lower bound; of the first reset if no episode ended
     episode: float = 0.0  # mean steps of an episode, or the steps of a process if none ended
-    outliers: int = 0  # windows apart from the others of their process
     drift: float = 0.0  # relative change from the first window to the last, 0 if it may be chance
     fewest_batches: int | None = None  # in a window, the mean of the process with the fewest; None without windows
     unsettled: int = 0  # processes whose rate had not settled when their warm-up ended
@@ -181,29 +166,10 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
         ended=resets > 0,
         reset_share=reset_share(records, windows),
         episode=float(windows["steps"].sum()) / max(resets, len(processes)),
-        outliers=outliers(by_process),
         drift=drift(by_process),
         fewest_batches=int(batches.min() // size) if size else None,
         unsettled=unsettled,
     )
-
-
-def outliers(processes: Sequence[Sequence[float]]) -> int:
-    """Return the number of windows that lie apart from the others of their process; at most one in each process.
-
-    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
-    distance that chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying
-    observations in samples, Technometrics 11, 1969).
-    """
-    tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
-    found = 0
-    for logs in tested:
-        count, centre = len(logs), fmean(logs)
-        spread = sqrt(sum([(value - centre) ** 2 for value in logs]) / (count - 1))
-        quantile = student_quantile(1 - _OUTLIER_LEVEL / len(tested) / (2 * count), count - 2)
-        bound = (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
-        found += spread > 0 and max(max(logs) - centre, centre - min(logs)) / spread > bound
-    return found
 
 
 def drift(processes: Sequence[Sequence[float]]) -> float:

@@ -12,9 +12,10 @@ from support.records import make_header, make_runs, make_sweep
 
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
+from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
-from vebench.child.answers import Mismatch, Proof, Timed
+from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import Findings, LogRatio, Suspects
@@ -33,9 +34,8 @@ from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
-from vebench.tune.choice import choose
+from vebench.tune.choice import Constraints, choose
 from vebench.tune.page import TunePage
-from vebench.tune.settings import Constraints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -49,6 +49,11 @@ class Pages:
 
     def __init__(self, *documents: Document) -> None:
         self.documents = documents
+
+
+def scaled(sample: Sample, factor: float) -> Sample:
+    """Return a sample with every rate times ``factor``, as of another measurement."""
+    return replace(sample, rates=tuple(rate * factor for rate in sample.rates), id=new_id())
 
 
 def page_of(*cells: CellRecord, file: str = "a.jsonl") -> RunPage:
@@ -83,7 +88,7 @@ def make_pages() -> Mapping[PageKind, Page]:
     placement = place("compact", frozenset({0, 1}), None)
     plan = expand(spec, (PONG,), placement, None)
     summaries = summarise(make_sweep())
-    slower = tuple(replace(cell, sample=cell.sample.scaled(0.5)) for cell in summaries)
+    slower = tuple(replace(cell, sample=scaled(cell.sample, 0.5)) for cell in summaries)
     found = compare_runs(summaries, slower, metric="fps", tolerance=0.05)
     mismatch = Mismatch(1, 7, "rewards", "1.0", "0.5", 0.5)
     proof = Proof("different", rows=40, ends=1, mismatch=mismatch, fault="rewards are clipped to their signs")
@@ -105,7 +110,7 @@ def make_pages() -> Mapping[PageKind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), Timed(100, 50, 90, 3, 700)),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), None, {}),
         list_page(),
         machine_page(
             Machine(

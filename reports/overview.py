@@ -81,11 +81,11 @@ def machine_page(machine: Machine) -> SimplePage:
 
 def _machine_data(machine: Machine) -> dict[str, object]:
     """Return facts by name: CPU sets as Linux lists, unknown facts as None."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
         "online": format_cpu_list(topology.online),
-        "allowed": format_cpu_list(allowance.cpus),
+        "allowed": format_cpu_list(host.cpus_allowed),
         "cores": [format_cpu_list(core) for core in topology.cores],
         "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
         "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
@@ -99,8 +99,8 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
         "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
         "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
-        "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
-        "quota_source": allowance.quota.source if allowance.quota else None,
+        "allowed_nodes": None if host.nodes_allowed is None else format_cpu_list(host.nodes_allowed),
+        "quota_source": host.quota.source if host.quota else None,
         "memory_bytes": host.memory_bytes,
         "memory_available_bytes": machine.memory_available,
         **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
@@ -119,7 +119,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield facts for readers, by name; the text is empty if a fact is unknown."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     parts = [f"{format_cpu_list(topology.online)} online"]
     for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
         if found:
@@ -134,11 +134,11 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     memory = [size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
         memory.append(f"{size(machine.memory_available)} available")
-    if allowance.nodes is not None and len(topology.nodes) > 1:
-        memory.append(f"nodes {format_cpu_list(allowance.nodes)} allowed")
+    if host.nodes_allowed is not None and len(topology.nodes) > 1:
+        memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
-    allowed = "all" if allowance.cpus == topology.online else _brief(allowance.cpus)
-    quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
+    allowed = "all" if host.cpus_allowed == topology.online else _brief(host.cpus_allowed)
+    quota = f"quota of {host.quota.cpus:g} ({host.quota.source})" if host.quota else "no quota"
     cpus = counted(len(topology.online), "CPU")
     yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
     for policy, order in machine.orders.items():
@@ -187,7 +187,7 @@ def _brief(cpus: Collection[int]) -> str:
 def _parts(machine: Machine) -> Table:
     """Return the machine's parts, each indented below the one that contains it, those that look alike on one line."""
     topology = machine.host.topology
-    barred = frozenset(topology.online).difference(machine.host.allowance.cpus)
+    barred = frozenset(topology.online).difference(machine.host.cpus_allowed)
     marks = {"with workers": frozenset(machine.owned), "not allowed": barred}
     marks = {head: cpus for head, cpus in marks.items() if cpus}
     rows = []

@@ -42,6 +42,7 @@ def window(**counters: int) -> tuple[Window, ...]:
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
+    (Code.AGEING, (make_cell(windows=sum((window(rows=10**6 // age, steps_before=age) for age in (500, 900)), ())),)),
     (Code.FAILED, (make_cell(status="failed", reason="boom"),)),
     (Code.INCOMPLETE, (make_cell(status="failed", reason="interrupted"),)),
     (Code.DIFFERENT_WORK, (make_cell("gym-sync", 1, STEADY, verdict="different"),)),
@@ -71,6 +72,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.UNVERIFIED, (make_cell("gym-sync", 1, STEADY, verdict="unverified"),)),
     (Code.UNVERIFIED, (make_cell("gym-sync", 1, STEADY, proof=CellProof("unverified", reason="it gave no answer")),)),
     (Code.INVALID_VALUES, (make_cell("gym-sync", 1, STEADY, proof=CellProof("identical", invalid="NaN")),)),
+    (Code.OUTLIERS, (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),)),
     (Code.FEW_RESETS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
     (Code.SLOWER, (make_cell("shm-sync", 1, FAST), make_cell("shm-sync", 2, STEADY, processes=2))),

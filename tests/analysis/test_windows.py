@@ -1,4 +1,4 @@
-"""Drift: found where it is, and seldom where it is not; and which windows count."""
+"""Outliers and drift: found where they are, and seldom where they are not; and which windows count."""
 
 from math import exp
 from random import Random
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import Stability, drift, stability, windows_of
+from vebench.analysis.windows import Stability, drift, outliers, stability, windows_of
 from vebench.child.answers import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -17,6 +17,18 @@ STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
 def noise(seed: int, processes: int, windows: int = 6) -> list[list[float]]:
     random = Random(seed)
     return [[1000 * exp(random.gauss(0, 0.03)) for _ in range(windows)] for _ in range(processes)]
+
+
+def test_a_window_apart_from_the_others_of_its_process_is_an_outlier() -> None:
+    assert outliers([STEADY]) == outliers([[5.0] * 6]) == outliers([[1.0, 1.0, 9.0]]) == outliers([]) == 0
+    assert outliers([STEADY, [rate / 2 for rate in STEADY]]) == 0
+    assert outliers([STEADY, [*STEADY, 1400.0], [*STEADY, 700.0]]) == 2
+
+
+@pytest.mark.parametrize("processes", [1, 5])
+def test_noise_is_seldom_called_an_outlier(processes: int) -> None:
+    called = sum(outliers(noise(seed, processes)) > 0 for seed in range(1000))
+    assert called <= 20
 
 
 def test_a_rate_that_rises_or_falls_from_window_to_window_drifts() -> None:

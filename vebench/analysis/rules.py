@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil
 
-from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, base_of
+from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, ageing, base_of
 from vebench.analysis.findings import NO_REASON, Code, Finding
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate
 from vebench.analysis.windows import DRIFT
@@ -300,7 +300,15 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, conditions = cell.figures.stability, cell.conditions
-    if steady.drifts:
+    plain = sweep.ageing.get(cell.env)
+    own = plain if cell.label == REFERENCE or plain is None else ageing([cell])
+    if plain is not None and own is not None and plain.slope.log * own.slope.log > 0:
+        yield Finding(
+            Code.AGEING,
+            f"{plain.words} of the plain loop",
+            "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)",
+        )
+    elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
             verb, how = "rises", "with a longer warm-up (--warmup 1s)"
@@ -322,6 +330,10 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             f"windows have fewer than {_FEWEST_BATCHES} batches",
             "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
         )
+    if steady.outliers:
+        what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
+        remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
+        yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
     # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
     loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
     steps = cell.figures.rows - cell.figures.resets

@@ -12,12 +12,12 @@ from functools import cache
 from itertools import combinations, pairwise
 from math import exp, log, sqrt
 from operator import attrgetter
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.analysis.statistics import Estimate
+from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, Estimate, student_quantile
 from vebench.child.answers import MOST_TRIES, Window, too_much
 from vebench.plan.grammar import LearnerStep
 from vebench.results.records import CellRecord
@@ -29,6 +29,8 @@ Windows = NDArray[np.void]  # an element for each window, with the fields of ``_
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
 _DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 _MOST_MEDIANS = 12  # more windows are joined to this number of medians before they are tested for a drift
+_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
+_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
 _FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
 _UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
 _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
@@ -36,7 +38,7 @@ _UNEVEN = 2  # the longest window of a process over its shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
 _PLACES = ("cell", "process", "repeat")  # the index of the cell, of the process, and the number of the pass
-_READ = (*_PLACES, "cpus", "frame_skip", "batch_size", *_COUNTS)
+_READ = (*_PLACES, "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
 _DTYPE = np.dtype(
     [(name, np.intp if name in _PLACES else np.float64) for name in _READ]
     # Rows that do not only report a reset; CPU time that the hypervisor and others took.
@@ -45,6 +47,8 @@ _DTYPE = np.dtype(
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
+# Of the process of each pass, a row for each window: its age, and its rate.
+Aged = tuple[tuple[int, Floats], ...]
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
@@ -55,7 +59,7 @@ def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
     for cell, records in enumerate(cells):
         for one in records:
             if one.status == "ok" and one.windows:
-                place = (cell, process, one.repeat, len(one.cpus), one.frame_skip, one.batch_size)
+                place = (cell, process, one.repeat, len(one.cpus), one.frame_skip, one.batch_size, one.num_envs)
                 rows += [(*place, *count(window)) for window in one.windows]
                 process += 1
     table = np.array(rows, dtype=float).reshape(-1, len(_READ))
@@ -136,9 +140,17 @@ class Stability:
     ended: bool = False  # whether any episode ended
     reset_share: float = 0.0  # of the time, 0 to 1, a lower bound; of the first reset if no episode ended
     episode: float = 0.0  # mean steps of an episode, or the steps of a process if none ended
+    outliers: int = 0  # windows apart from the others of their process
     drift: float = 0.0  # relative change from the first window to the last, 0 if it may be chance
     fewest_batches: int | None = None  # in a window, the mean of the process with the fewest; None without windows
     unsettled: int = 0  # processes whose rate had not settled when their warm-up ended
+    aged: Aged = ()  # the steps that an environment had made in the middle of a window, and the window's rate
+
+    @property
+    def age(self) -> float | None:
+        """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
+        ages = [log(age) for _, points in self.aged for age in points[:, 0].tolist()]
+        return fmean(ages) if ages else None
 
     @property
     def drifts(self) -> bool:
@@ -155,21 +167,72 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     if not len(windows):
         return Stability(unsettled=unsettled)
     rates = windows["steps"] / windows["ns"]
-    # The rate of a shorter window says little.
-    long = ~windows["throttled"] & (rates > 0) & (windows["ns"] >= windows["ns"].max() / _UNEVEN)
+    ages = (windows["steps_before"] * windows["batch_size"] + windows["rows"] / 2) / windows["num_envs"]
+    known = ~windows["throttled"] & (rates > 0)
+    aged = known & (ages >= 0)  # not NaN
+    long = known & (windows["ns"] >= windows["ns"].max() / _UNEVEN)  # the rate of a shorter window says little
     starts = _starts(windows)
     processes = [slice(*ends) for ends in pairwise([*starts.tolist(), len(windows)])]
     by_process = [rates[part][long[part]].tolist() for part in processes]
+    points = np.stack((ages, rates), axis=1)
     batches = np.add.reduceat(windows["rows"], starts) / np.diff([*starts, len(windows)])
     size, resets = float(windows["batch_size"][0]), int(windows["resets"].sum())
     return Stability(
         ended=resets > 0,
         reset_share=reset_share(records, windows),
         episode=float(windows["steps"].sum()) / max(resets, len(processes)),
+        outliers=outliers(by_process),
         drift=drift(by_process),
         fewest_batches=int(batches.min() // size) if size else None,
         unsettled=unsettled,
+        aged=tuple((int(windows["repeat"][part.start]), points[part][aged[part]]) for part in processes),
     )
+
+
+def trend(aged: Aged) -> Contrast | None:
+    """Return the slope of log rates over log ages, with its error; None without three windows of one process.
+
+    The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
+    and allows for ``WINDOW_CORRELATION``.
+    """
+    sums: dict[int, Floats] = {}  # of each pass: its weight, and its slope times the weight
+    left, freedom = 0.0, 0
+    for number, points in aged:
+        ages, rates = np.log(points).T
+        if len({*ages.tolist()}) < _UNKNOWNS:
+            continue
+        apart = ages - ages.mean()
+        weight, product = float(apart @ apart), float(apart @ rates)
+        sums[number] = sums.get(number, 0.0) + np.array((weight, product))
+        residuals = rates - rates.mean() - product / weight * apart
+        left += float(residuals @ residuals)
+        freedom += len(ages) - _UNKNOWNS
+    if not freedom:
+        return None
+    weights, products = np.array([*sums.values()]).T
+    total, others = float(weights.sum()), len(weights) - 1
+    slope = float(products.sum()) / total
+    within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
+    between = float((weights * (products / weights - slope) ** 2).sum())
+    return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
+
+
+def outliers(processes: Sequence[Sequence[float]]) -> int:
+    """Return the number of windows that lie apart from the others of their process; at most one in each process.
+
+    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
+    distance that chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying
+    observations in samples, Technometrics 11, 1969).
+    """
+    tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
+    found = 0
+    for logs in tested:
+        count, centre = len(logs), fmean(logs)
+        spread = sqrt(sum([(value - centre) ** 2 for value in logs]) / (count - 1))
+        quantile = student_quantile(1 - _OUTLIER_LEVEL / len(tested) / (2 * count), count - 2)
+        bound = (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
+        found += spread > 0 and max(max(logs) - centre, centre - min(logs)) / spread > bound
+    return found
 
 
 def drift(processes: Sequence[Sequence[float]]) -> float:

@@ -411,8 +411,7 @@ def host_record(host: Host, placement: Placement, python: str | None = None) -> 
         "python": python or platform.python_version(),
         "pinning": placement.pinned and pinning.SUPPORTED,
         "topology": topology_record(host.topology),
-        "nodes_allowed": host.allowance.nodes,
-        "quota_source": host.allowance.quota.source if host.allowance.quota else None,
+        "quota_source": host.quota.source if host.quota else None,
     }
     return HostRecord(**{**as_read, **own})
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import PurePath
-from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vebench.analysis.findings import GRAVEST_FIRST, Finding
@@ -147,18 +145,14 @@ def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return values as bars of one character each; neighbouring values are averaged if there are many.
+    """Return the last values, which are logarithms, as bars of one character each.
 
-    ``values`` are logarithms. The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
+    The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
     """
-    count = min(len(values), LONGEST_SPARKLINE)
-    ends = [len(values) * index // count for index in range(count + 1)] if count else []
-    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
-    if not means:
-        return ""
-    span = max(max(means) - min(means), _LEAST_SPAN)
-    lowest = (max(means) + min(means) - span) / 2
-    return "".join(_BARS[min(int((mean - lowest) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
+    last = values[-LONGEST_SPARKLINE:]
+    span = max(max(last) - min(last), _LEAST_SPAN)
+    lowest = (max(last) + min(last) - span) / 2
+    return "".join(_BARS[min(int((value - lowest) / span * len(_BARS)), len(_BARS) - 1)] for value in last)
 
 
 def counted(count: int, noun: str) -> str:

@@ -5,7 +5,6 @@ Jinja2 escapes what comes from outside. The page's own policy runs no script but
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
@@ -18,24 +17,22 @@ from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.reports import figures
 from vebench.reports.columns import all_cells
-from vebench.reports.document import Table, TableRow, Text
+from vebench.reports.document import COMMANDS
 from vebench.reports.formats import data
-from vebench.reports.plots import PREDICTED, svg, with_points
+from vebench.reports.plots import svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from jinja2 import Environment
-    from markupsafe import Markup
 
-    from vebench.reports.document import Chart, DataPage, Document, Page
+    from vebench.reports.answer import Section
+    from vebench.reports.document import Chart, DataPage, Document, Page, Table
     from vebench.reports.run import RunPage
-    from vebench.reports.side_by_side import Section
 
     Plain = Callable[[str], str]
 
-TEMPLATES = Path(__file__).with_name("templates")
-_SPACES = re.compile(r"(\s+)")
+_TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html_page(page: Page) -> str:
@@ -52,25 +49,16 @@ def html_page(page: Page) -> str:
         raw = "CSV", data.csv_of(cast("RunPage", page), plain)
     elif getattr(page, "data", None) is not None:
         raw = "JSON", data.json_of(cast("DataPage", page))
-    content = {
-        "page": page,
-        "shown": [*_shown(documents, sections, plain)],
-        "raw": raw,
-        **{name: (TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js")},
-        "version": __version__,
-    }
-    template = environment(plain).get_template("report.html.jinja")
-    # A script in the content would need to know the hash of the page that contains it.
-    nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
-    return template.render(content, nonce=nonce)
+    template = templates(plain).get_template("report.html.jinja")
+    return template.render(page=page, shown=[*_shown(documents, sections, plain)], raw=raw)
 
 
-def environment(plain: Plain, *folders: Path) -> Environment:
+def templates(plain: Plain, *folders: Path) -> Environment:
     """Return an environment that renders our templates and those in ``folders``. ``plain`` changes file names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader([*folders, TEMPLATES]),
+        loader=FileSystemLoader([*folders, _TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -78,11 +66,14 @@ def environment(plain: Plain, *folders: Path) -> Environment:
         keep_trailing_newline=True,
         finalize=partial(_printable, plain=plain),
     )
-    made.filters.update(
-        counted=figures.counted,
-        sort_key=_sort_key,
-        number_columns=_number_columns,
-        whole_words=partial(_whole_words, plain=plain),
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    made.filters.update(counted=figures.counted, sort_key=_sort_key, number_columns=_number_columns)
+    made.globals.update(
+        css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        hash=b64encode(sha256(script.encode()).digest()).decode(),
+        version=__version__,
+        commands=COMMANDS,
     )
     return made
 
@@ -97,15 +88,6 @@ def _printable(value: object, plain: Plain) -> object:
     return "".join(letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-def _whole_words(text: str, plain: Plain) -> Markup:
-    """Return a text whose words with a hyphen, such as options, are not broken at the end of a line."""
-    from markupsafe import Markup  # it comes with Jinja2
-
-    parts = _SPACES.split(str(_printable(text, plain)))
-    whole = Markup('<span class="whole">{}</span>')
-    return Markup().join(whole.format(part) if "-" in part else part for part in parts)
-
-
 def _sort_key(value: object) -> float | str:
     """Return the number to sort a place of a column of numbers by, an empty text if it has none."""
     number = value.median if isinstance(value, Estimate) else value
@@ -114,28 +96,25 @@ def _sort_key(value: object) -> float | str:
 
 def _number_columns(table: Table) -> list[bool]:
     """Return for each column whether its places have numbers as values, or would have, had they been measured."""
-    columns = [[row.texts[index].value for row in table.rows] for index in range(len(table.columns))]
-    return [
-        any(isinstance(value, Estimate | int | float) for value in values)
-        or (table.numbers and not any(isinstance(value, str) for value in values))
-        for values in columns
-    ]
+    found = []
+    for index in range(len(table.columns)):
+        values = [row.texts[index].value for row in table.rows]
+        numbers = any(isinstance(value, Estimate | int | float) for value in values)
+        found.append(numbers or (table.numbers and not any(isinstance(value, str) for value in values)))
+    return found
 
 
 def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Plain) -> Iterator[dict[str, object]]:
     """Yield the documents, each in groups, such as tasks. Those of runs are in the order of their ``sections``."""
     left = iter(sections)
-    charts: dict[Chart, Chart] = {}
-    for chart in (one for document in documents for one in document.charts):
-        lines = tuple(replace(line, name=plain(line.name)) for line in chart.series)
-        charts[chart] = replace(chart, title=plain(chart.title), series=lines)
+    every = [_with_plain_names(chart, plain) for document in documents for chart in document.charts]
     for number, document in enumerate(documents):
         section = next(left) if document.file else None
         drawn: dict[str, list[dict[str, Any]]] = {}
         for index, own in enumerate(document.charts):
-            chart = charts[own]
-            picture = svg((chart,), among=[*charts.values()], part=f"d{number}-{index}")
-            drawn.setdefault(chart.group, []).append({"chart": chart, "svg": picture, "numbers": numbers_of(chart)})
+            chart = _with_plain_names(own, plain)
+            picture = svg((chart,), among=every, part=f"d{number}-{index}")
+            drawn.setdefault(chart.group, []).append({"chart": chart, "svg": picture})
         names = dict.fromkeys([*(one.group for one in document.tables), *drawn])
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
         groups = []
@@ -150,21 +129,6 @@ def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Pl
         }
 
 
-def numbers_of(chart: Chart) -> Table:
-    """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
-    series = with_points(chart)
-    places = sorted({x for one in series for x, _ in one.points})
-    by_series = [dict(one.points) for one in series]
-    return Table(
-        title=f"{chart.title}, by {chart.x_label}",
-        corner=chart.x_label,
-        columns=tuple(f"{one.name}, {PREDICTED}" if one.role == "forecast" else one.name for one in series),
-        rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
-    )
-
-
-def _number(estimate: Estimate | None) -> Text:
-    if estimate is None:
-        return Text((figures.DASH,))
-    alone = estimate.low is None and estimate.high is None
-    return Text((figures.number(estimate.median) if alone else figures.rate(estimate),), value=estimate)
+def _with_plain_names(chart: Chart, plain: Plain) -> Chart:
+    lines = tuple(replace(line, name=plain(line.name)) for line in chart.series)
+    return replace(chart, title=plain(chart.title), series=lines)

@@ -1,6 +1,6 @@
 """Pages in GitHub's Markdown, which also reads well as plain text: to be pasted into a pull request or an issue.
 
-Answers, tables, charts and faults of a run come first, in the open. All else about it is folded.
+Answers, tables, charts and faults come first, in the open. How to read them, other findings and the machine are folded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from vebench.analysis.findings import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures, plots
+from vebench.reports.document import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 _MARKS = {"best": "**", "struck": "~~"}
 # These begin markup inside a line. Other characters stay as they are, for readers of the plain text.
 _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
-_IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
-# GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
-_FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
+_PERSON = re.compile(r"(?<!\w)@(?=\w)")
 _LONGEST_PART = 60  # characters of a part of a chart's file name
 _FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # of the facts
 
@@ -63,12 +62,10 @@ def _files(documents: Sequence[Document], stem: str) -> list[Files]:
         named = []
         for chart in document.charts:
             parts = [re.sub(r"[^a-z0-9]+", "-", part.lower()) for part in (*own, short_name(chart.group), chart.kind)]
-            short = (part[:_LONGEST_PART].strip("-") for part in parts)
-            name = free = "-".join((stem, *(part for part in short if part)))
-            number = 1
+            short = [part[:_LONGEST_PART].strip("-") for part in parts]
+            name = free = "-".join((stem, *filter(None, short)))
             while free.lower() in taken:
-                number += 1
-                free = f"{name}-{number}"
+                free = f"{name}-{len(taken) + 1}"
             taken.add(free.lower())
             named.append((chart, f"{free}.svg"))
         files.append(named)
@@ -76,25 +73,17 @@ def _files(documents: Sequence[Document], stem: str) -> list[Files]:
 
 
 def _text(page: Page, files: Sequence[Files]) -> str:
-    documents = page.documents
-    plain = figures.without_folders(document.file for document in documents)
-    writers = [_Writer(plain, page.kind == "run", of_document) for of_document in files]
+    plain = figures.without_folders(document.file for document in page.documents)
+    writers = [_Writer(document, own, plain) for document, own in zip(page.documents, files, strict=True)]
     lines = [f"# {writers[0].escaped(page.title)}", ""] if page.title and writers else []
-    for document, writer in zip(documents, writers, strict=True):
-        lines += writer.document(document)
+    for writer in writers:
+        lines += writer.lines()
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _found_later(text: str) -> str:
-    for found, instead in _FOUND_LATER.items():
-        text = found.sub(instead, text)
-    return text
-
-
-def _block(lines: Iterable[str]) -> list[str]:
-    """Return lines, and an empty one after them; nothing if there are none."""
-    block = [*lines]
-    return [*block, ""] if block else []
+def _quiet(text: str) -> str:
+    """Return a text in which GitHub finds no formula, and no person to be notified, after it has read the markup."""
+    return _PERSON.sub("@<!-- -->", text.replace("$", "<span>$</span>"))
 
 
 def _fence(text: str, least: int) -> str:
@@ -111,84 +100,84 @@ def _code(text: str) -> str:
 class _Writer:
     """Writes one document."""
 
+    document: Document
+    files: Files
+    """Its charts, with the names of their files."""
     plain: Callable[[str], str]
     """Returns a text without the machine's folders."""
-    folds: bool
-    """Fold what is not needed at first sight."""
-    files: Files = ()
 
-    def escaped(self, text: str, special: re.Pattern[str] = _SPECIAL) -> str:
+    def escaped(self, text: str) -> str:
         """Return ``text`` so that it shows as itself within a line."""
-        return _found_later(special.sub(r"\\\1", self.plain(one_line(text))))
+        return _quiet(_SPECIAL.sub(r"\\\1", self.plain(one_line(text))))
 
-    def document(self, document: Document) -> Iterator[str]:
-        """Yield the lines of a document."""
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the document."""
+        document = self.document
         yield from (f"## {self.escaped(document.title)}", "")
         if document.notice:
             yield from (f"**{self.escaped(document.notice)}**", "")
         for answer in document.answers:
             first, *others = map(self.escaped, answer.sentences)
-            yield from (" ".join((f"**{first}**", *others)), "")
+            command = [_code(self.plain(answer.command))] if answer.command else []
+            yield from (" ".join((f"**{first}**", *others, *command)), "")
             if answer.code:
-                yield from self._python(answer.code)
-        folded_facts = [fact for fact in document.facts if self.folds and fact[0] in _FOLDED]
-        yield from self._facts(fact for fact in document.facts if fact not in folded_facts)
-        best = [f"**Bold**: {document.best}."] if document.best else []
-        legend = _block([*(f"{self.escaped(line)}  " for line in document.legend), *best])
-        folds_legend = self.folds and bool(document.tables)
-        if not folds_legend:
-            yield from legend
-        yield from self._tables(document)
-        in_the_open = [item for item in document.remarks if not self.folds or item.gravity in (None, Gravity.FAULT)]
-        folded = [item for item in document.remarks if item not in in_the_open]
+                lines = ["".join(one if one.isprintable() else " " for one in self.plain(line)) for line in answer.code]
+                fence = _fence("\n".join(lines), 3)
+                yield from (f"{fence}python", *lines, fence, "")
+        facts = dict(document.facts)
+        yield from self._facts(name for name in facts if name not in _FOLDED)
+        yield from self._tables()
+        in_the_open = [item for item in document.remarks if item.gravity in (None, Gravity.FAULT)]
         if in_the_open:
             yield from ("### Findings", "", *self._remarks(in_the_open))
-        more = "more " if in_the_open else ""
-        yield from self._folded(figures.counted(len(folded), f"{more}finding"), self._remarks(folded))
-        if folds_legend:
-            yield from self._folded("How to read this", legend)
-        machine = dict(folded_facts).get("machine")
-        summary = f"Measured on {self.plain(machine)}" if machine else "Machine, packages and command"
-        yield from self._folded(summary, self._facts(folded_facts))
-
-    def _python(self, code: Sequence[str]) -> Iterator[str]:
-        lines = ["".join(one if one.isprintable() else " " for one in self.plain(line)) for line in code]
-        fence = _fence("\n".join(lines), 3)
-        yield from (f"{fence}python", *lines, fence, "")
+        folded = [item for item in document.remarks if item not in in_the_open]
+        words = f"{'more ' if in_the_open else ''}finding"
+        yield from self._folded(figures.counted(len(folded), words), self._remarks(folded))
+        best = [f"**Bold**: {document.best}."] if document.best else []
+        yield from self._folded("How to read this", [*(f"{self.escaped(line)}  " for line in document.legend), *best])
+        machine = self.plain(facts.get("machine", ""))
+        summary = f"Measured on {machine}" if machine else "Machine, packages and command"
+        yield from self._folded(summary, self._facts(name for name in facts if name in _FOLDED))
 
     def _folded(self, summary: str, lines: Iterable[str]) -> Iterator[str]:
         """Yield lines that a click shows; nothing if there are none."""
         if inner := "\n".join(lines).strip("\n"):
             # Beside <summary>, the line is HTML.
-            yield f"<details>\n<summary>{_found_later(html.escape(summary))}</summary>\n\n{inner}\n\n</details>\n"
+            yield f"<details>\n<summary>{_quiet(html.escape(summary))}</summary>\n\n{inner}\n\n</details>\n"
 
-    def _facts(self, facts: Iterable[tuple[str, str]]) -> list[str]:
-        shown = ((key, _code(self.plain(value)) if key == "command" else self.escaped(value)) for key, value in facts)
-        return _block(f"- {key}: {value}" for key, value in shown)
+    def _facts(self, names: Iterable[str]) -> Iterator[str]:
+        facts = dict(self.document.facts)
+        lines = []
+        for name in names:
+            value = facts[name]
+            lines.append(f"- {name}: {_code(self.plain(value)) if name in COMMANDS else self.escaped(value)}")
+        if lines:
+            yield from (*lines, "")
 
     def _remarks(self, items: Iterable[Remark]) -> Iterator[str]:
         for item in items:
             yield f"- **{item.label}**: {self.escaped(item.text)}"
             yield from (f"  - {self.escaped(place)}" for place in item.places)
-            if item.remedy or item.command:
+            if item.remedy:
                 command = f" {_code(self.plain(item.command))}" if item.command else ""
                 yield f"  - → {self.escaped(item.remedy)}{command}"
         yield ""
 
-    def _tables(self, document: Document) -> Iterator[str]:
+    def _tables(self) -> Iterator[str]:
         """Yield the tables; below the first ones of a group are its charts, all but one folded."""
         left: dict[str, list[tuple[Chart, str]]] = {}
         for chart, file in self.files:
             left.setdefault(chart.group, []).append((chart, file))
-        for group, together in groupby(document.tables, key=lambda table: table.group):
-            tables = [*together]
-            for table in tables:
+        for group, together in groupby(self.document.tables, key=lambda table: table.group):
+            details: list[str] = []
+            for table in together:
                 yield from self._table(table)
+                details += (f"- {self.escaped(line)}" for line in table.details)
             for index, (chart, file) in enumerate(left.pop(group, ())):
-                image = f"![{self.escaped(chart.title, _IN_BRACKETS)}]({quote(file)})"
+                title = chart.title.replace("[", "(").replace("]", ")")  # one within the brackets might end them
+                image = f"![{self.escaped(title)}]({quote(file)})"
                 yield from self._folded(self.plain(chart.title), [image]) if index else (image, "")
-            details = dict.fromkeys(f"- {self.escaped(line)}" for table in tables for line in table.details)
-            yield from self._folded("Known differences", details) if self.folds else _block(details)
+            yield from self._folded("Known differences", details)
 
     def _table(self, table: Table) -> Iterator[str]:
         yield from (f"### {self.escaped(table.title)}", "")
@@ -196,7 +185,7 @@ class _Writer:
         body = []
         for row in table.rows:
             label = self.escaped(row.label)
-            body.append([f"*{label}*" if row.reference_row and self.folds else label, *map(self._place, row.texts)])
+            body.append([f"*{label}*" if row.reference_row else label, *map(self._place, row.texts)])
         widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
         right = [False, *[table.numbers] * len(table.columns)]
         rule = ["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)]
@@ -204,9 +193,10 @@ class _Writer:
             places = zip(line, widths, right, strict=True)
             yield f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
         yield ""
-        yield from _block(f"{self.escaped(note)}  " for note in table.notes)
+        if table.notes:
+            yield from (*(f"{self.escaped(note)}  " for note in table.notes), "")
 
     def _place(self, text: Text) -> str:
         first, *others = map(self.escaped, text.lines)
         mark = _MARKS.get(text.tone, "")
-        return (" " if self.folds and text.short else "<br>").join([f"{mark}{first}{mark}", *others])
+        return (" " if text.short else "<br>").join([f"{mark}{first}{mark}", *others])

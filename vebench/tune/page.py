@@ -243,7 +243,7 @@ class TunePage(DataPage):
         reason = None
         if rival.objection is Exclusion.UNVERIFIED:
             reason = rival.cell.work.reason or why_never(rival.cell, self.run.header)
-        return f"{DOUBTS[rival.objection][0]}{f' ({one_line(reason)})' if reason else ''}"
+        return f"{DOUBTS[rival.objection]}{f' ({one_line(reason)})' if reason else ''}"
 
     def _compared_with_fastest(self) -> Iterator[str]:
         """Yield how the setting compares with the fastest, step times, and which others tie."""

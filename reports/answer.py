@@ -5,31 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vebench.analysis.answer import Reason
-from vebench.analysis.cell import Exclusion
-from vebench.analysis.findings import Code
+from vebench.analysis.answer import Reason, TaskAnswer
+from vebench.analysis.cell import CellSummary, Exclusion
+from vebench.analysis.findings import Code, Finding
 from vebench.analysis.rules import why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import DISTRIBUTION
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vebench.analysis.answer import TaskAnswer
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.findings import Finding
-    from vebench.plan.spec import RunSpec
-    from vebench.results.records import Run, RunRecord
+from vebench.results.records import Run, RunRecord
 
 RULE = "Named is the simplest of those not distinguishable from the fastest"
 _MOST_SENTENCES = 5

@@ -8,24 +8,22 @@ import secrets
 import stat
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
 from vebench.errors import UsageError, one_line
 from vebench.reports import plots
+from vebench.reports.document import Page
 from vebench.reports.formats import TERMINAL, Format
 from vebench.results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import IO
-
-    from vebench.reports.document import Page
     from vebench.reports.formats import Content
 
 _silent = ContextVar("_silent", default=False)

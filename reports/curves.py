@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import curves
+from vebench.analysis.answer import TaskAnswer
+from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.forecast import BAND, THREAD, Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import CEILING, NULL, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Chart, ChartLine, Mark, Table, TableRow, Text
+from vebench.reports.document import Chart, ChartKind, ChartLine, LineRole, Mark, Table, TableRow, Text, View
+from vebench.results.records import RunRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.answer import TaskAnswer
-    from vebench.analysis.cell import CellSummary, Curve
-    from vebench.reports.document import ChartKind, LineRole, View
-    from vebench.results.records import RunRecord
-
-    Prediction = tuple[Curve, Forecast]
+Prediction = tuple[Curve, Forecast]
 
 FEWEST_POINTS = 2  # one is no chart
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison
 from vebench.analysis.findings import GRAVEST_FIRST, Finding
+from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
+from vebench.backends.registry import Standing
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey
+from vebench.plan.grammar import LearnerStep
 from vebench.reports.document import Remark
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison
-    from vebench.analysis.statistics import Estimate
-    from vebench.backends.registry import Standing
-    from vebench.plan.cells import CellKey
-    from vebench.plan.grammar import LearnerStep
-
-    Size = tuple[int, int]  # workers, and environments of each
-    Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
+Size = tuple[int, int]  # workers, and environments of each
+Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -277,18 +275,27 @@ def what_it_steps(cell: CellSummary) -> str | None:
     return f"{library}'s own environments" if library else "environments of its adapter"
 
 
-def without_folders(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces each absolute path in a text by its last part.
+def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
+    """Return a function that replaces each absolute path by its last part, in a text or in all texts of a document.
 
     ``names`` are file names that texts may quote; they may contain any characters.
     """
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 
-    def replaced(text: str) -> str:
+    def in_text(text: str) -> str:
         for name in absolute:
             text = text.replace(name, PurePath(name).name)
         for path in (_QUOTED, _BARE):
             text = path.sub(lambda match: PurePath(match[0]).name, text)
         return text
 
-    return replaced
+    def shortened(value: Any) -> Any:
+        if type(value) is str:  # enums stay
+            return in_text(value)
+        if type(value) is tuple:
+            return tuple(map(shortened, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{field.name: shortened(getattr(value, field.name)) for field in fields(value)})
+        return value
+
+    return shortened

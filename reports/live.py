@@ -6,38 +6,33 @@ The bar is drawn only when an event comes, because drawing takes CPU time from w
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates, proof_difference
 from vebench.backends.registry import NULL
-from vebench.engine.interface import CellFinished, ProofDone, ProofStarted, RunStarted, WindowDone
+from vebench.engine.interface import CellFinished, Event, ProofDone, ProofStarted, RunStarted, WindowDone
 from vebench.errors import one_line
+from vebench.plan.cells import Cell
 from vebench.reports import figures
 from vebench.reports.console import discard
+from vebench.reports.document import Page
 from vebench.reports.formats import TERMINAL
 from vebench.results.records import record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rich.console import Console
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.engine.interface import Event
-    from vebench.plan.cells import Cell
-    from vebench.reports.document import Page
 
 _BAR_WIDTH = 12
 
 
-class _Screen:
+class Screen:
     """Lines that stay and, where lines can be written over, a bar below them. It leaves the terminal as it was."""
 
     def __init__(self, console: Console) -> None:
@@ -70,17 +65,20 @@ class _Screen:
             self._console.quiet = True
             discard(self._console.file)
 
-    def _print(self, line: str, style: str = "") -> None:
+    def say(self, line: str, style: str = "") -> None:
         """Print a line that stays, in one piece: only the terminal wraps it."""
-        self._console.print(Text(line, style=style), soft_wrap=True)
+        with self._drawing():
+            self._console.print(Text(one_line(line), style=style), soft_wrap=True)
 
-    def _draw(self, done: float, total: float, words: str) -> None:
-        if self._bar is not None:
-            (task,) = self._bar.task_ids
-            self._bar.update(task, total=total, completed=done, description=words, visible=True, refresh=True)
+    def draw(self, done: float, total: float, words: str) -> None:
+        """Draw the bar."""
+        with self._drawing():
+            if self._bar is not None:
+                (task,) = self._bar.task_ids
+                self._bar.update(task, total=total, completed=done, description=words, visible=True, refresh=True)
 
 
-class RunScreen(_Screen):
+class RunScreen(Screen):
     """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped.
 
     ``before`` windows were measured earlier, and ``later`` cells follow the cells of the plan.
@@ -96,33 +94,32 @@ class RunScreen(_Screen):
 
     def show(self, event: Event) -> None:
         """Print what stays of an event of the runner, and draw the bar once."""
-        with self._drawing():
-            if isinstance(event, RunStarted):
-                plan = event.plan
-                self._finished, self._total = event.done, len(plan.cells) + event.done + self._later
-                cells = sum(cell.skip is None for cell in plan.cells) + self._later
-                self._windows += plan.spec.windows * cells
-                self._draw(self._done, self._windows, f"0 of {figures.counted(self._windows, 'window')}")
-                return
-            cell, rates, words = event.cell, self._rates[event.cell.task.id], ""
-            if isinstance(event, WindowDone):
-                self._done = min(self._done + 1, self._windows)  # disturbed windows are measured again
-                if not cell.entry.reference_row:
-                    frames = cell.task.frame_skip * event.window.transitions
-                    rates[_setting(cell)].append(frames * 1e9 / max(event.window.ns, 1))
-            elif isinstance(event, CellFinished):
-                self._finish(event)
-            elif isinstance(event, ProofStarted):
-                words = ", comparing rows with the reference"
-            elif isinstance(event, ProofDone) and event.proof.verdict == "different":
-                rates.pop(_setting(cell), None)
-                why = f"{_name(cell)}: other work while it was measured: {proof_difference(event.proof)}"
-                self._print(one_line(why), "yellow")
-            best = max(((median(found), setting) for setting, found in rates.items()), default=None)
-            if best is not None:
-                words += f", best so far {figures.number(best[0])} frames/s: {best[1]}"
-            whole = figures.counted(self._windows, "window")
-            self._draw(self._done, self._windows, f"{self._done:,} of {whole}{words}")
+        if isinstance(event, RunStarted):
+            plan = event.plan
+            self._finished, self._total = event.done, len(plan.cells) + event.done + self._later
+            cells = sum(cell.skip is None for cell in plan.cells) + self._later
+            self._windows += plan.spec.windows * cells
+            self.draw(self._done, self._windows, f"0 of {figures.counted(self._windows, 'window')}")
+            return
+        cell, rates, words = event.cell, self._rates[event.cell.task.id], ""
+        if isinstance(event, WindowDone):
+            self._done = min(self._done + 1, self._windows)  # disturbed windows are measured again
+            if not cell.entry.reference_row:
+                frames = cell.task.frame_skip * event.window.transitions
+                rates[_setting(cell)].append(frames * 1e9 / max(event.window.ns, 1))
+        elif isinstance(event, CellFinished):
+            self._finish(event)
+        elif isinstance(event, ProofStarted):
+            words = ", comparing rows with the reference"
+        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+            rates.pop(_setting(cell), None)
+            why = f"{_name(cell)}: other work while it was measured: {proof_difference(event.proof)}"
+            self.say(why, "yellow")
+        best = max(((median(found), setting) for setting, found in rates.items()), default=None)
+        if best is not None:
+            words += f", best so far {figures.number(best[0])} frames/s: {best[1]}"
+        whole = figures.counted(self._windows, "window")
+        self.draw(self._done, self._windows, f"{self._done:,} of {whole}{words}")
 
     def show_page(self, page: Callable[[], Page]) -> None:
         """Print what is known so far."""
@@ -137,40 +134,13 @@ class RunScreen(_Screen):
         status, reason = event.outcome.status, event.outcome.reason
         number = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
         if status == "ok":
-            self._print(f"{number} {_rate(event):>18}  {_name(event.cell)}")
+            self.say(f"{number} {_rate(event):>18}  {_name(event.cell)}")
             return
         self._rates[event.cell.task.id].pop(_setting(event.cell), None)
         if reason not in self._skipped:
-            words = one_line(f"{_name(event.cell)}: {reason or 'no reason was given'}")
-            self._print(f"{number} {status:>18}  {words}", "yellow")
+            self.say(f"{number} {status:>18}  {_name(event.cell)}: {reason or 'no reason was given'}", "yellow")
         if status == "skipped":
             self._skipped.add(reason)
-
-
-class ProofScreen(_Screen):
-    """A line for each of ``cells`` that was compared, in this order."""
-
-    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
-        super().__init__(console)
-        self._cells, self._ended = cells, 0
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        with self._drawing():
-            self._print(one_line(text))
-
-    def compared(self, rows: int) -> None:
-        """Show how many rows of the next cell are compared so far."""
-        with self._drawing():
-            cell, total = self._cells[self._ended], len(self._cells)
-            now = one_line(f"{cell.backend.label} on {cell.task.id}, {figures.counted(rows, 'row')} so far")
-            self._draw(self._ended, total, f"{self._ended} of {total} compared; {now}")
-
-    def ended(self, words: str) -> None:
-        """Print what was found of the next cell, and go on to the one after it."""
-        cell, total = self._cells[self._ended], len(self._cells)
-        self._ended += 1
-        self.say(f"[{self._ended:>{len(str(total))}}/{total}] {cell.task.id}, {cell.backend.label}: {words}")
 
 
 def _name(cell: Cell) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.forecast import foresee, time_planned
 from vebench.analysis.rules import own_classes
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import Installation, how_to_install, importable
@@ -18,21 +19,14 @@ from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTI
 from vebench.errors import one_line
 from vebench.interpreters.venvs import python_of
 from vebench.machine import pinning
+from vebench.machine.host import Host, Topology
+from vebench.machine.kernel import Cpus
 from vebench.machine.placement import Placement, format_cpu_list
-from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
+from vebench.plan.cells import Cell, Plan, report_order
+from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.machine.host import Host, Topology
-    from vebench.machine.kernel import Cpus
-    from vebench.plan.cells import Cell, Plan
-    from vebench.plan.spec import RunSpec
 
 _MOST_IN_ORDER = 32  # CPUs or cores on a line
 _FEWEST_IN_SERIES = 4

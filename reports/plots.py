@@ -130,11 +130,10 @@ def pdf_of(page: Page) -> bytes:
 
 def _charts_of(page: Page) -> list[Chart]:
     """Return the charts of all documents, with groups that no two documents share."""
-    documents = page.documents
-    plain = figures.without_folders(document.file for document in documents)
+    shortened = figures.without_folders(document.file for document in page.documents)
     charts = [
-        replace(chart, group=f"{number} {chart.group}", title=plain(chart.title))
-        for number, document in enumerate(documents)
+        replace(chart, group=f"{number} {chart.group}")
+        for number, document in enumerate(shortened(page.documents))
         for chart in document.charts
     ]
     if not charts:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from vebench.analysis.answer import answer_for, fastest_first
-from vebench.analysis.cell import in_report_order
+from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
+from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
 from vebench.analysis.forecast import time_spent
 from vebench.analysis.rules import of_run, quota
@@ -19,24 +20,16 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
+from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of
 from vebench.reports.curves import forecast_tables, predictions, run_charts
-from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
+from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.reports.side_by_side import side_by_side
+from vebench.results.records import Run, RunRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.answer import TaskAnswer
-    from vebench.analysis.cell import CellSummary
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.document import Tone
-    from vebench.results.records import Run, RunRecord
-
-    Place = Callable[[CellSummary], Text]
+Place = Callable[[CellSummary], Text]
 
 # Findings on the run as a whole that its condition says, and findings on cells that the notice says about all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order
-from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, Names, best_of, compared_tasks
+from vebench.analysis.comparison import (
+    CELL_SPREAD,
+    FPS_SPREAD,
+    CellComparison,
+    Names,
+    TaskComparison,
+    best_of,
+    compared_tasks,
+)
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey
 from vebench.reports import figures
 from vebench.reports.answer import Section, setting_of
 from vebench.reports.curves import FEWEST_POINTS, curve_name, line_of
-from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
+from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text, Tone
 from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vebench.analysis.comparison import CellComparison, TaskComparison
-    from vebench.plan.cells import CellKey
-    from vebench.reports.document import Tone
-
-    Size = tuple[int, int]
-    Facts = dict[str, str | None]
+Size = tuple[int, int]
+Facts = dict[str, str | None]
 
 _ALWAYS = ("file", "started", "CPU model", "CPUs usable")
 _SWITCH: dict[bool | None, str] = {True: "on", False: "off"}

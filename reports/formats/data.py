@@ -11,26 +11,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 
-from vebench.analysis.comparison import group_of
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
 from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, Comparison, SpeedVerdict
-    from vebench.reports.answer import Section
-    from vebench.reports.columns import Plain
-    from vebench.reports.document import DataPage
-    from vebench.reports.run import RunPage
+from vebench.reports.answer import Section
+from vebench.reports.columns import Plain
+from vebench.reports.document import DataPage
+from vebench.reports.run import RunPage
 
 # The element of JUnit XML for a verdict; others have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
@@ -41,18 +37,6 @@ _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
-
-
-class ComparedPage(Protocol):
-    """A page with the verdicts of a comparison."""
-
-    @property
-    def comparison(self) -> Comparison:
-        """The verdicts."""
-
-    @property
-    def outcome(self) -> str:
-        """The outcome in a few words."""
 
 
 def json_of(page: DataPage) -> str:
@@ -89,8 +73,8 @@ def bibtex(page: Any) -> str:
     return entry
 
 
-def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line and one line for each cell, with texts as ``plain`` returns them."""
+def csv_of(page: RunPage) -> str:
+    """Return a head line and one line for each cell."""
     head: list[Plain] = list(_IDENTITY)
     for column in columns.COLUMNS:
         bounds = ("", "_low", "_high") if column.bounds else ("",)
@@ -106,16 +90,16 @@ def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
                     line += [None] * 3 if rate is None else [rate.median, rate.low, rate.high]
                 else:
                     line.append(column.text(reported) if column.text else column.value(reported))
-            lines.append([_harmless(value, plain) for value in line])
+            lines.append([_harmless(value) for value in line])
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
-def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
+def _harmless(value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
-    text = plain(one_line(value))
+    text = one_line(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -159,7 +143,7 @@ def _note(cell: CellSummary, section: Section) -> str:
     return ", ".join(parts)
 
 
-def junit(page: ComparedPage) -> str:
+def junit(page: Any) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
     GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
@@ -195,7 +179,7 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
     return "error" if of_backend == "inconclusive" else "skipped"
 
 
-def workflow_commands(page: ComparedPage) -> str:
+def workflow_commands(page: Any) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
     lines = []
     for cell in page.comparison.cells:

@@ -7,18 +7,12 @@ character that LaTeX treats in a special way is written as a command.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.reports.document import Document, Page, Table
-
-    Plain = Callable[[str], str]
+from vebench.reports.document import Document, Page, Table
 
 HEAD = "% Needs \\usepackage{booktabs}."
 # Characters with a meaning of their own, characters that fonts in the old encoding OT1 lack or show as others, and
@@ -56,8 +50,7 @@ _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
-    documents = page.documents
-    plain = figures.without_folders(document.file for document in documents)
+    documents = figures.without_folders(document.file for document in page.documents)(page.documents)
     lines = [HEAD]
     names: list[str] = []
     for document in documents:
@@ -69,8 +62,8 @@ def latex_tables(page: Page) -> str:
             notice = [f"{document.notice[0].upper()}{document.notice[1:]}."] if document.notice else []
             caption = " ".join((*answers, *notice, f"{title}{table.title}."))
             notes = [note if note.endswith(".") else f"{note}." for note in _notes(table, document)]
-            lines += [*_float(table, names[-1], escaped(plain(caption)), plain), ""]
-            lines += [*(escaped(plain(note)) for note in notes), ""]
+            lines += [*_float(table, names[-1], escaped(caption)), ""]
+            lines += [*(escaped(note) for note in notes), ""]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +78,7 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
         yield f"This machine: {machine}."
 
 
-def _float(table: Table, name: str, caption: str, plain: Plain) -> Iterator[str]:
+def _float(table: Table, name: str, caption: str) -> Iterator[str]:
     """Yield the lines of a float. All lines of a place are on one."""
     yield r"\begin{table}"
     yield r"  \centering"
@@ -100,10 +93,10 @@ def _float(table: Table, name: str, caption: str, plain: Plain) -> Iterator[str]
         if row.reference_row and not apart:
             yield r"    \midrule"
         apart = row.reference_row
-        label = escaped(plain(row.label))
+        label = escaped(row.label)
         places = [rf"\textit{{{label}}}" if row.reference_row else label]
         for text in row.texts:
-            shown = escaped(plain(" ".join(text.lines)))
+            shown = escaped(" ".join(text.lines))
             places.append(rf"\textbf{{{shown}}}" if text.tone == "best" else shown)
         yield f"    {' & '.join(places)} \\\\"
     yield r"    \bottomrule"

@@ -6,27 +6,20 @@ of their own, which only the terminal wraps: they can be pasted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import NewLine
+from rich.console import Console, ConsoleOptions, NewLine, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.document import COMMANDS
+from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderableType
-
-    from vebench.reports.document import Document, Page, Remark, Table, Text
-
-    Section = list[RenderableType]
-    Lines = list[list[list[str]]]  # of each place, by row and column
+Section = list[RenderableType]
+Lines = list[list[list[str]]]  # of each place, by row and column
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}

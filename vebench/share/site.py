@@ -94,7 +94,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         copy.mkdir()
         for name, content in submission.contents.items():
             (copy / name).write_bytes(content)
-    environment = html.templates(str, Path(__file__).with_name("templates"))
+    environment = html.templates(Path(__file__).with_name("templates"))
     environment.globals.update(files=FILES)
     template = environment.get_template("site.html.jinja")
     machines = figures.by_key((f"machines/{one.machine.id}.html", one) for one in newest_first)

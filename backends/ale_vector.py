@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, Library, Scope, alive_per_row
-from vebench.backends.environments import atari
+from vebench.backends.environments import simulators
 from vebench.backends.environments.making import THE_SIMULATOR, read_spaces
-from vebench.backends.environments.recipes import call, quoted
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import SUITES, call, quoted
 from vebench.backends.interface import Batch, Difference, NothingToReceiveError
 from vebench.backends.lazy import np
 from vebench.backends.packages import ALE_PY
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
 _DIFFERENCES = (
-    Difference("frames before a reset are black, not the reset's own frame", "observations", "start", atari.STACK - 1),
+    Difference(
+        "frames before a reset are black, not the reset's own frame", "observations", "start", simulators.STACK - 1
+    ),
     Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
 )
 
@@ -57,21 +58,21 @@ class AleVectorAsync:
         task = self._setup.task
         before = pinning.own_threads()
         vector = AtariVectorEnv(
-            atari.game_of(task),
+            simulators.game_of(task),
             num_envs=self._num_envs,
             batch_size=self._setup.batch_size,
             num_threads=self._threads,
             thread_affinity_offset=-1,  # it would count CPUs from 0 on, whichever the cell owns
-            max_num_frames_per_episode=atari.FRAME_LIMIT,
+            max_num_frames_per_episode=simulators.FRAME_LIMIT,
             repeat_action_probability=0.0,
             full_action_space=False,
-            img_height=atari.SCREEN_SIZE,
-            img_width=atari.SCREEN_SIZE,
+            img_height=simulators.SCREEN_SIZE,
+            img_width=simulators.SCREEN_SIZE,
             grayscale=True,
-            stack_num=atari.STACK,
+            stack_num=simulators.STACK,
             frameskip=task.frame_skip,
             maxpool=True,
-            noop_max=atari.noop_max(task),
+            noop_max=simulators.noop_max(task),
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
-from vebench.backends.environments.recipes import literal
-from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, short_name
+from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, literal, short_name
 from vebench.backends.packages import how_to_install, importable
 
 if TYPE_CHECKING:

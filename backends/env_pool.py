@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, Library, Scope, alive_per_row
-from vebench.backends.environments import atari
+from vebench.backends.environments import simulators
 from vebench.backends.environments.making import Spaces, action_space
-from vebench.backends.environments.recipes import call, quoted
-from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES
+from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES, call, quoted
 from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError
 from vebench.backends.lazy import np
 from vebench.backends.packages import ENVPOOL
@@ -116,18 +115,18 @@ def envpool_settings(task: Task) -> dict[str, Any]:
         return {}
     return {
         "frame_skip": task.frame_skip,
-        "stack_num": atari.STACK,
-        "img_height": atari.SCREEN_SIZE,
-        "img_width": atari.SCREEN_SIZE,
+        "stack_num": simulators.STACK,
+        "img_height": simulators.SCREEN_SIZE,
+        "img_width": simulators.SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": atari.noop_max(task),
+        "noop_max": simulators.noop_max(task),
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,
         "episodic_life": False,
         "reward_clip": False,
-        "max_episode_steps": atari.FRAME_LIMIT // task.frame_skip,
+        "max_episode_steps": simulators.FRAME_LIMIT // task.frame_skip,
     }
 
 
@@ -137,9 +136,9 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
     if besides := observed_besides(task):
         found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
-    if rows := atari.TALL_SCREENS.get(task.id):
+    if rows := simulators.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
-        shown = f"EnvPool shows the upper {atari.SCREEN_ROWS} of the screen's {rows} rows"
+        shown = f"EnvPool shows the upper {simulators.SCREEN_ROWS} of the screen's {rows} rows"
         found.append(Difference(shown, "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vebench.backends import ale_vector, env_pool
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole
-from vebench.backends.environments.recipes import call, fast_settings, full_id, literal, quoted
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import SUITES, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
 from vebench.backends.interface import Task
 from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable

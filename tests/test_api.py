@@ -148,7 +148,7 @@ def test_what_the_command_line_says_besides_is_a_warning() -> None:
     path = verdicts.kept_file()
     path.parent.mkdir(parents=True)
     path.write_text("damage of its own\n")
-    with pytest.warns(UserWarning, match="1 damaged line is ignored"):
+    with pytest.warns(UserWarning, match="damaged lines are ignored"):
         measured(passes=1)
 
 

@@ -14,7 +14,7 @@ from support.paced import CPUS, Counts, Seconds, paced, uncounted, world_of
 import vebench as package
 from vebench import measure
 from vebench.backends.registry import find
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.plan.cells import Cell
 from vebench.results import store
 

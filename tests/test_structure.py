@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.equality.subject": {"gymnasium", "numpy"},  # steps them by its name
-    "vebench.child.network": {"torch"},
+    "vebench.child.actions": {"torch"},  # for policies that are networks
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
@@ -73,6 +73,7 @@ OPEN_TO_ALL = {
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
+    "vebench.backends.lazy",
     "vebench.backends.packages",
     "vebench.backends.registry",
     "vebench.backends.trees",
@@ -81,8 +82,6 @@ OPEN_TO_ALL = {
 }
 # A proof steps the reference itself, with its own code.
 OPEN_TO_PROOFS = {"vebench.child.equality.reference": {"vebench.backends.for_loop"}}
-# Subclasses of what their library has: it is imported with them, and they on use.
-WITH_THEIR_LIBRARY = {"vebench.child.network"}
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
 pytestmark = pytest.mark.xdist_group("structure")  # every module is parsed once
@@ -317,7 +316,6 @@ def test_what_the_childs_side_imports_from_the_standard_library_is_in_that_of_py
 def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path: Path) -> None:
     link_packages(tmp_path)
     names = [name for folder in ("vebench.child", "vebench.machine") for name in below(folder)]
-    names = [name for name in names if name not in WITH_THEIR_LIBRARY]
     script = f"sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(names)}"
     assert loaded_by(script, OLDEST_PYTHON) & (HEAVY - {"numpy"} | {"click", "rich", "msgspec"}) == set()
 

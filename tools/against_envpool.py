@@ -39,7 +39,7 @@ from orphans import end_with_parent
 
 from vebench.backends.env_pool import envpool_name, envpool_settings
 from vebench.backends.environments.making import make
-from vebench.backends.environments.recipes import fast_settings
+from vebench.backends.environments.suites import fast_settings
 from vebench.backends.fast import make_vec
 from vebench.plan.tasks import TASKS
 

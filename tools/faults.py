@@ -5,9 +5,9 @@ verify`` and a short ``vebench run``, on the task on which its fault can show. T
 given to ``vebench verify A B`` (``--ways pairs``), and each example that it writes has to fail.
 
 Printed is what was caught, under which name and in which time, and what has changed since the results on file. The exit
-status is 1 if an honest one is accused, or a mistake gets through that was found before. Answers are kept as they come.
-``--write`` files them in ``docs/faults.json`` and renews the table in ``docs/same-work.md``. ``--only`` takes names of
-adapters, modules or pairs, also as patterns, such as ``Late*,wrong_ends``.
+status is 1 if an honest one is accused, or a mistake gets through that was found before. ``--write`` files the answers
+in ``docs/faults.json`` and renews the table in ``docs/same-work.md``. ``--only`` takes names of adapters, modules or
+pairs, also as patterns, such as ``Late*,wrong_ends``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
+
+    Answers = Mapping[str, "Found"]  # by the way of trying: verify, cell
 
 HERE = Path(__file__).resolve().parents[1]
 ADAPTERS, ENVIRONMENTS = HERE / "tests" / "adapters", HERE / "tests" / "environments"
@@ -39,24 +42,11 @@ FILED = HERE / "docs" / "faults.json"
 PAGE = HERE / "docs" / "same-work.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 HONEST = "honest"
-CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, nothing else means anything
 # A run whose cell is short, and long enough for faults that begin after seconds or tens of thousands of steps.
-SHORT = (
-    "--duration",
-    "0.5",
-    "--windows",
-    "4",
-    "--warmup",
-    "0.5",
-    "--passes",
-    "1",
-    "--no-interleave",
-    "--no-base",
-)
+SHORT = ["--duration", "0.5", "--windows", "4", "--warmup", "0.5", "--passes", "1", "--no-interleave", "--no-base"]
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
 ROUGH = ("rewards and ends agree", "first difference:", "first at environment")
-WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
     "wrong_layouts": "some environments or layouts only",
@@ -91,14 +81,20 @@ class Adapter:
     harmless: bool
 
     @property
-    def honest(self) -> bool:
-        """Whether it has no fault."""
-        return self.module == HONEST
-
-    @property
     def target(self) -> str:
         """What ``--backend`` takes."""
         return f"{self.module}:{self.name}"
+
+    @property
+    def kind(self) -> str:
+        return "honest" if self.module == HONEST else "fraud" if self.fraud else "mistake"
+
+    def place(self, found: Answers) -> str:
+        """Return which way caught it, ``THROUGH`` if none did; of an honest one ``fine`` or ``accused``."""
+        caught = [way for way, one in found.items() if one.caught]
+        if self.kind == "honest":
+            return "accused" if caught else "fine"
+        return "both" if len(caught) > 1 else caught[0] if caught else "harmless" if self.harmless else "THROUGH"
 
 
 @dataclass(frozen=True)
@@ -112,13 +108,14 @@ class Found:
     words: str
     seconds: float
 
+    @property
     def caught(self) -> bool:
-        """Return whether a user would not trust the backend's rate."""
+        """Whether a user would not trust the backend's rate."""
         return self.verdict in ("different", "failed", "struck")
 
     def outcome(self, adapter: Adapter) -> str:
         """Return ``named``, ``roughly``, ``unnamed`` or ``misnamed`` if it was caught, otherwise the verdict."""
-        if not self.caught():
+        if not self.caught:
             return self.verdict
         if not self.words or any(words in self.words for words in UNNAMED):
             return "unnamed"
@@ -130,28 +127,28 @@ class Found:
 def main() -> int:
     """Try them, print what was found, and what has changed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="adapters or modules, such as DeadWorker,wrong_ends")
-    parser.add_argument("--ways", default=",".join((*WAYS, "pairs")), help="verify, cell, pairs")
+    parser.add_argument("--only", default="*", help="adapters or modules, such as DeadWorker,wrong_ends")
+    parser.add_argument("--ways", default="verify,cell,pairs")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="tried at a time")
     parser.add_argument("--seed", default="0", help="of the commands")
-    parser.add_argument(
-        "--answers", type=Path, default=Path("faults-answers.jsonl"), help="gets a line for each answer"
-    )
     parser.add_argument("--write", action="store_true", help="file all answers, and renew the table in the docs")
     asked = parser.parse_args()
     ways = asked.ways.split(",")
     accused = "pairs" in ways and try_pairs(asked.only, asked.seed)
-    ways = [way for way in WAYS if way in ways]
-    return int(try_adapters(asked, ways) or accused) if ways else int(accused)
+    ways = [way for way in ("verify", "cell") if way in ways]
+    return int((bool(ways) and try_adapters(asked, ways)) or accused)
+
+
+def is_meant(only: str, *names: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in only.split(",") for name in names)
 
 
 def try_pairs(only: str, seed: str) -> bool:
     """Compare each pair, and print what was found. Returns whether an honest pair was accused."""
     sys.path[:0] = [str(HERE / "tools")]
-    patterns = [pattern for pattern in only.split(",") if pattern]
     counts: Counter[str] = Counter()
     for name, honest, sides in importlib.import_module("parted").pairs():
-        if patterns and not any(fnmatch(name, pattern) for pattern in patterns):
+        if not is_meant(only, name):
             continue
         with tempfile.TemporaryDirectory(prefix="vebench-faults-") as folder:
             status, out, err = command(Path(folder), "verify", *sides, "--seed", seed, "-f", "json")
@@ -159,37 +156,59 @@ def try_pairs(only: str, seed: str) -> bool:
             script = Path(folder, ".vebench", "example.py")
             shows = script.exists() and run_in(Path(folder), str(script)).returncode == 1
         kind = "honest" if honest else "fault"
-        counts[kind] += 1
-        counts[f"{kind} different"] += status == 1
-        counts["examples that fail"] += shows
+        counts.update({kind: 1, f"{kind} different": status == 1, "examples that fail": shows})
         print(f"{kind}: {name}: {found['verdict']}, {found.get('field')}, {found.get('actions')}, {found.get('why')}")
     print(", ".join(f"{name}: {count}" for name, count in counts.items()))
     return bool(counts["honest different"])
 
 
-def try_adapters(asked: argparse.Namespace, ways: Sequence[str]) -> bool:
+def try_adapters(asked: argparse.Namespace, ways: list[str]) -> bool:
     """Try each adapter, and print what was found and what has changed. Returns whether anything is worse."""
-    adapters = list(chosen(asked.only))
-    before = json.loads(FILED.read_text()) if FILED.exists() else {}
-    ((control, found),) = tried(list(chosen(CONTROL)), ways, 1, asked.seed)
-    if place(control, found) == "accused":
-        sys.exit(f"the commands themselves fail: {line(control, found)}")
-    results: dict[str, dict[str, Found]] = {}
-    for adapter, found in tried(adapters, ways, asked.processes, asked.seed):
-        results[adapter.target] = found
-        keep(asked.answers, adapter, found)
-        print(line(adapter, found), flush=True)
-    summary(adapters, results)
-    worse = changed(adapters, results, before)
+    adapters = [one for one in all_adapters() if is_meant(asked.only, one.name, one.module)]
+    filed: dict[str, dict[str, Any]] = json.loads(FILED.read_text()) if FILED.exists() else {}
+    cpus: SimpleQueue[int] = SimpleQueue()
+    allowed = sorted(os.sched_getaffinity(0))
+    for number in range(asked.processes):
+        cpus.put(allowed[number % len(allowed)])
+
+    def one(adapter: Adapter) -> tuple[Adapter, Answers]:
+        cpu = cpus.get()
+        try:
+            with tempfile.TemporaryDirectory(prefix="vebench-faults-") as folder:
+                how = {"verify": by_verify, "cell": partial(by_cell, cpu)}
+                return adapter, {way: how[way](adapter, Path(folder), asked.seed) for way in ways}
+        finally:
+            cpus.put(cpu)
+
+    results: list[tuple[Adapter, Answers]] = []
+    worse = False
+    with ThreadPoolExecutor(asked.processes) as threads:
+        for done in as_completed([threads.submit(one, adapter) for adapter in adapters]):
+            adapter, found = done.result()
+            results.append((adapter, found))
+            old = {way: Found(**answer) for way, answer in filed.get(adapter.target, {}).items()}
+            place = adapter.place(found)
+            lost = place == "THROUGH" and not adapter.fraud and any(answer.caught for answer in old.values())
+            worse = worse or lost or place == "accused"
+            print(f"{place:>9}  {adapter.kind:7}  {adapter.target} on {adapter.task} x {adapter.envs}:", end=" ")
+            for way, answer in found.items():
+                was = f", was {old[way].outcome(adapter)}" if way in old else ""
+                print(f"{way}: {answer.outcome(adapter)}{was} in {answer.seconds:.1f} s ({answer.words})", end="; ")
+            print(flush=True)
+            filed.setdefault(adapter.target, {}).update({way: asdict(answer) for way, answer in found.items()})
+    summary(results)
     if asked.write:
-        write(read(asked.answers), before)
+        lines = ",\n".join(f"{json.dumps(target)}: {json.dumps(found)}" for target, found in sorted(filed.items()))
+        FILED.write_text(f"{{\n{lines}\n}}\n")
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{BEGIN}\n{section(filed)}\n{END}{after}")
     return worse
 
 
-def chosen(only: str) -> Iterator[Adapter]:
-    """Yield the adapters that are asked for, those of all modules if ``only`` is empty."""
+def all_adapters() -> Iterator[Adapter]:
+    """Yield the adapters of all modules."""
     sys.path[:0] = [str(ADAPTERS)]
-    patterns = [pattern for pattern in only.split(",") if pattern]
     modules = sorted(path.stem for path in ADAPTERS.glob("wrong_*.py"))
     for module in [*modules, HONEST]:
         clock = time.perf_counter_ns
@@ -197,36 +216,12 @@ def chosen(only: str) -> Iterator[Adapter]:
         time.perf_counter_ns = clock  # one of the modules replaces it
         for name, kind in contents.items():
             here = inspect.isclass(kind) and kind.__module__ == module and hasattr(kind, "tried")
-            wanted = not patterns or any(fnmatch(name, pattern) or fnmatch(module, pattern) for pattern in patterns)
-            if here and wanted and not name.startswith("_"):
+            if here and not name.startswith("_"):
                 about = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
                 yield Adapter(module, name, about, **vars(kind.tried))
 
 
-def tried(
-    adapters: Sequence[Adapter], ways: Sequence[str], processes: int, seed: str
-) -> Iterator[tuple[Adapter, dict[str, Found]]]:
-    """Try each adapter in all ways, several at a time, each on a CPU of its own. Yields them as they are done."""
-    cpus: SimpleQueue[int] = SimpleQueue()
-    for number in range(processes):
-        allowed = sorted(os.sched_getaffinity(0))
-        cpus.put(allowed[number % len(allowed)])
-
-    def one(adapter: Adapter) -> tuple[Adapter, dict[str, Found]]:
-        cpu = cpus.get()
-        try:
-            with tempfile.TemporaryDirectory(prefix="vebench-faults-") as folder:
-                how = {"verify": by_verify, "cell": by_cell}
-                return adapter, {way: how[way](adapter, Path(folder), cpu, seed) for way in ways}
-        finally:
-            cpus.put(cpu)
-
-    with ThreadPoolExecutor(processes) as pool:
-        for done in as_completed([pool.submit(one, adapter) for adapter in adapters]):
-            yield done.result()
-
-
-def by_verify(adapter: Adapter, folder: Path, _cpu: int, seed: str) -> Found:
+def by_verify(adapter: Adapter, folder: Path, seed: str) -> Found:
     """Return what ``vebench verify`` says."""
     began = time.monotonic()
     layout = ("--num-envs", str(adapter.envs), "--seed", seed)
@@ -239,8 +234,8 @@ def by_verify(adapter: Adapter, folder: Path, _cpu: int, seed: str) -> Found:
     return Found(verdict, answer.get("fault") or answer.get("summary") or answer.get("reason") or "", seconds)
 
 
-def by_cell(adapter: Adapter, folder: Path, cpu: int, seed: str) -> Found:
-    """Return what a short run and the report on it say."""
+def by_cell(cpu: int, adapter: Adapter, folder: Path, seed: str) -> Found:
+    """Return what the run file of a short run with one cell says."""
     began = time.monotonic()
     layout = ("-w", "1", "--envs-per-worker", str(adapter.envs), "--pin", str(cpu), "--seed", seed)
     what = ("-e", adapter.task, "-b", adapter.target, *layout, *SHORT, "-o", "run.jsonl", "-q")
@@ -249,24 +244,16 @@ def by_cell(adapter: Adapter, folder: Path, cpu: int, seed: str) -> Found:
     file = folder / "run.jsonl"
     if not file.exists():
         return Found("failed", last_line(err) or f"exit status {status}", seconds)
-    return of_cell([json.loads(each) for each in file.read_text().splitlines()], seconds)
-
-
-def of_cell(lines: list[dict[str, Any]], seconds: float) -> Found:
-    """Return what the lines of a run file with one cell say of its work."""
-    by_type = {each["type"]: each for each in lines}
-    cell = by_type.get("cell")
+    lines = {line["type"]: line for line in map(json.loads, file.read_text().splitlines())}
+    cell = lines.get("cell")
     if cell is None or cell["status"] != "ok":
         return Found("failed", str(cell and cell["reason"]), seconds)
-    proof = by_type.get("proof", {}).get("proof")
+    proof = lines.get("proof", {}).get("proof")
     if proof is None:
         return Found("unproven", "", seconds)
-    return Found(proof["verdict"], proof.get("fault") or proof.get("reason") or _mismatch(proof), seconds)
-
-
-def _mismatch(proof: Mapping[str, Any]) -> str:
     first = proof.get("mismatch")
-    return "" if not first else f"first difference: {first['field']} {first['found']} instead of {first['expected']}"
+    words = first and f"first difference: {first['field']} {first['found']} instead of {first['expected']}"
+    return Found(proof["verdict"], proof.get("fault") or proof.get("reason") or words or "", seconds)
 
 
 def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -291,132 +278,44 @@ def last_line(text: str) -> str:
     return next((line for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def line(adapter: Adapter, found: Mapping[str, Found]) -> str:
-    """Return one adapter as a line of the printed table."""
-    cells = [
-        f"{way}: {one.outcome(adapter)} in {one.seconds:.1f} s{f' ({one.words})' if one.words else ''}"
-        for way, one in found.items()
-    ]
-    kind = "honest" if adapter.honest else "fraud" if adapter.fraud else "mistake"
-    where = f"{adapter.task} x {adapter.envs}"
-    return f"{place(adapter, found):>9}  {kind:7}  {adapter.target} on {where}: {'; '.join(cells)}"
-
-
-def place(adapter: Adapter, found: Mapping[str, Found]) -> str:
-    """Return which way caught it, ``THROUGH`` if none did; of an honest one ``fine`` or ``accused``."""
-    caught = [way for way, one in found.items() if one.caught()]
-    if adapter.honest:
-        return "accused" if caught else "fine"
-    if not caught:
-        return "harmless" if adapter.harmless else "THROUGH"
-    return "both" if len(caught) > 1 else caught[0]
-
-
-def summary(adapters: Iterable[Adapter], results: Mapping[str, Mapping[str, Found]]) -> None:
+def summary(results: list[tuple[Adapter, Answers]]) -> None:
     """Print the counts, and everything that got through, or is accused though it is honest."""
-    there = [(adapter, results[adapter.target]) for adapter in adapters if adapter.target in results]
     for kind in ("mistake", "fraud", "honest"):
-        mine = [
-            (adapter, found)
-            for adapter, found in there
-            if kind == ("honest" if adapter.honest else "fraud" if adapter.fraud else "mistake")
-        ]
-        counts = Counter(place(adapter, found) for adapter, found in mine)
-        print(
-            f"\n{kind}: {len(mine)} tried, {', '.join(f'{count} {name}' for name, count in counts.items()) or 'none'}"
-        )
-        for way in WAYS:
-            seen = [(adapter, found[way]) for adapter, found in mine if way in found]
-            if seen:
-                outcomes = Counter(one.outcome(adapter) for adapter, one in seen)
-                times = sorted(one.seconds for _, one in seen)
-                words = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
-                print(f"  {way}: {words}; median {times[len(times) // 2]:.1f} s, longest {times[-1]:.1f} s")
-        bad = "accused" if kind == "honest" else "THROUGH"
+        mine = [(adapter, found) for adapter, found in results if adapter.kind == kind]
+        places = Counter(adapter.place(found) for adapter, found in mine)
+        print(f"\n{kind}: {len(mine)} tried: {dict(places)}")
+        outcomes = Counter((way, one.outcome(adapter)) for adapter, found in mine for way, one in found.items())
+        for (way, outcome), count in sorted(outcomes.items()):
+            print(f"  {way}: {count} {outcome}")
         for adapter, found in mine:
-            if place(adapter, found) == bad:
-                print(f"  {bad}: {adapter.target}: {adapter.about}")
-
-
-def keep(path: Path, adapter: Adapter, found: Mapping[str, Found]) -> None:
-    """Add what was found to the answers, so that nothing is lost if this is ended."""
-    with path.open("a") as file:
-        for way, one in found.items():
-            file.write(json.dumps({"adapter": adapter.target, "way": way, **asdict(one)}) + "\n")
-
-
-def read(path: Path) -> dict[str, dict[str, Found]]:
-    """Return the last answers, by adapter and way."""
-    found: dict[str, dict[str, Found]] = {}
-    for body in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
-        adapter, way = body.pop("adapter"), body.pop("way")
-        found.setdefault(adapter, {})[way] = Found(**body)
-    return found
-
-
-def changed(adapters: Iterable[Adapter], results: Mapping[str, Mapping[str, Found]], before: Mapping[str, Any]) -> bool:
-    """Print what has another outcome than on file. Returns whether anything is worse."""
-    worse = False
-    for adapter in adapters:
-        found = results.get(adapter.target)
-        old = {way: Found(**one) for way, one in before.get(adapter.target, {}).items()}
-        if found is None:
-            continue
-        for way, one in found.items():
-            was = old.get(way)
-            if was is not None and was.outcome(adapter) != one.outcome(adapter):
-                print(f"changed: {adapter.target} {way}: {one.outcome(adapter)}, was {was.outcome(adapter)}")
-        now = place(adapter, found)
-        lost = now == "THROUGH" and not adapter.fraud and any(one.caught() for one in old.values())
-        worse = worse or lost or now == "accused"
-    return worse
-
-
-def write(results: Mapping[str, Mapping[str, Found]], before: Mapping[str, Any]) -> None:
-    """Put the results into the file and the page, beside those of adapters that were not tried now."""
-    there = {adapter.target for adapter in chosen("")}
-    merged = {target: found for target, found in before.items() if target in there}
-    for target, found in results.items():
-        if target not in there:
-            continue
-        merged[target] = {**merged.get(target, {}), **{way: asdict(one) for way, one in found.items()}}
-    lines = ",\n".join(f"{json.dumps(target)}: {json.dumps(found)}" for target, found in sorted(merged.items()))
-    FILED.write_text(f"{{\n{lines}\n}}\n")
-    write_page(merged)
-
-
-def write_page(filed: Mapping[str, Any]) -> None:
-    """Put the table into the page, between its marks."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{section(filed)}\n{END}{after}")
+            if adapter.place(found) in ("accused", "THROUGH"):
+                print(f"  {adapter.place(found)}: {adapter.target}: {adapter.about}")
 
 
 def section(filed: Mapping[str, Any]) -> str:
     """Return as Markdown how many were caught by which way, by kind, and each one that gets through both."""
-    adapters = [adapter for adapter in chosen("") if adapter.target in filed]
-    found = {adapter.target: {way: Found(**one) for way, one in filed[adapter.target].items()} for adapter in adapters}
+    found = {
+        adapter: {way: Found(**one) for way, one in filed[adapter.target].items()}
+        for adapter in all_adapters()
+        if adapter.target in filed
+    }
 
     def counted(module: str) -> str:
-        mine = [found[one.target] for one in adapters if of_kind(one) == module]
+        mine = [answers for adapter, answers in found.items() if adapter.module.startswith(module.removesuffix("s"))]
         cells = []
-        for way in WAYS:
-            seen = [ways[way].caught() for ways in mine if way in ways]
+        for way in ("verify", "cell"):
+            seen = [answers[way].caught for answers in mine if way in answers]
             cells.append(f"{sum(seen)} of {len(seen)}")
         return " | ".join(cells)
 
     rows = ["| fault | caught by `verify` | in the cell |", "| --- | ---: | ---: |"]
     rows += [f"| {words} | {counted(module)} |" for module, words in KINDS.items()]
     rows.append(f"| none: honest backends, accused | {counted(HONEST)} |")
-    through = [one for one in adapters if len(found[one.target]) > 1 and place(one, found[one.target]) == "THROUGH"]
-    limits = ["| gets through | what it does | a mistake could look so |", "| --- | --- | --- |"]
-    limits += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in through]
-    return "\n".join(rows) + "\n" + ("\n" + "\n".join(limits) + "\n" if through else "")
-
-
-def of_kind(adapter: Adapter) -> str:
-    """Return which of ``KINDS`` an adapter is of."""
-    return next((module for module in KINDS if adapter.module.startswith(module.removesuffix("s"))), adapter.module)
+    through = [one for one, answers in found.items() if len(answers) > 1 and one.place(answers) == "THROUGH"]
+    if through:
+        rows += ["", "| gets through | what it does | a mistake could look so |", "| --- | --- | --- |"]
+        rows += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in through]
+    return "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

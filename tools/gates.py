@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +20,8 @@ from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
 from vebench.analysis.summary import summarise
-from vebench.child.window import Window
-from vebench.gates.gate import Budget, Criteria, decide, enough_passes, exit_status, resolution
+from vebench.child.answers import Window
+from vebench.gates.gate import PassBudget, decide, enough_passes, exit_status, resolution
 from vebench.machine.host import flat
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, topology_record
@@ -109,12 +110,12 @@ class Gate:
             after = summaries(run_of(random, world, truth, self.repeats, RUN))
             found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
             return without_unknown_reference(found), self.repeats
-        criteria = Criteria(self.metric, self.tolerance)
-        once, forever = (resolution(before, criteria, forever=forever) for forever in (False, True))
+        compare = partial(compare_runs, metric=self.metric, tolerance=self.tolerance)
+        once, forever = (resolution(before, compare, forever=forever) for forever in (False, True))
         enough = enough_passes(once, forever, self.repeats)
         candidate = run_of(random, world, truth, 2, RUN)
         clock, passes = 0.0, 2
-        budget = Budget(BUDGET_S, lambda: clock)
+        budget = PassBudget(BUDGET_S, lambda: clock)
         clock = 2 * PASS_S
 
         def another(wanted: frozenset[CellKey]) -> bool:
@@ -125,7 +126,7 @@ class Gate:
             return True
 
         every = frozenset(cell.key for cell in before)
-        found = decide(lambda: (before, summaries(candidate)), another, criteria, every, 3, budget, enough)
+        found = decide(lambda: (before, summaries(candidate)), another, compare, every, 3, budget, enough)
         return without_unknown_reference(found), passes
 
     def _in_turn(self, random: Generator, world: World, truth: Truth) -> Comparison:

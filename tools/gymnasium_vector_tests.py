@@ -14,6 +14,7 @@ Exit status: 0 if all that fail are known, 1 if another fails, 2 if none was run
 from __future__ import annotations
 
 import argparse
+import ast
 import fnmatch
 import os
 import sys
@@ -24,7 +25,6 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.vector import async_vector_env
-from settings import setting
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
@@ -79,13 +79,14 @@ def main() -> int:
     """Run the tests and print what became of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", type=setting, action="append", default=[], dest="settings", metavar="NAME=VALUE")
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE")
     parser.add_argument("--gymnasium", action="store_true")
     arguments, options = parser.parse_known_args()
     if not (arguments.folder / TESTS[0]).is_dir():
         parser.error(f"{arguments.folder} has no {TESTS[0]}: it is no checkout of Gymnasium")
     if not arguments.gymnasium:
-        exchange(dict(arguments.settings))
+        pairs = [setting.partition("=")[::2] for setting in arguments.settings]
+        exchange({name: ast.literal_eval(value) for name, value in pairs})
     os.chdir(arguments.folder)
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider"]

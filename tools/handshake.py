@@ -1,35 +1,28 @@
-"""Try the handshake: ``stress`` it with checksums and stopped workers, or ``cost`` it in nanoseconds.
+"""Stresses the handshake of the shared-memory backends, with checksums of rows and with workers stopped at random.
 
-python tools/handshake.py stress --handshakes 1000000 --workers 1,2,4,8,16
-python tools/handshake.py cost
+python tools/handshake.py --handshakes 1000000 --workers 1,2,4,8,16
+
+A wake-up that is lost shows as a hang, since nobody looks around for a minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import multiprocessing
 import os
 import signal
-import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.making import ArraySpec, sample
-from vebench.backends.shared_memory import handshake, in_flight, team, worker
-from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.environments.making import ArraySpec
+from vebench.backends.shared_memory import handshake, team, worker
 from vebench.backends.shared_memory.memory_layout import divide
-from vebench.backends.shared_memory.team import Team
-from vebench.backends.shared_memory.worker import TeamConfig
+from vebench.backends.shared_memory.team import InFlight, Team
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vebench.backends.shared_memory.backend import ShmSync
     from vebench.backends.shared_memory.memory_layout import RowArrays
 
     Row = np.ndarray[Any, np.dtype[Any]]
@@ -95,7 +88,7 @@ def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
         workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
     )
     leaf = (ArraySpec((WIDTH,), np.dtype(np.int64)),)
-    return Team(TeamConfig(division, division.layout(leaf, leaf), Echo, context="fork"))
+    return Team(division.layout(leaf, leaf), Echo, "fork")
 
 
 def stress_all(team: Team, handshakes: int, rng: np.random.Generator) -> int:
@@ -109,8 +102,8 @@ def stress_all(team: Team, handshakes: int, rng: np.random.Generator) -> int:
         team.receive()
         expected = sent * 31 + count
         expected[:, -1] = expected[:, :-1].sum(1)
-        check(observations, expected)
-        check(team.arrays.rewards, np.full(len(sent), float(count)))
+        np.testing.assert_array_equal(observations, expected)
+        np.testing.assert_array_equal(team.arrays.rewards, count)
     return steps * len(team.workers)
 
 
@@ -128,7 +121,7 @@ def stress_one_by_one(team: Team, handshakes: int, rng: np.random.Generator) -> 
         rows = observations[ids]
         for row, env_id in zip(rows, ids, strict=True):
             if counts[env_id]:
-                check(row, answer(actions[env_id], counts[env_id]))
+                np.testing.assert_array_equal(row, answer(actions[env_id], counts[env_id]))
         done += sum(env_id >= team.division.own for env_id in ids)
         actions[ids] = rng.integers(1 << 40, size=(len(ids), WIDTH))
         counts[ids] += 1
@@ -137,14 +130,15 @@ def stress_one_by_one(team: Team, handshakes: int, rng: np.random.Generator) -> 
     return done
 
 
-def check(found: Row, expected: Row) -> None:
-    if not np.array_equal(found, expected):
-        raise SystemExit(f"a row is not what it should be: {found} instead of {expected}")
-
-
-def stress(options: argparse.Namespace) -> None:
-    """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
-    for module in (worker, team, in_flight):
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--handshakes", type=int, default=20_000)
+    parser.add_argument("--workers", type=lambda text: [int(number) for number in text.split(",")], default=[1, 2, 4])
+    parser.add_argument("--spin", type=float, default=None)
+    parser.add_argument("--fences", choices=("own", "arm"), default="own")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for module in (worker, team):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False
@@ -173,75 +167,5 @@ def stress(options: argparse.Namespace) -> None:
             crew.close()
 
 
-def cost(options: argparse.Namespace) -> None:
-    """Print what a step without environments takes, and how a step of some tasks divides up."""
-    team = make_team(1, False, options.spin)
-    best = min(time_of(partial(round_trip, team), 20_000) for _ in range(5))
-    print(f"round trip, three rows of {WIDTH} numbers on each side: {best:.0f} ns")
-    team.close()
-    from vebench.backends.interface import Setup, Task
-    from vebench.backends.shared_memory.backend import ShmSync
-
-    tasks = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5), Task("ALE/Pong-v5", "atari", 4))
-    for task in tasks:
-        cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
-        backend = ShmSync(Setup(task, workers=options.envs, cpus=cpus, pinned=True), spin=options.spin)
-        backend.reset(0)
-        backend.recv()
-        split = split_of(backend, 20_000 if task.suite == "classic" else 3_000)
-        print(task.id, json.dumps({name: round(value) for name, value in split.items()}), "ns a step")
-        backend.close()
-
-
-def round_trip(team: Team) -> None:
-    team.send()
-    team.receive()
-
-
-def time_of(do: Callable[[], None], count: int) -> float:
-    start = time.perf_counter_ns()
-    for _ in range(count):
-        do()
-    return (time.perf_counter_ns() - start) / count
-
-
-def split_of(backend: ShmSync, steps: int) -> dict[str, float]:
-    """Return the parts of a step: writing and waking, the caller's own environments, waiting for the others."""
-    team = backend._team  # noqa: SLF001 - its insides are what is looked into
-    tape = list(sample(backend.info.action_space, np.random.default_rng(0), 64, backend.info.batch_size))
-    clock = time.perf_counter_ns
-    own, sent, total = 0, 0, 0
-    step = team.own.step
-
-    def timed() -> None:
-        nonlocal own
-        start = clock()
-        step()
-        own += clock() - start
-
-    team.own.step = timed  # type: ignore[method-assign]
-    for index in range(steps):
-        start = clock()
-        backend.send(tape[index % 64])
-        middle = clock()
-        backend.recv()
-        sent += middle - start
-        total += clock() - start
-    return {"send": sent / steps, "own": own / steps, "rest": (total - sent - own) / steps, "total": total / steps}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("stress", "cost"))
-    parser.add_argument("--handshakes", type=int, default=20_000)
-    parser.add_argument("--workers", type=lambda text: [int(number) for number in text.split(",")], default=[1, 2, 4])
-    parser.add_argument("--spin", type=float, default=None)
-    parser.add_argument("--fences", choices=("own", "arm"), default="own")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--envs", type=int, default=2)
-    options = parser.parse_args()
-    (stress if options.what == "stress" else cost)(options)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

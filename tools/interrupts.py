@@ -33,10 +33,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 
-sys.path[:0] = [
-    str(Path(__file__).parents[1] / "tests"),
-    str(Path(__file__).parents[1] / "tests" / "environments"),
-]  # as pytest has them
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "environments")]  # as pytest has them
 
 from support.leaks import segments
 from support.waiting import eventually
@@ -68,15 +66,15 @@ class Vector:
         self.envs.action_space.seed(3)
         self.actions = [self.envs.action_space.sample() for _ in range(STEPS)]
 
-    def calls(self) -> dict[str, Callable[[], object]]:
-        """Return what may be interrupted."""
-        envs, again = self.envs, self.actions[0]
-        reset = partial(envs.reset, seed=5)
-        if self.one_by_one:
-            return {"send and recv": self._in_turn, "reset": reset}
-        return {"step": lambda: [envs.step(again) for _ in range(3)], "reset": reset}
+    def reset(self) -> None:
+        self.envs.reset(seed=5)
 
-    def _in_turn(self) -> None:
+    def steps(self) -> None:
+        """Make a few steps, which may be interrupted."""
+        if not self.one_by_one:
+            for _ in range(3):
+                self.envs.step(self.actions[0])
+            return
         self.envs.send(self.actions[0], range(COUNT))
         for _ in range(3):
             received = self.envs.recv()
@@ -117,16 +115,13 @@ class Backend:
         self.one_by_one = one_by_one
         self.actions = np.array([0, 1][: self.backend.info.batch_size])
 
-    def calls(self) -> dict[str, Callable[[], object]]:
-        return {"send and recv": partial(self._in_turn, 5), "reset": self._reset}
-
-    def _reset(self) -> None:
+    def reset(self) -> NDArray[Any]:
         self.backend.reset(7)
-        self.backend.recv()
+        return self.backend.recv().observations.copy()
 
-    def _in_turn(self, steps: int) -> list[NDArray[Any]]:
+    def steps(self) -> list[NDArray[Any]]:
         rows = []
-        for _ in range(steps):
+        for _ in range(STEPS):
             self.backend.send(self.actions)
             rows.append(self.backend.recv().observations.copy())
         return rows
@@ -136,11 +131,8 @@ class Backend:
 
     def rows(self) -> list[NDArray[Any]]:
         """Return what is observed; those that are stepped as they come differ in their order, so only the start."""
-        self.backend.reset(7)
-        first = self.backend.recv()
-        rows = [first.observations.copy()]
-        further = self._in_turn(STEPS)
-        return rows if self.one_by_one else rows + further
+        first, further = self.reset(), self.steps()
+        return [first] if self.one_by_one else [first, *further]
 
     def close(self) -> None:
         self.backend.close()
@@ -156,49 +148,41 @@ KINDS: dict[str, Callable[[bool, bool], Vector | Backend]] = {
     "fast": partial(Vector, partial(make_vec, "HalfCheetah-v5", COUNT)),
     "backend": Backend,
 }
+CALLS = ("steps", "steps", "reset", "constructor", "close")
 
 
 def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int) -> int:
     """Run one trial in this process; return how it ended."""
     rng = random.Random(seed)
     make = partial(KINDS[kind], one_by_one, caller_steps)
-    first = make()
-    expected = first.rows()
-    in_time = first.calls().get(call, make)
-    first.close()
-    del first
+    built = [make()]
+    expected = built[0].rows()
+    built.pop().close()
     descriptors, others = count_descriptors(), {*multiprocessing.active_children()}  # those that compute meanwhile
-    built: list[Vector | Backend] = []
-    if call != "constructor":
-        built.append(make())
-        built[0].rows()
-        in_time = built[0].close if call == "close" else built[0].calls()[call]
-    if call not in {"constructor", "close"}:
-        seconds = took(in_time)
-        built[0].rows()
-        interrupted_in(in_time, seconds, rng)
-        with contextlib.suppress(*SAID):
-            rng.choice([*built[0].after(), lambda: None])()
-        if not all(map(np.array_equal, built[0].rows(), expected)):
-            return WRONG_ROWS
-    elif call == "close":
-        interrupted_in(in_time, 0.01, rng)
-    else:
+    if call == "constructor":
         interrupted_in(lambda: built.append(make()), 0.05, rng)
-    for each in built:
-        each.close()
-        del each
-    built.clear()
-    del in_time
+    else:
+        built.append(make())
+        made = built[0]
+        made.rows()
+        if call == "close":
+            interrupted_in(made.close, 0.01, rng)
+        else:
+            start = time.perf_counter()
+            getattr(made, call)()
+            seconds = time.perf_counter() - start
+            made.rows()
+            interrupted_in(getattr(made, call), seconds, rng)
+            with contextlib.suppress(*SAID):
+                rng.choice([*made.after(), lambda: None])()
+            if not all(map(np.array_equal, made.rows(), expected)):
+                return WRONG_ROWS
+        del made
+    while built:
+        built.pop().close()
     # What was built and never given out is ended by a thread.
     clean = eventually(lambda: {*multiprocessing.active_children()} <= others and count_descriptors() <= descriptors)
     return FINE if clean else LEFT
-
-
-def took(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def interrupted_in(call: Callable[[], object], seconds: float, rng: random.Random) -> None:
@@ -284,7 +268,6 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--what", choices=tuple(KINDS), action="append")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further trial begins after so many")
     parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
     options = parser.parse_args()
     before = segments()
@@ -295,14 +278,9 @@ def main() -> int:
     rng = random.Random(options.seed)
     counts: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        start = time.monotonic()
         for number in range(options.trials):
-            if time.monotonic() - start > options.seconds:
-                break
-            kind = rng.choice(options.what or [*KINDS])
+            kind, call = rng.choice(options.what or [*KINDS]), rng.choice(CALLS)
             one_by_one, caller_steps = rng.random() < 0.5, rng.random() < 0.5
-            stepping = "step" if kind != "backend" and not one_by_one else "send and recv"
-            call = rng.choice([stepping, stepping, "reset", "constructor", "close"])
             seed = options.seed * 1_000_000 + number
             ended = in_a_process(partial(trial, kind, call, one_by_one, caller_steps, seed), folder)
             mode = ("async" if one_by_one else "sync") + (", caller steps" if caller_steps else "")

@@ -21,25 +21,20 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS)]  # as pytest has it
+
+from support.leaks import segments
+from support.waiting import eventually
 
 from vebench.errors import RunFileError
 from vebench.interpreters.process_guard import sweep
 from vebench.results import store
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ADAPTERS = Path(__file__).resolve().parents[1] / "tests" / "adapters"
-RUN = (
-    "-e",
-    "CartPole",
-    "-w",
-    "2",
-    "-b",
-    "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory",
-    "--no-base",
-)
+ADAPTERS = TESTS / "adapters"
+BACKENDS = "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory"
+RUN = ("-e", "CartPole", "-w", "2", "-b", BACKENDS, "--no-base")
 SHORT = ("--duration", "0.1", "--warmup", "0.05", "--windows", "4", "--passes", "1", "--timeout", "60", "-q")
 LONGEST_S = 6.0  # a run has ended by then, on a machine that is not too busy
 PATIENCE_S = 60.0
@@ -108,20 +103,18 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
         runner.kill()
         return "it does not end"
     if unguarded:
-        settled(lambda: not [process for process in of_run(folder) if in_a_cell(process)])
+        eventually(lambda: not [process for process in of_run(folder) if in_a_cell(process)])
         tempfile.tempdir = str(folder)
-        settled(lambda: swept(folder))
+        eventually(lambda: sweep() or not [*folder.glob("vebench-*")])
         tempfile.tempdir = None
-    if not settled(lambda: not of_run(folder)):
+    if not eventually(lambda: not of_run(folder)):
         left = [command(process) for process in of_run(folder)]
         for process in of_run(folder):
             os.kill(process, KILL)
         return f"processes are left: {left}"
-    files = [str(path.relative_to(folder)) for path in folder.glob("vebench-*/**/*")]
-    files += [path.name for path in folder.glob("vebench-*")]
-    if files:
+    if files := [*folder.glob("vebench-*"), *folder.glob("vebench-*/**/*")]:
         return f"folders are left: {files}"
-    if not settled(lambda: segments() <= before):
+    if not eventually(lambda: segments() <= before):
         return f"shared memory is left: {segments() - before}"
     try:
         if (folder / "run.jsonl").exists():
@@ -129,12 +122,6 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
     except RunFileError as error:
         return str(error)
     return ""
-
-
-def swept(folder: Path) -> bool:
-    """Return whether no scratch folder is left after a sweep, such as the next run makes."""
-    sweep()
-    return not [*folder.glob("vebench-*")]
 
 
 def named(name: str, runner: int, folder: Path) -> list[int]:
@@ -171,21 +158,6 @@ def command(process: int) -> bytes:
         state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:4]
         return b" ".join([*state, *Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")])
     return b""
-
-
-def segments() -> set[str]:
-    """Return the named segments of shared memory that Python's multiprocessing has made."""
-    return {path.name for path in Path("/dev/shm").glob("psm_*")}  # noqa: S108 - it is only listed
-
-
-def settled(happened: Callable[[], bool]) -> bool:
-    """Return whether ``happened()`` comes true within ten seconds."""
-    deadline = time.monotonic() + 10
-    while not happened():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 if __name__ == "__main__":

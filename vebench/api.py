@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vebench.equality.diff import PairPage
     from vebench.equality.rows import FirstDifference
     from vebench.equality.verify import VerifyPage
-    from vebench.gates.check_page import CheckPage
+    from vebench.gates.page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats import Content
 
@@ -352,7 +352,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             history=None if history is None else Path(history),
             budget=OPTIONS["budget"].value(budget),
         )
-        return Comparison(checking.judge(request, world or World()))
+        return Comparison(checking.checked(request, world or World()))
 
 
 def compare(

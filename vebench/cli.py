@@ -270,7 +270,7 @@ def check_(call: Call) -> int:
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.gates import check
+    from vebench.gates import check, page
 
     baseline, *candidates = call.runs
     file, outlet = call.outlet("check", measures=True)
@@ -292,7 +292,7 @@ def check_(call: Call) -> int:
         call.budget,
         call.allow_code,
     )
-    return check.run(request, call.world, outlet=outlet)
+    return page.publish_verdicts(check.checked(request, call.world), outlet)
 
 
 @command(
@@ -317,12 +317,12 @@ def compare_(call: Call) -> int:
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.gates import compare, gate
+    from vebench.gates import compare, page
 
     file, outlet = call.outlet("check", measures=True)
     spec = asked("compare", call.plan, call.effort)
     how = {"tolerance": call.tolerance, "budget": call.budget}
-    return gate.published(compare.compared((call.a, call.b), spec, file, call.world, **how), outlet)
+    return page.publish_verdicts(compare.compared((call.a, call.b), spec, file, call.world, **how), outlet)
 
 
 @command(
@@ -357,7 +357,7 @@ def bisect_(call: Call) -> int:
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
     request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
-    return bisect.start(request, file, call.resume, outlet, call.world)
+    return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
 @command(
@@ -390,7 +390,7 @@ def history_(call: Call) -> int:
     from vebench.gates import history
 
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
+    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(

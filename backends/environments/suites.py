@@ -1,43 +1,148 @@
 """The table of suites: kinds of task, and everything that is true of all tasks of a kind.
 
-A new suite takes an entry here and a module with a function that makes one environment. The parent reads this table,
-and so does every worker before it knows what it will step: standard library only.
+A new suite takes an entry here and a function that makes one environment. Its recipe says how people make the same
+environment with Gymnasium alone, as lines of Python to paste. The parent reads this table, and so does every worker
+before it knows what it will step: standard library only.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from keyword import iskeyword
+from typing import Any, Literal
 
-from vebench.backends import bracketed
-from vebench.backends.environments import recipes
-from vebench.backends.packages import (
-    ALE_PY,
-    DM_CONTROL,
-    GYMNASIUM,
-    IMAGEIO,
-    MINIGRID,
-    MUJOCO,
-    OPENCV,
-    PACKAGING,
-    SHIMMY,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vebench.backends.environments.recipes import Recipe
-    from vebench.backends.interface import Task
-    from vebench.backends.packages import Package
+from vebench.backends import bracketed, packages
+from vebench.backends.bracketed import OptionValue
+from vebench.backends.interface import Task
+from vebench.backends.packages import GYMNASIUM, MUJOCO, Package
 
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
 _UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
+
+
+_LINE = 60  # columns of the narrowest terminal: a line that is wrapped cannot always be pasted
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
+# Games whose action 0 presses a button: AtariPreprocessing makes no no-ops there.
+_WITHOUT_NOOP = frozenset({"ALE/Backgammon-v5", "ALE/VideoCheckers-v5"})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Lines that define a ``function`` named ``make_env``, which makes an environment, and the ``imports`` it needs."""
+
+    imports: tuple[str, ...]
+    function: tuple[str, ...]
+
+
+def quoted(text: str) -> str:
+    """Return a text from outside as a Python literal in ASCII, which shows what is not printable by its number."""
+    return f'"{text}"' if _HARMLESS.fullmatch(text) else ascii(text)
+
+
+def literal(value: OptionValue) -> str:
+    """Return a value as a Python literal in ASCII."""
+    return quoted(value) if isinstance(value, str) else ascii(value)
+
+
+def full_id(task: Task) -> str:
+    """Return what ``gymnasium.make`` takes for a task: it imports the module that a name begins with."""
+    return task.name if task.module is None else f"{task.module}:{task.name}"
+
+
+def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
+    """Return a call on one line, or with its arguments on several lines if it is too long."""
+    whole = f"{indent}{target}({', '.join(arguments)})"
+    if len(whole) <= _LINE:
+        return [whole]
+    lines = [f"{indent}{target}("]
+    line = ""
+    for argument in arguments:
+        if line and len(f"{indent}    {line} {argument},") > _LINE:
+            lines.append(f"{indent}    {line}")
+            line = ""
+        line = f"{line} {argument},".lstrip()
+    return [*lines, f"{indent}    {line}", f"{indent})"]
+
+
+def _arguments_of(task: Task) -> tuple[str, ...]:
+    return tuple(
+        f"{key}={literal(value)}" if key.isascii() and not iskeyword(key) else f"**{{{key!a}: {literal(value)}}}"
+        for key, value in task.arguments.items()
+    )
+
+
+def _registered_recipe(task: Task, plugin: str | None = None, observed: Sequence[str] = ()) -> Recipe:
+    """Return how an environment is made that Gymnasium has registered, or the module ``plugin`` when it is imported.
+
+    Of what it observes, arrays named in ``observed`` are kept, or all if there is no name.
+    """
+    named = task if plugin is None else replace(task, module=plugin)
+    arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
+    imports: tuple[str, ...] = ("import gymnasium",)
+    lines = call("return gymnasium.make", arguments, "    ")
+    if observed:
+        imports += ("from gymnasium.wrappers import FilterObservation",)
+        kept = ", ".join(map(quoted, observed))
+        lines = call("env = gymnasium.make", arguments, "    ")
+        lines += ["    # other parts are text", *call("return FilterObservation", ("env", f"[{kept}]"), "    ")]
+    return Recipe(imports, ("def make_env():", *lines))
+
+
+def _called_recipe(task: Task) -> Recipe:
+    """Return how a user's own callable makes an environment; no lines for what cannot be the name of one."""
+    module, _, name = task.name.partition(":")
+    if not _DOTTED.fullmatch(module) or not _DOTTED.fullmatch(name):
+        return Recipe((), ())
+    lines = call(f"return {module}.{name}", _arguments_of(task), "    ")
+    return Recipe((f"import {module}",), ("def make_env():", *lines))
+
+
+def _atari_recipe(task: Task) -> Recipe:
+    """Return how an Atari environment is made. Only the last frames of an episode may differ: see ``atari_screen``."""
+    settings = ", noop_max=0" if task.name in _WITHOUT_NOOP else ""
+    if task.frame_skip != _ATARI_FRAME_SKIP:
+        settings += f", frame_skip={task.frame_skip}"
+    fixed = ("frameskip=1", "repeat_action_probability=0", "disable_env_checker=True")
+    return Recipe(
+        (
+            "import ale_py",
+            "import cv2",
+            "import gymnasium",
+            "from gymnasium.wrappers import AtariPreprocessing",
+            "from gymnasium.wrappers import FrameStackObservation",
+        ),
+        (
+            "gymnasium.register_envs(ale_py)",
+            "def make_env():",
+            "    cv2.setNumThreads(1)  # not one thread for each CPU",
+            *call("env = gymnasium.make", (quoted(task.name), *fixed, *_arguments_of(task)), "    "),
+            *call("return FrameStackObservation", (f"AtariPreprocessing(env{settings})", "4"), "    "),
+        ),
+    )
+
+
+def fast_settings(task: Task) -> dict[str, OptionValue]:
+    """Return the settings with which ``fast.make_vec`` makes a task as every backend has it, without defaults."""
+    settings: dict[str, OptionValue] = {}
+    if task.suite == "atari":
+        settings = {"repeat_action_probability": 0, "last_frames": True}
+        if task.id in _WITHOUT_NOOP:
+            settings["any_noop"] = True
+        if task.exact:
+            settings["noop_max"] = task.no_ops
+    elif task.suite == "mujoco" and task.exact and task.id not in ALWAYS_DRAWN:
+        settings["reset_noise_scale"] = 0.0
+    if task.frame_skip != SUITES[task.suite].tasks.get(task.id, task.frame_skip):
+        settings["frame_skip"] = task.frame_skip
+    return settings
 
 
 @dataclass(frozen=True)
@@ -53,7 +158,7 @@ class Suite:
     otherwise: str = ""  # what else is of the suite, in words
     packages: tuple[Package, ...] = (GYMNASIUM,)  # that are needed to make an environment
     sets: frozenset[str] = _OF_ANY  # arguments of an environment that vebench sets itself, so that no user can
-    recipe: Callable[[Task], Recipe] = recipes.registered  # how people make the same environment without vebench
+    recipe: Callable[[Task], Recipe] = _registered_recipe  # how people make the same environment without vebench
     plugin: str | None = None  # the module that registers the environments, None if Gymnasium itself does
     observed: tuple[str, ...] = ()  # arrays that are kept of what an environment observes; empty: all
     namespace: str | None = None  # environments of the plugin whose id begins so are of this suite, also unknown ones
@@ -171,33 +276,32 @@ SUITES: Mapping[str, Suite] = {
             name="atari",
             environment_seconds=0.15,
             title="Atari",
-            make="vebench.backends.environments.atari:make_atari",
+            make="vebench.backends.environments.simulators:make_atari",
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": _ATARI_FRAME_SKIP for game in _ATARI_GAMES},
-            packages=(GYMNASIUM, ALE_PY, OPENCV),
+            packages=(GYMNASIUM, packages.ALE_PY, packages.OPENCV),
             # An emulator is stepped frame by frame, so that a limit of its own would count frames.
-            sets=_OF_ANY
-            | {
-                *("game", "frameskip", "repeat_action_probability", "full_action_space"),
-                *("max_num_frames_per_episode", "max_episode_steps"),
-            },
-            recipe=recipes.atari,
+            sets=_OF_ANY.union(
+                ("game", "frameskip", "repeat_action_probability", "full_action_space"),
+                ("max_num_frames_per_episode", "max_episode_steps"),
+            ),
+            recipe=_atari_recipe,
             plugin="ale_py",
             namespace="ALE/",
-            frames="vebench.backends.environments.atari:emulator_frames",
-            simulator="vebench.backends.environments.atari:Emulator",
+            frames="vebench.backends.environments.simulators:emulator_frames",
+            simulator="vebench.backends.environments.simulators:Emulator",
             # Games of different ALE versions gave the same bytes, so no engine is named: vebench verify shows the rest.
         ),
         Suite(
             name="mujoco",
             title="MuJoCo",
-            make="vebench.backends.environments.physics:make_mujoco",
+            make="vebench.backends.environments.simulators:make_mujoco",
             environment_bytes=2 * MIB,
             tasks=_MUJOCO_FRAME_SKIPS,
-            packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
+            packages=(GYMNASIUM, MUJOCO, packages.IMAGEIO, packages.PACKAGING),
             sets=_OF_ANY | {"frame_skip"},
-            frames="vebench.backends.environments.physics:sub_steps",
-            simulator="vebench.backends.environments.physics:Physics",
+            frames="vebench.backends.environments.simulators:sub_steps",
+            simulator="vebench.backends.environments.simulators:Physics",
             # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
             real_actions="float64",
             drifting_engines=frozenset({"MuJoCo"}),  # HalfCheetah goes apart by 15 within 300 steps
@@ -213,8 +317,8 @@ SUITES: Mapping[str, Suite] = {
             name="dm_control",
             title="DeepMind Control",
             tasks={f"dm_control/{name}-v0": n for n, names in _DM_CONTROL_SUB_STEPS.items() for name in names.split()},
-            packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
-            recipe=partial(recipes.registered, plugin="shimmy"),
+            packages=(GYMNASIUM, MUJOCO, packages.DM_CONTROL, packages.SHIMMY),
+            recipe=partial(_registered_recipe, plugin="shimmy"),
             plugin="shimmy",
             namespace="dm_control/",
             real_actions="float64",
@@ -225,8 +329,8 @@ SUITES: Mapping[str, Suite] = {
             name="minigrid",
             title="MiniGrid",
             otherwise="MiniGrid-Empty-8x8-v0 and all other MiniGrid ids",
-            packages=(GYMNASIUM, MINIGRID),
-            recipe=partial(recipes.registered, plugin="minigrid", observed=_MINIGRID_ARRAYS),
+            packages=(GYMNASIUM, packages.MINIGRID),
+            recipe=partial(_registered_recipe, plugin="minigrid", observed=_MINIGRID_ARRAYS),
             observed=_MINIGRID_ARRAYS,
             plugin="minigrid",
             namespace="MiniGrid-",
@@ -244,7 +348,7 @@ SUITES: Mapping[str, Suite] = {
             make="vebench.backends.environments.making:make_called",
             otherwise="module:callable, for any callable that returns an environment",
             sets=frozenset(),
-            recipe=recipes.called,
+            recipe=_called_recipe,
             ours=False,
         ),
     )

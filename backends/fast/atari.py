@@ -2,7 +2,7 @@
 
 A step is C alone, which calls the methods of ALE's C++ class: ``atari.c``. ale-py's module exports them, and a Python
 ``ALEInterface`` contains the C++ object. This relies on the versions of ale-py in ``classes.py``. Whenever a task is
-built, C's view of a game is compared with Python's.
+built, C's view of a game is compared with Python's, and its pictures, which ``picture.c`` draws, with OpenCV's.
 
 C skips work that no row shows: a picture in colour of every frame, copies of the stack.
 """
@@ -16,24 +16,22 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ale_py
+import cv2
 import gymnasium
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
+from numpy.typing import NDArray
 
-from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK, noop_max
-from vebench.backends.fast.native import NOT_BUILT, address, library, needed
-from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer
-from vebench.backends.interface import Task
+from vebench.backends.environments.simulators import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK
+from vebench.backends.fast.backend import FastBatch, FastTask
+from vebench.backends.fast.classes import address, needed
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # The methods in the order of ``struct games`` in ``atari.c``, by their names in ale-py's module.
 _METHODS = (
@@ -55,6 +53,7 @@ _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
 _IN_PLACE = 0b11110  # flags of a nanobind instance that is made, with its C++ object inside
 _STEPS_CHECKED = 20  # in each of two episodes
+_PICTURES_CHECKED = 10
 _INFOS = ("lives", "episode_frame_number", "frame_number")
 # ``struct game``.
 _NUMBERS = ("ale", "picture", "begins", "loads", "seeded", "restarted", "noops", "lives", "life_lost")
@@ -65,7 +64,7 @@ _GAME = np.dtype([(name, np.int64) for name in _NUMBERS])
 class AtariSettings:
     """How a game is stepped and shown, by the names that ``gymnasium.make`` and the wrappers have, with their defaults.
 
-    ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper.
+    ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper: see ``environments.atari_screen``.
     """
 
     frame_skip: int = 4
@@ -80,11 +79,8 @@ class AtariSettings:
     mode: int | None = None
     difficulty: int | None = None
     max_num_frames_per_episode: int | None = FRAME_LIMIT
-    # Whether an episode's last observation shows its last frames, as in EnvPool and every backend here, and not the
-    # frames before them.
     last_frames: bool = False
-    # Whether games whose action 0 is not NOOP are given one at a reset, where Gymnasium's wrapper raises an error.
-    any_noop: bool = False
+    any_noop: bool = False  # has no effect here: no-ops are the emulator's own
     render_mode: str | None = None
 
     @property
@@ -94,22 +90,18 @@ class AtariSettings:
         return both if isinstance(both, tuple) else (both, both)
 
 
-class AtariTask:
+class AtariTask(FastTask):
     """A game, as the environments of one process share it.
 
     Raises ValueError if C does not step it as Python does, with these settings or on this machine.
     """
 
     how = "games compiled"
-    leaves_out: tuple[str, ...] = ("no infos",)
-    refuses = frozenset[str]()
-    chunk = 1
+    observation_space: spaces.Box
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
         gymnasium.register_envs(ale_py)
         self.settings = chosen = AtariSettings(**settings)
-        if library() is None:
-            raise ValueError(NOT_BUILT)
         if not chosen.grayscale_obs:
             raise ValueError("no compiled pictures: colour")
         rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
@@ -131,12 +123,6 @@ class AtariTask:
         check_pictures(example.getScreenDims(), chosen.size)
         self.pictures = PictureMaker(example.getScreenDims(), chosen.size, self._greys(example))
         self._check(example)
-
-    @staticmethod
-    def settings_of(task: Task) -> dict[str, Any]:
-        """Return the settings that make a task the one that every backend steps."""
-        same = {"repeat_action_probability": 0.0, "last_frames": True, "any_noop": True}
-        return {"frame_skip": task.frame_skip, "noop_max": noop_max(task), **same}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> AtariBatch:
         """Build an environment for each row."""
@@ -192,23 +178,14 @@ class AtariTask:
                 raise ValueError(f"C sees another game than Python after {step} steps")
 
 
-def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.uint32]:
-    """Seed an emulator as ``AtariEnv`` does, for the next load; return the environment's own seed, and this one."""
-    own, its = np.random.SeedSequence(seed).generate_state(n_words=2)
-    ale.setInt("random_seed", int(its.astype(np.int32)))
-    return own, its
-
-
-class AtariBatch:
+class AtariBatch(FastBatch):
     """Games that are stepped by C."""
-
-    restarts = False
 
     def __init__(self, task: AtariTask, rows: RowArrays, *, infos: bool) -> None:
         (observations,), rewards, terminated, truncated, (actions,) = rows
         assert actions.dtype == np.int64  # noqa: S101 - as Gymnasium has them for a Discrete space
         settings, count = task.settings, len(rewards)
-        self.current, self._noop_max = 0, settings.noop_max
+        self._noop_max = settings.noop_max
         self._ales = [task.emulator() for _ in range(count)]
         self._random: list[np.random.Generator | None] = [None] * count
         self._seeds = [0] * count
@@ -221,7 +198,10 @@ class AtariBatch:
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, terminated, truncated, facts, self._games)
         self._kept = task, pictures, arrays
-        numbers = (
+        # ``struct games``: 8 bytes for each field.
+        values = (
+            *map(int, task.methods),
+            task.path.ctypes.data,
             -1 if settings.mode is None else settings.mode,
             -1 if settings.difficulty is None else settings.difficulty,
             settings.frame_skip,
@@ -233,29 +213,27 @@ class AtariBatch:
             settings.last_frames,
             infos,
             count,
+            *(array.ctypes.data for array in arrays),
         )
-        addresses = [array.ctypes.data for array in arrays]
-        self._all = np.array([*task.methods, task.path.ctypes.data, *numbers, *addresses], np.int64)
-        self.context: int = self._all.ctypes.data
+        self._all = np.array(values, np.int64)
+        self.context = self._all.ctypes.data
         self.work = address(needed().vebench_atari_work)
 
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode, as ``AtariEnv`` and the wrappers do."""
         self.current = index
         game, random = self._games[index], self._random[index]
+        self._told_seeds[index] = None
         if seed is not None or random is None:
             seeds = seed_emulator(self._ales[index], seed)
             self._seeds[index] = int(seeds[0])
+            self._told_seeds[index] = None if seed is None else seeds
             game["loads"], game["seeded"] = True, seed is not None
-        self._told_seeds[index] = None if seed is None else seeds
         if game["loads"] or game["restarted"] or random is None:
             random, _ = seeding.np_random(self._seeds[index])
             self._random[index] = random
         game["noops"] = random.integers(1, self._noop_max + 1) if self._noop_max else 0
         game["begins"] = True
-
-    def finish(self, indices: Sequence[int] | None) -> None:
-        """Finish nothing: C writes whole rows."""
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
         """Return infos of a step, or about the ``first`` row of an episode. ``rows``: None for all."""
@@ -276,6 +254,13 @@ class AtariBatch:
     def close(self) -> None:
         """Free the emulators. No work may follow."""
         self._ales = []
+
+
+def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.uint32]:
+    """Seed an emulator as ``AtariEnv`` does, for the next load; return the environment's own seed, and this one."""
+    own, its = np.random.SeedSequence(seed).generate_state(n_words=2)
+    ale.setInt("random_seed", int(its.astype(np.int32)))
+    return own, its
 
 
 def _function(name: str) -> Any:
@@ -306,3 +291,62 @@ def _object_of(ale: ALEInterface) -> int:
     if flags != _IN_PLACE or not head + 8 <= offset <= ALEInterface.__basicsize__ - _OBJECT:
         raise ValueError("ale-py's emulator has no C++ object inside")
     return id(ale) + int(offset)
+
+
+class PictureMaker:
+    """What the pictures of all games of one kind share. Raises ValueError for sizes that ``picture.c`` does not make.
+
+    ``screen``: rows and columns of the emulator's screen. ``size``: columns and rows of a picture. ``greys``: the grey
+    of each of the 256 raw values.
+    """
+
+    def __init__(self, screen: tuple[int, int], size: tuple[int, int], greys: NDArray[np.uint8]) -> None:
+        (height, width), (columns, rows) = screen, size
+        self._height = ctypes.c_int32(height)
+        self._maker = np.zeros(needed().vebench_picture_maker_size(), np.uint8)
+        numbers = map(ctypes.c_int32, (height, width, rows, columns))
+        refused = needed().vebench_picture_maker_prepare(pointer(self._maker), *numbers, pointer(greys))
+        if refused:
+            relation = "from" if refused == -1 else "goes a whole number of times into"
+            raise ValueError(f"no compiled pictures: {columns} x {rows} {relation} {width} x {height}")
+
+    def pictures(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the memory of pictures that are written into ``(count, rows, columns)``.
+
+        Only changes are written: earlier contents must still be there.
+        """
+        memory = np.zeros((len(into), needed().vebench_picture_size(self._height)), np.uint8)
+        for picture, shown in zip(memory, into, strict=True):
+            assert shown.flags.c_contiguous  # noqa: S101 - in a row it is
+            needed().vebench_picture_prepare(pointer(picture), pointer(self._maker), pointer(shown))
+        return memory
+
+
+def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
+    """Raise ValueError unless a few pictures are OpenCV's, of screens that are new and that change in places."""
+    random = np.random.default_rng(0)
+    greys = random.integers(256, size=256).astype(np.uint8)
+    drawn = np.zeros((1, *reversed(size)), np.uint8)
+    maker = PictureMaker(screen, size, greys)
+    picture = maker.pictures(drawn)
+    values = np.arange(screen[0] * screen[1]) % 256
+    screens = [random.permutation(values).astype(np.uint8).reshape(screen) for _ in range(2)]
+    for trial in range(_PICTURES_CHECKED):
+        needed().vebench_picture_first(pointer(picture), pointer(screens[0]))
+        needed().vebench_picture_second(pointer(picture), pointer(screens[1]))
+        if not np.array_equal(drawn[0], by_opencv(np.maximum(greys[screens[0]], greys[screens[1]]), size)):
+            raise ValueError("compiled pictures differ from the pictures of this OpenCV")
+        for each in screens[trial % 2 :]:
+            (top, left), (height, width) = random.integers([length // 2 for length in screen]), screen
+            box = each[top : top + height // 3, left : left + width // 3]
+            box[:] = random.integers(256) if trial % 4 else random.integers(256, size=box.shape)
+
+
+def by_opencv(grey: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return a screen as Gymnasium's wrapper shows it."""
+    return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
+    """Return the address of an array, as C takes it."""
+    return ctypes.c_void_p(array.ctypes.data)

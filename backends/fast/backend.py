@@ -1,11 +1,354 @@
-"""Environments of our own classes in our own threads, as backends: ``fast-sync`` and ``fast-async``."""
+"""How vebench's own classes are stepped: their interface, the threads, the share of a team, and the backends.
+
+A ``FastTask`` is a task with its settings: constants, tables, a model. A ``FastBatch`` is its environments, which write
+straight into their rows. Compiled code steps them, in the threads of a ``Pool``. Python runs in the caller only, before
+and after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
 
 from vebench.backends.environments.making import read_spaces
-from vebench.backends.environments.suites import load_target
-from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import FastTask, build_task, make_share
-from vebench.backends.interface import Difference, Task
+from vebench.backends.environments.suites import fast_settings, load_target
+from vebench.backends.fast.classes import class_of, needed, refusal
+from vebench.backends.interface import Difference, OwnClasses, Task
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
+from vebench.backends.shared_memory.errors import WorkerFailure, held_back
+from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
+
+NO_LIMIT = 1 << 62  # of the steps of an episode
+_POLL_NS = 50_000  # for how long a thread with nothing to do polls at most
+_RESET_FIRST = "Cannot call env.step() before calling env.reset()"
+_RESET_AGAIN = "the episode is over: reset(options={'reset_mask': ...}) comes before the next step"
+
+
+class FastBatch:
+    """Environments of one task. They end their episodes; their user decides what comes after an end."""
+
+    # The address of a C function, ``void (*)(void *context, int64_t first, int64_t last)``, which steps the
+    # environments from ``first`` up to ``last`` with their rows of the actions. Several threads call it at once, for
+    # different environments.
+    work: int
+    context: int  # the address that is its first argument
+    # Whether the work after an end begins a new episode without ``begin``. Such a batch has no infos, and nothing to
+    # ``finish``.
+    restarts: bool = False
+    current: int = 0  # the index of the environment in use now by other methods, or last
+
+    def begin(self, index: int, seed: int | None) -> None:
+        """Let the next work on one environment begin an episode instead of a step, while others may be stepped.
+
+        Its row then shows the first observation and no reward. Without a seed it draws on from where it is, or, before
+        the first seed, from the system's entropy.
+        """
+        raise NotImplementedError
+
+    def finish(self, indices: Sequence[int] | None) -> None:
+        """Finish the rows of these environments, None for all, after the work on them, which has set the ends."""
+
+    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG002 - no infos
+        """Return infos of environments, None for all, after a step or about the ``first`` row of an episode.
+
+        Each name has a new array with a row for each environment; None in it is nothing. Others may be stepped
+        meanwhile.
+        """
+        return {}
+
+    def frames(self, index: int) -> int:  # noqa: ARG002 - no simulator
+        """Return the frames that the simulator of one environment has made in its episode; 0 if none counts any."""
+        return 0
+
+    def render(self, index: int) -> NDArray[np.uint8]:
+        """Return a picture of one environment, ``(height, width, 3)``, if the task has ``render_mode="rgb_array"``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free the environments."""
+
+
+class FastTask:
+    """A task with its settings, and one batch of it. Building a task takes about as long as building an environment."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    how: str  # it steps, in words
+    leaves_out: tuple[str, ...] = ("no infos",)  # what Gymnasium's class does and this one does not, in words
+    chunk: int = 1  # how many environments take some 20 us to step
+    refuses: frozenset[str] = frozenset()  # options of a reset that only Gymnasium's class takes
+
+    def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
+        """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.
+
+        Raises ValueError if it cannot step them, or not here.
+        """
+
+    def batch(self, rows: RowArrays, *, infos: bool = False) -> FastBatch:
+        """Build an environment for each row. Without ``infos`` they have none."""
+        raise NotImplementedError
+
+
+def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
+    """Return a task of our own class, None if Gymnasium's must step it; and what steps, and why."""
+    refused = refusal(env_id, settings)
+    ours = class_of(env_id)
+    if refused is not None or ours is None:
+        return None, refused or OwnClasses()
+    kind: type[FastTask] = load_target(ours.target)  # this registers the simulator's environments, too
+    spec = gymnasium.spec(env_id)
+    kwargs = {name: value for name, value in spec.kwargs.items() if name not in ("game", "frameskip")}
+    limited = spec.max_episode_steps is not None and "max_episode_steps" in ours.unsupported
+    if spec.entry_point != ours.entry_point or spec.additional_wrappers or limited or kwargs != ours.registered:
+        return None, OwnClasses(refused=f"{env_id} is not registered as by Gymnasium: its class, settings or wrappers")
+    try:
+        task = kind(env_id, settings)
+    except ValueError as error:
+        return None, OwnClasses(refused=f"our own class for {env_id}: {error}")
+    return task, OwnClasses(task.how)
+
+
+def make_share(
+    task: FastTask, division: Division, autoreset: Autoreset, *, infos: bool = False
+) -> tuple[Division, MakeShare]:
+    """Return the division of a team that has all environments in this process, and what makes its share.
+
+    Threads take the place of the processes of the given division.
+    """
+
+    def make(rows: RowArrays, _start: int, _stop: int) -> FastShare:
+        return FastShare(task, division, autoreset, rows, infos=infos)
+
+    # It has no ``step_one``, which is only asked of shares without threads.
+    return replace(division, processes=1, caller_steps=True, cpus=()), cast("MakeShare", make)
+
+
+class Pool:
+    """The native threads that step one batch: see ``pool.c``. The caller steps some while it waits, if it may."""
+
+    def __init__(self, batch: FastBatch, chunk: int, division: Division) -> None:
+        library = self._library = needed()
+        library.vebench_pool_start.restype = ctypes.c_void_p
+        library.vebench_pool_get.restype = library.vebench_pool_in.restype = ctypes.c_int64
+        count = division.num_envs
+        threads = min(division.processes, -(-count // chunk)) - division.caller_steps
+        cpus = np.array(division.cpus[division.caller_steps :], np.int32)
+        numbers = (count, chunk, threads, division.caller_steps, min(division.spin_ns, _POLL_NS))
+        started = library.vebench_pool_start(
+            ctypes.c_void_p(batch.work),
+            ctypes.c_void_p(batch.context),
+            *map(ctypes.c_int64, numbers),
+            ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
+        )
+        if not started:
+            where = f" on CPUs {cpus.tolist()}" if len(cpus) else ""
+            raise RuntimeError(f"{threads} threads cannot be started{where}")
+        self._pool = ctypes.c_void_p(started)
+        self._received = np.zeros(count, np.int64)
+        # Arguments as C takes them, made once: each step needs them.
+        self._all = ctypes.c_int64(count)
+        self._at = ctypes.c_void_p(self._received.ctypes.data)
+        self._without_limit = ctypes.c_int64(-1)
+
+    def put(self, indices: Sequence[int] | None) -> None:
+        """Let the work on these environments begin, None for all. None of them may be in the pool."""
+        if indices is None:
+            self._library.vebench_pool_put_all(self._pool)
+        else:
+            given = np.array(indices, np.int64)
+            self._library.vebench_pool_put(self._pool, ctypes.c_void_p(given.ctypes.data), ctypes.c_int64(len(given)))
+
+    def get_all(self) -> None:
+        """Wait until the work on all environments is done. All must be in the pool."""
+        self._library.vebench_pool_get(self._pool, self._all, None, self._without_limit)
+
+    def get(self, least: int, seconds: float | None = None) -> list[int]:
+        """Return the first ``least`` environments or more whose work is done; after ``seconds``, fewer."""
+        limit = self._without_limit if seconds is None else ctypes.c_int64(int(1e9 * seconds))
+        count: int = self._library.vebench_pool_get(self._pool, ctypes.c_int64(least), self._at, limit)
+        return self._received[:count].tolist()  # type: ignore[no-any-return]
+
+    def drain(self) -> None:
+        """Wait until the pool is empty."""
+        self.get(self._library.vebench_pool_in(self._pool))
+
+    def stop(self) -> None:
+        """End the threads, once they have finished their work."""
+        self._library.vebench_pool_stop(self._pool)
+
+
+class FastShare:
+    """The environments of a team: all of them belong to its caller, whose threads step them.
+
+    Remarks, ``[(env_id, info), ...]``, are only made for ``SameStep``: the last observation of an episode.
+    """
+
+    def __init__(
+        self, task: FastTask, division: Division, autoreset: Autoreset, rows: RowArrays, *, infos: bool = False
+    ) -> None:
+        self._task, self._division, self._autoreset, self._rows = task, division, autoreset, rows
+        self._indices, self._tells = range(len(rows.rewards)), infos
+        self._began = np.zeros(len(self._indices), np.bool_)  # whether the last work on each began an episode
+        self._over: set[int] = set()  # ended, and not begun since
+        self._new = set(self._indices)  # not reset yet: there is nothing to be stepped
+        self._refused: Exception | None = None  # why ``start`` has begun no step
+
+    @property
+    def current(self) -> int:
+        """Index of the environment in use now, or last."""
+        return self._batch.current if hasattr(self, "_batch") else 0
+
+    def open(self) -> None:
+        """Build every environment."""
+        self._batch = batch = self._task.batch(self._rows, infos=self._tells)
+        self._pool = Pool(batch, self._task.chunk, self._division)
+        self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(batch.work)
+        # Skip looking for ended episodes: the C code restarts them itself.
+        self._unwatched = batch.restarts and self._autoreset == "NextStep"
+
+    def start(self) -> None:
+        """Begin a step of every environment, in other threads."""
+        self._refused = self.put(None)
+
+    def put(self, indices: Sequence[int] | None) -> Exception | None:
+        """Begin a step of these environments, None for all, or an episode if the last one has ended.
+
+        If some must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
+        """
+        if self._tells:
+            self._began[slice(None) if indices is None else indices] = False
+        if not self._new and not self._over:
+            self._pool.put(indices)
+            return None
+        asked = self._indices if indices is None else indices
+        new, resting = self._new.intersection(asked), self._over.intersection(asked)
+        if new:
+            self._batch.current = min(new)
+            return ResetNeeded(_RESET_FIRST)
+        if resting and self._autoreset == "Disabled":
+            self._batch.current = min(resting)
+            return AssertionError(_RESET_AGAIN)
+        self._pool.put([index for index in asked if index not in resting])
+        for index in resting:  # while threads step the others
+            self._begin(index, None)
+        self._pool.put([*resting])
+        self._over -= resting
+        return None
+
+    def step(self) -> Remarks | None:
+        """Finish a step of every environment."""
+        if self._refused is not None:
+            raise self._refused
+        self._pool.get_all()
+        return self._finish(None)
+
+    def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
+        """Return environments whose steps are done, and the remarks on them: see ``ThreadedShare``."""
+        done = rest = self._pool.get(least, seconds)
+        remarks: dict[int, object] = {}
+        while rest:
+            try:
+                for index, info in self._finish(rest) or ():
+                    remarks[index] = [(index, info)]
+                break
+            except Exception as error:  # noqa: BLE001 - InFlight raises it
+                failed = self.current if self.current in rest else rest[0]
+                remarks[failed] = WorkerFailure.of(error, failed)
+                rest = [index for index in rest if index not in remarks]
+        return done, remarks
+
+    def _finish(self, indices: Sequence[int] | None) -> Remarks | None:
+        """Finish the rows of environments whose step is done, None for all; return the remarks on them."""
+        if self._unwatched:
+            return None
+        self._batch.finish(indices)
+        over = np.logical_or(self._rows.terminated, self._rows.truncated)
+        ended = over.nonzero()[0].tolist() if indices is None else [index for index in indices if over[index]]
+        if self._autoreset == "SameStep":
+            return [(index, self._begin_after_end(index)) for index in ended]
+        self._over.update(ended)
+        return None
+
+    def _begin(self, index: int, seed: int | None) -> None:
+        self._batch.begin(index, seed)
+        self._began[index] = True
+
+    def _begin_after_end(self, index: int) -> dict[str, Any]:
+        """Start a new episode within the step that ended one; return the info about that end."""
+        rows, results = self._rows, self._rows[1:4]
+        last, kept = rows.observations[0][index].copy(), [result[index] for result in results]
+        infos = self._batch.infos([index], first=False) if self._tells else {}
+        self._begin(index, None)
+        self._work(self._batch.context, index, index + 1)
+        self._batch.finish([index])
+        for result, value in zip(results, kept, strict=True):
+            result[index] = value
+        return {"final_obs": last, "final_info": {name: values[0] for name, values in infos.items()}}
+
+    def infos(self, rows: NDArray[np.int64] | None, reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
+        """Return infos of the last step of environments, None for all; or, if given, of the reset of those in a mask.
+
+        The form is Gymnasium's: each name has an array with a row for each environment, and a mask.
+        """
+        began = reset if reset is not None else self._began if rows is None else self._began[rows]
+        told: dict[str, NDArray[Any]] = {}
+        if reset is None and not began.any():  # as in nearly all steps
+            for name, values in self._batch.infos(rows, first=False).items():
+                told[name], told[f"_{name}"] = values, np.ones(len(began), np.bool_)
+            return told
+        stepped = np.zeros_like(began) if reset is not None else ~began
+        for first, have in ((True, began), (False, stepped)):
+            infos = self._batch.infos(rows, first=first) if have.any() else {}
+            for name, values in infos.items():
+                objects = values.dtype == np.object_
+                mask = have & np.array([one is not None for one in values]) if objects else have
+                if mask.any():
+                    told.setdefault(name, np.full_like(values, None if objects else 0))[mask] = values[mask]
+                    told.setdefault(f"_{name}", np.zeros_like(have))[mask] = True
+        return told
+
+    def answer(self, name: str, argument: Any) -> list[Any] | None:
+        """Reset environments, or return how many ``frames`` each has simulated, or what each ``render`` returns.
+
+        The argument of a reset is the seed of environment 0, from which the others count up; or a seed for each, None
+        for none, which of them are meant, None for all, and options, which no task reads.
+        """
+        if name == "frames":
+            return [self._batch.frames(index) for index in self._indices]
+        if name == "render":
+            if self._new:
+                raise ResetNeeded("Cannot call env.render() before calling env.reset()")
+            return [self._batch.render(index) for index in self._indices]
+        if isinstance(argument, int):
+            argument = [argument + index for index in self._indices], None, None
+        seeds, mask, _ = argument
+        chosen = [index for index in self._indices if mask is None or mask[index]]
+        if mask is None:
+            self._pool.drain()  # of a step that was aborted
+        for index in chosen:
+            self._begin(index, seeds[index])
+        self._pool.put(chosen)
+        self._pool.drain()
+        self._batch.finish(chosen)
+        self._new.difference_update(chosen)
+        self._over.difference_update(chosen)
+        return None
+
+    def close(self) -> None:
+        """End the threads and free the environments. A second call does nothing."""
+        with held_back():  # nothing may be freed twice
+            if hasattr(self, "_pool"):
+                self._pool.stop()
+                del self._pool
+                self._batch.close()
 
 
 class _OwnClasses:
@@ -14,11 +357,7 @@ class _OwnClasses:
     @staticmethod
     def stepped(task: Task) -> Stepped:
         """Return how the environments of a task are stepped."""
-        ours, refused = class_of(task.id), refusal(task.id)
-        if ours is None or refused is not None:
-            return gymnasium_classes(task)._replace(own_classes=refused)
-        kind: type[FastTask] = load_target(ours.target)
-        fast, own = build_task(task.id, kind.settings_of(task))
+        fast, own = build_task(task.id, fast_settings(task))
         if fast is None:
             return gymnasium_classes(task)._replace(own_classes=own)
         return Stepped(

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
+from numpy.typing import NDArray
 
-from vebench.backends.fast.native import address, needed
-from vebench.backends.fast.share import episode_limit
-from vebench.backends.interface import Task
+from vebench.backends.fast.backend import NO_LIMIT, FastBatch, FastTask
+from vebench.backends.fast.classes import address, needed
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # In the order of ``games`` in ``classic.c``: the attribute of Gymnasium's class that has the setting, and how many
 # environments take about 25 us to step. Fewer may take longer to hand to another thread than to step.
@@ -32,7 +29,7 @@ GAMES = {
 _BEGINS, _HAS_BEGUN = -1, -2  # in place of the steps of an episode: see ``classic.c``
 
 
-class ClassicTask:
+class ClassicTask(FastTask):
     """A game of classic control.
 
     Raises ValueError if a setting is not a Python number, or if the C library computes other bytes here than numpy and
@@ -40,7 +37,7 @@ class ClassicTask:
     """
 
     how = "steps compiled"
-    leaves_out: tuple[str, ...] = ()  # the infos of Gymnasium's classes are empty, too
+    leaves_out = ()  # the infos of Gymnasium's classes are empty, too
     refuses = frozenset({"low", "high", "x_init", "y_init"})  # bounds of the first state
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
@@ -48,7 +45,7 @@ class ClassicTask:
             raise ValueError("the C library computes other bytes here than numpy and Python")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         self.origin: Any = environment.unwrapped
-        self.limit = episode_limit(environment)
+        self.limit = (environment.spec and environment.spec.max_episode_steps) or NO_LIMIT
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         self.name = type(self.origin).__name__
         attribute, self.chunk = GAMES[self.name]
@@ -56,11 +53,6 @@ class ClassicTask:
         if type(setting) not in {bool, int, float}:
             raise ValueError(f"{attribute} is {setting!r}, not a number of Python's")
         self.setting = 3 * setting / 2.0 if self.name == "PendulumEnv" else float(setting)
-
-    @staticmethod
-    def settings_of(_task: Task) -> dict[str, Any]:
-        """Return no settings: every backend steps the defaults."""
-        return {}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
         """Build an environment for each row."""
@@ -82,10 +74,8 @@ def _computes_the_same() -> bool:
     return True
 
 
-class ClassicBatch:
+class ClassicBatch(FastBatch):
     """Environments whose episodes C restarts after an end, except Acrobot's."""
-
-    current = 0
 
     def __init__(self, task: ClassicTask, rows: RowArrays) -> None:
         native, count = needed(), len(rows.rewards)
@@ -98,7 +88,7 @@ class ClassicBatch:
         numbers = list(GAMES).index(task.name), task.limit, self._actions.dtype == np.float32, setting
         # ``struct classic`` of ``classic.c``: 8 bytes for each field.
         self._all = np.array([*numbers, *(array.ctypes.data for array in self._arrays)], np.int64)
-        self.context: int = self._all.ctypes.data
+        self.context = self._all.ctypes.data
         self.work = address(native.vebench_classic)
         self._draw = native.vebench_classic_begin
 
@@ -114,21 +104,8 @@ class ClassicBatch:
             self._draw(ctypes.c_void_p(self.context), ctypes.c_int64(index))
             origin = self._task.origin
             origin.state = self._state[index] = self._state[index].astype(np.float32)
-            self._observations[index] = origin._get_ob()  # noqa: SLF001 - Gymnasium's own
+            self._observations[index] = origin._get_ob()
             self._ages[index] = _HAS_BEGUN
-
-    def finish(self, indices: Sequence[int] | None) -> None:
-        """Finish nothing: C writes whole rows."""
-
-    @staticmethod
-    def infos(_rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG004
-        """Return no infos, as Gymnasium's classes have none."""
-        return {}
-
-    @staticmethod
-    def frames(_index: int) -> int:
-        """Return 0: no simulator counts frames."""
-        return 0
 
     def render(self, index: int) -> NDArray[np.uint8]:
         """Return a picture of one environment, ``(height, width, 3)``, as Gymnasium's class draws its state."""

@@ -13,22 +13,18 @@ from contextlib import suppress
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import mujoco
 import numpy as np
 from gymnasium.utils import seeding
+from numpy.typing import NDArray
 
-from vebench.backends.environments.suites import ALWAYS_DRAWN
-from vebench.backends.fast.native import address, needed
-from vebench.backends.fast.physics_tasks import RULES, Bound, Rules, Seen, Slice
-from vebench.backends.fast.share import episode_limit
-from vebench.backends.interface import Task
+from vebench.backends.fast.backend import NO_LIMIT, FastBatch, FastTask
+from vebench.backends.fast.classes import address, needed
+from vebench.backends.fast.physics_tasks import RULES, Rules, Seen, Slice
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ERROR = 1024  # bytes of the text of an error, as in ``physics.c``
 # ``struct part`` and ``struct bound`` of ``physics.c``.
@@ -55,13 +51,10 @@ def _view_of(data: Any, part: Slice) -> NDArray[np.float64]:
     return numbers
 
 
-class PhysicsTask:
+class PhysicsTask(FastTask):
     """A task: one model, and one environment of Gymnasium's own class."""
 
     how = "physics compiled"
-    leaves_out: tuple[str, ...] = ("no infos",)
-    chunk = 1  # a step of one environment takes 20 us or more
-    refuses = frozenset[str]()
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
         self.library = mujoco_library()
@@ -69,42 +62,30 @@ class PhysicsTask:
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
         self.frame_skip = int(origin.frame_skip)
-        self.limit = episode_limit(environment)
+        self.limit = (environment.spec and environment.spec.max_episode_steps) or NO_LIMIT
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         shown, declared = sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape
         if declared != (shown,):
             raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
 
-    @staticmethod
-    def settings_of(task: Task) -> dict[str, Any]:
-        """Return the settings that make a task the one that every backend steps."""
-        noise = {"reset_noise_scale": 0.0} if task.exact and task.id not in ALWAYS_DRAWN else {}
-        return {"frame_skip": task.frame_skip, **noise}
-
     def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
         """Build an environment for each row."""
         return PhysicsBatch(self, rows, infos=infos)
 
 
-class PhysicsBatch:
+class PhysicsBatch(FastBatch):
     """Environments, each with MuJoCo's data of its own."""
 
-    restarts = False
-
     def __init__(self, task: PhysicsTask, rows: RowArrays, *, infos: bool) -> None:
-        self._task, self._rows, self.current = task, rows, 0
+        self._task, self._rows = task, rows
         count, rules = len(rows.rewards), task.rules
         self._data = [mujoco.MjData(task.model) for _ in range(count)]
         self._random: list[np.random.Generator | None] = [None] * count
         self._infos = rules.infos if infos else {}
         self._parts = {**rules.after, **{name: info.part for name, info in self._infos.items()}}
-
-        def numbers(part: Slice) -> NDArray[np.float64]:
-            return np.zeros((count, _view_of(task.data, part).size))
-
-        around = np.stack([numbers(rules.around)] * 2)
-        parts = {name: numbers(part) for name, part in self._parts.items()}
+        parts = {name: np.zeros((count, _view_of(task.data, part).size)) for name, part in self._parts.items()}
+        around = np.zeros((2, count, _view_of(task.data, rules.around).size))
         (observations,), rewards, _, _, (actions,) = rows
         self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
         # Infos about the last rewards of each environment. Here only their names and types matter.
@@ -115,8 +96,24 @@ class PhysicsBatch:
         self._ages = np.zeros(count, np.int64)
         self._errors = np.zeros((count, _ERROR), np.uint8)
         self._arrays = self._tables()
-        self._all = self._in_c()
-        self.context: int = self._all.ctypes.data
+        # ``struct physics``: 8 bytes for each field, ``failed`` last.
+        values = (
+            address(task.library.mj_step),
+            address(task.library.mj_rnePostConstraint),
+            task.model._address,
+            ctypes.addressof(ctypes.c_void_p.in_dll(task.library, "mju_user_error")),
+            task.frame_skip,
+            task.model.nu,
+            len(rules.row) + 1 + len(self._parts),
+            len(rules.healthy),
+            task.limit,
+            actions.dtype == np.float32,
+            rules.ends,
+            *(array.ctypes.data for array in self._arrays),
+            0,
+        )
+        self._all = np.array(values, np.int64)
+        self.context = self._all.ctypes.data
         self.work = address(needed().vebench_physics)
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
@@ -124,18 +121,26 @@ class PhysicsBatch:
         seen, rules, rows = self._seen, self._task.rules, self._rows
         before: list[tuple[object, ...]] = []
         after: list[tuple[object, ...]] = []
+        bounds: list[tuple[object, ...]] = []
+
+        def copied(part: Slice, target: NDArray[np.float64]) -> tuple[object, ...]:
+            source, limited = _view_of(data, part), part.low > -inf or part.high < inf
+            return source.ctypes.data, target.ctypes.data, source.size, part.low, part.high, limited
+
         for index, data in enumerate(self._data):
-            before.append(_part(data, rules.around, seen.around[0, index]))
+            before.append(copied(rules.around, seen.around[0, index]))
             at = 0
             for part in rules.row:
-                after.append(_part(data, part, seen.observations[index, at:]))
+                after.append(copied(part, seen.observations[index, at:]))
                 at += _view_of(data, part).size
-            after.append(_part(data, rules.around, seen.around[1, index]))
-            after += [_part(data, part, seen.parts[name][index]) for name, part in self._parts.items()]
-        bounds = [_bound(data, bound) for data in self._data for bound in rules.healthy]
+            after.append(copied(rules.around, seen.around[1, index]))
+            after += [copied(part, seen.parts[name][index]) for name, part in self._parts.items()]
+            for bound in rules.healthy:
+                numbers = _view_of(data, bound.part)
+                bounds.append((numbers.ctypes.data, numbers.size, bound.low, bound.high, bound.closed, bound.outside))
         return (
             seen.actions,
-            np.array([data._address for data in self._data], np.intp),  # noqa: SLF001 - it is public
+            np.array([data._address for data in self._data], np.intp),
             np.array([data.ctrl.ctypes.data for data in self._data], np.intp),
             np.array(before, _PART),
             np.array(after, _PART),
@@ -146,26 +151,6 @@ class PhysicsBatch:
             self._ages,
             self._errors,
         )
-
-    def _in_c(self) -> NDArray[np.int64]:
-        """Return ``struct physics``: 8 bytes for each field, ``failed`` last."""
-        task, rules = self._task, self._task.rules
-        functions = (
-            address(task.library.mj_step),
-            address(task.library.mj_rnePostConstraint),
-            task.model._address,  # noqa: SLF001 - it is public
-            ctypes.addressof(ctypes.c_void_p.in_dll(task.library, "mju_user_error")),
-        )
-        numbers = (
-            task.frame_skip,
-            task.model.nu,
-            len(rules.row) + 1 + len(self._parts),
-            len(rules.healthy),
-            task.limit,
-            self._seen.actions.dtype == np.float32,
-            rules.ends,
-        )
-        return np.array([*functions, *numbers, *(array.ctypes.data for array in self._arrays), 0], np.int64)
 
     def begin(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment, by Gymnasium's own code on its data."""
@@ -223,9 +208,7 @@ class PhysicsBatch:
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
         """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
-        infos: dict[str, NDArray[Any]] = {}
-        for name, info in self._infos.items():
-            infos[name] = info.told(self._seen.parts[name])
+        infos: dict[str, NDArray[Any]] = {name: info.told(self._seen.parts[name]) for name, info in self._infos.items()}
         if not first:
             infos |= self._told
         return infos if rows is None else {name: values[rows] for name, values in infos.items()}
@@ -241,12 +224,12 @@ class PhysicsBatch:
         """
         renderer = self._task.origin.mujoco_renderer
         renderer.data = self._data[index]
-        viewer = renderer._get_viewer("rgb_array")  # noqa: SLF001 - Gymnasium's own
+        viewer = renderer._get_viewer("rgb_array")
         viewer.data = renderer.data
         if index not in self._cameras:
             self._cameras[index] = viewer.cam = mujoco.MjvCamera()
-            viewer._init_camera()  # noqa: SLF001 - Gymnasium's own
-            renderer._set_cam_config()  # noqa: SLF001 - Gymnasium's own
+            viewer._init_camera()
+            renderer._set_cam_config()
         viewer.cam = self._cameras[index]
         viewer.make_context_current()
         picture: NDArray[np.uint8] = renderer.render("rgb_array")
@@ -262,15 +245,3 @@ class PhysicsBatch:
             renderer.close()
         self._task.origin.data = self._task.data  # or it would keep the data of one of these
         self._data, self._arrays = [], ()
-
-
-def _part(data: Any, part: Slice, target: NDArray[np.float64]) -> tuple[object, ...]:
-    """Return a ``struct part``, which copies a part of MuJoCo's data into an array."""
-    source, limited = _view_of(data, part), part.low > -inf or part.high < inf
-    return source.ctypes.data, target.ctypes.data, source.size, part.low, part.high, limited
-
-
-def _bound(data: Any, bound: Bound) -> tuple[object, ...]:
-    """Return a ``struct bound``."""
-    numbers = _view_of(data, bound.part)
-    return numbers.ctypes.data, numbers.size, bound.low, bound.high, bound.closed, bound.outside

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-
+Numbers = NDArray[np.float64]
 Origin = Any  # an environment of Gymnasium's class: each class has attributes of its own
 
 
@@ -70,9 +67,7 @@ class Seen:
 
 
 # Writes the rewards of a batch. Returns what infos tell of them, in new arrays; nothing unless the batch ``tells``.
-Reward = Callable[[Seen], "dict[str, NDArray[Any]]"]
-
-
+Reward = Callable[[Seen], dict[str, NDArray[Any]]]
 _NOTHING = Slice("qpos", 0, 0)
 
 
@@ -87,16 +82,6 @@ class Rules:
     healthy: tuple[Bound, ...] = ()
     ends: bool = False  # whether an episode ends when its environment is not healthy
     infos: Mapping[str, Info] = field(default_factory=dict)  # besides what ``reward`` returns
-
-
-class _Settings:
-    """The settings of an environment of Gymnasium's MuJoCo classes, by the names of their arguments."""
-
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._origin, f"_{name}")
 
 
 # Parts of rewards.
@@ -119,24 +104,16 @@ def _limits_of(pair: tuple[float | None, float | None]) -> tuple[float, float]:
     return -inf if low is None else low, inf if high is None else high
 
 
-def _limited(numbers: Numbers, low: Numbers, high: Numbers) -> Numbers:
-    """Return numbers between limits, as ``numpy.clip`` does in five times as long."""
-    return np.minimum(np.maximum(numbers, low), high)
-
-
-def _centres(masses: Numbers, total: float, positions: Numbers) -> Numbers:
-    """Return x and y of the bodies' centre of mass: ``(2, environments, 2)``."""
-    moments = masses[:, None] * positions.reshape(*positions.shape[:2], len(masses), 3)
-    # All three coordinates, though two are enough: so numpy adds the bodies up one after another, as Gymnasium does.
-    centres: Numbers = np.add.reduce(moments, axis=2) / total
-    return centres[..., :2]
+def _clipped_cost(weight: float, limits: tuple[float, float]) -> Callable[[Numbers], Numbers]:
+    """Return a ``_squared_cost`` between limits, as ``numpy.clip`` computes it in five times as long."""
+    low, high = map(_constant, limits)
+    return lambda numbers: np.minimum(np.maximum(_squared_cost(weight, numbers), low), high)
 
 
 def _turn(function: Callable[[Any, Any], Any], angles: Numbers) -> None:
-    """Replace angles by their sines or cosines.
+    """Replace angles by their sines or cosines, in columns of wider rows, which numpy computes row by row.
 
-    They are columns of wider rows, which numpy computes row by row, as in the class. A contiguous array it would
-    compute as a whole, and may round otherwise.
+    The class does so, too. A contiguous array numpy would compute as a whole, and may round otherwise.
     """
     function(angles, angles)
 
@@ -151,33 +128,33 @@ def _travel(
     origin: Origin,
     *,
     bonus: float | None = None,
-    contact_weight: float | None = None,
-    contact_range: tuple[float, float] = (-inf, inf),
+    contact_cost: Callable[[Numbers], Numbers] | None = None,
     masses: Numbers | None = None,
 ) -> Reward:
     """Return the reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
 
-    ``bonus`` and ``contact_weight`` are Gymnasium's weights. ``masses``: of the bodies whose centre of mass moves; None
-    if x is a coordinate.
+    ``bonus`` is for health. ``masses``: of the bodies whose centre of mass moves; None if x is a coordinate.
     """
-    has = _Settings(origin)
-    control_weight = has.ctrl_cost_weight
-    dt, forward_weight = _constant(origin.dt), _constant(has.forward_reward_weight)
+    control_weight = origin._ctrl_cost_weight
+    dt, forward_weight = _constant(origin.dt), _constant(origin._forward_reward_weight)
     survival_type = np.asarray(bonus).dtype
     bonus_each = None if bonus is None else _constant(bonus)
-    least, most = map(_constant, contact_range)
     total = np.sum(0.0 if masses is None else masses)
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
-        around = seen.around if masses is None else _centres(masses, total, seen.around)
+        around = seen.around
+        if masses is not None:
+            moments = masses[:, None] * around.reshape(*around.shape[:2], len(masses), 3)
+            # All three coordinates, though two are enough: so numpy adds the bodies up one by one, as Gymnasium does.
+            around = (np.add.reduce(moments, axis=2) / total)[..., :2]
         velocity = (around[1] - around[0]) / dt
         gain = forward = velocity[:, 0] * forward_weight
         cost = control = _squared_cost(control_weight, seen.parts.get("control", seen.actions))
         if bonus_each is not None:
             survival = seen.healthy * bonus_each
             gain = forward + survival
-        if contact_weight is not None:
-            contact = _limited(_squared_cost(contact_weight, seen.parts["contact"]), least, most)
+        if contact_cost is not None:
+            contact = contact_cost(seen.parts["contact"])
             cost = control + contact
         np.subtract(gain, cost, seen.rewards)
         if not seen.tells:
@@ -186,42 +163,37 @@ def _travel(
         told |= {"reward_forward": forward, "reward_ctrl": -control}
         if bonus_each is not None:
             told["reward_survive"] = survival.astype(survival_type)
-        if contact_weight is not None:
+        if contact_cost is not None:
             told["reward_contact"] = -contact
         return told
 
     return reward
 
 
-# Infos about the physics.
+# Parts of MuJoCo's data, and infos about them.
 
 _X, _XY = Slice("qpos", 0, 1), Slice("qpos", 0, 2)
-
-
-def _number(numbers: Numbers) -> Numbers:
-    return numbers[:, 0].copy()
-
-
-_X_INFO: Mapping[str, Info] = {"x_position": Info(_X, _number)}
-_XY_INFO: Mapping[str, Info] = {**_X_INFO, "y_position": Info(Slice("qpos", 1, 2), _number)}
-_DISTANCE: Mapping[str, Info] = {"distance_from_origin": Info(_XY, _lengths)}
-_TENDONS: Mapping[str, Info] = {
+_INFOS = {
+    "x_position": Info(_X, lambda numbers: numbers[:, 0].copy()),
+    "y_position": Info(Slice("qpos", 1, 2), lambda numbers: numbers[:, 0].copy()),
+    "distance_from_origin": Info(_XY, _lengths),
     "tendon_length": Info(Slice("ten_length"), np.copy),
     "tendon_velocity": Info(Slice("ten_velocity"), np.copy),
 }
 
 
-def _z_distance(origin: Origin, at: int) -> Mapping[str, Info]:
+def _infos(*names: str) -> dict[str, Info]:
+    return {name: _INFOS[name] for name in names}
+
+
+def _z_distance(origin: Origin, at: int) -> dict[str, Info]:
     start = origin.init_qpos[at]
     return {"z_distance_from_origin": Info(Slice("qpos", at, at + 1), lambda numbers: numbers[:, 0] - start)}
 
 
-# Tasks.
-
-
 def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Slice, Slice]:
     """Return the parts of a row: the positions, less the ``hidden`` first if so set, and the velocities."""
-    excluded = _Settings(origin).exclude_current_positions_from_observation
+    excluded = origin._exclude_current_positions_from_observation
     return Slice("qpos", hidden if excluded else 0), Slice("qvel", 0, None, low, high)
 
 
@@ -231,72 +203,72 @@ def _place(origin: Origin, body: str | int) -> Slice:
     return Slice("xpos", 3 * number, 3 * number + 3)
 
 
+# Tasks.
+
+
 def _half_cheetah(origin: Origin) -> Rules:
-    return Rules(_position_and_velocity(origin, 1), _travel(origin), _X, infos=_X_INFO)
+    return Rules(_position_and_velocity(origin, 1), _travel(origin), _X, infos=_infos("x_position"))
 
 
 def _swimmer(origin: Origin) -> Rules:
-    return Rules(_position_and_velocity(origin, 2), _travel(origin), _XY, infos={**_XY_INFO, **_DISTANCE})
+    infos = _infos("x_position", "y_position", "distance_from_origin")
+    return Rules(_position_and_velocity(origin, 2), _travel(origin), _XY, infos=infos)
 
 
 def _walker(origin: Origin) -> Rules:
-    has = _Settings(origin)
-    height = Bound(Slice("qpos", 1, 2), *has.healthy_z_range)
-    angle = Bound(Slice("qpos", 2, 3), *has.healthy_angle_range)
+    height = Bound(Slice("qpos", 1, 2), *origin._healthy_z_range)
+    angle = Bound(Slice("qpos", 2, 3), *origin._healthy_angle_range)
     return Rules(
         _position_and_velocity(origin, 1, -10, 10),
-        _travel(origin, bonus=has.healthy_reward),
+        _travel(origin, bonus=origin._healthy_reward),
         _X,
         healthy=(height, angle),
-        ends=has.terminate_when_unhealthy,
-        infos={**_X_INFO, **_z_distance(origin, 1)},
+        ends=origin._terminate_when_unhealthy,
+        infos=_infos("x_position") | _z_distance(origin, 1),
     )
 
 
 def _hopper(origin: Origin) -> Rules:
-    as_walker, limits = _walker(origin), _Settings(origin).healthy_state_range
+    as_walker, limits = _walker(origin), origin._healthy_state_range
     state = (Bound(Slice("qpos", 2), *limits), Bound(Slice("qvel"), *limits))
     return replace(as_walker, healthy=(*as_walker.healthy, *state))
 
 
 def _ant(origin: Origin) -> Rules:
-    has = _Settings(origin)
-    main = _place(origin, has.main_body)
-    low, high = has.healthy_z_range
-    forces = Slice("cfrc_ext", 0, None, *_limits_of(has.contact_force_range))
+    main = _place(origin, origin._main_body)
+    low, high = origin._healthy_z_range
+    forces = Slice("cfrc_ext", 0, None, *_limits_of(origin._contact_force_range))
     row: tuple[Slice, ...] = _position_and_velocity(origin, 2)
-    if has.include_cfrc_ext_in_observation:
+    if origin._include_cfrc_ext_in_observation:
         row = (*row, forces._replace(start=6))  # the forces on body 0, the world, count but are not shown
+    contact_cost = _clipped_cost(origin._contact_cost_weight, (-inf, inf))
     return Rules(
         row,
-        _travel(origin, bonus=has.healthy_reward, contact_weight=has.contact_cost_weight),
+        _travel(origin, bonus=origin._healthy_reward, contact_cost=contact_cost),
         main._replace(stop=main.start + 2),
         {"contact": forces},
         (Bound(Slice("qpos")), Bound(Slice("qvel")), Bound(Slice("qpos", 2, 3), low, high, closed=True)),
-        has.terminate_when_unhealthy,
-        {**_XY_INFO, **_DISTANCE},
+        origin._terminate_when_unhealthy,
+        _infos("x_position", "y_position", "distance_from_origin"),
     )
 
 
 def _humanoid_row(origin: Origin) -> tuple[Slice, ...]:
-    has = _Settings(origin)
     shown = (
-        (has.include_cinert_in_observation, Slice("cinert", 10)),
-        (has.include_cvel_in_observation, Slice("cvel", 6)),
-        (has.include_qfrc_actuator_in_observation, Slice("qfrc_actuator", 6)),
-        (has.include_cfrc_ext_in_observation, Slice("cfrc_ext", 6)),
+        (origin._include_cinert_in_observation, Slice("cinert", 10)),
+        (origin._include_cvel_in_observation, Slice("cvel", 6)),
+        (origin._include_qfrc_actuator_in_observation, Slice("qfrc_actuator", 6)),
+        (origin._include_cfrc_ext_in_observation, Slice("cfrc_ext", 6)),
     )
     # Gymnasium asks whether these settings are True, not whether they are true.
     return (*_position_and_velocity(origin, 2), *(part for setting, part in shown if setting is True))
 
 
 def _humanoid(origin: Origin) -> Rules:
-    has = _Settings(origin)
     reward = _travel(
         origin,
-        bonus=has.healthy_reward,
-        contact_weight=has.contact_cost_weight,
-        contact_range=_limits_of(has.contact_cost_range),
+        bonus=origin._healthy_reward,
+        contact_cost=_clipped_cost(origin._contact_cost_weight, _limits_of(origin._contact_cost_range)),
         masses=np.array(origin.model.body_mass),
     )
     return Rules(
@@ -304,29 +276,28 @@ def _humanoid(origin: Origin) -> Rules:
         reward,
         Slice("xipos"),
         {"control": Slice("ctrl"), "contact": Slice("cfrc_ext")},
-        (Bound(Slice("qpos", 2, 3), *has.healthy_z_range),),
-        has.terminate_when_unhealthy,
-        {**_XY_INFO, **_TENDONS, **_DISTANCE},
+        (Bound(Slice("qpos", 2, 3), *origin._healthy_z_range),),
+        origin._terminate_when_unhealthy,
+        dict(_INFOS),
     )
 
 
 def _humanoid_standup(origin: Origin) -> Rules:
-    has = _Settings(origin)
     time_step, one = _constant(origin.model.opt.timestep), _constant(1)
-    control_weight, impact_weight = has.ctrl_cost_weight, has.impact_cost_weight
-    least, most = map(_constant, _limits_of(has.impact_cost_range))
+    control_weight = origin._ctrl_cost_weight
+    impact_cost = _clipped_cost(origin._impact_cost_weight, _limits_of(origin._impact_cost_range))
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
         up = seen.parts["height"][:, 0] / time_step
         control = _squared_cost(control_weight, seen.parts["control"])
-        impact = _limited(_squared_cost(impact_weight, seen.parts["contact"]), least, most)
+        impact = impact_cost(seen.parts["contact"])
         np.add(up - control - impact, one, seen.rewards)
         if not seen.tells:
             return {}
         return {"reward_linup": up, "reward_quadctrl": -control, "reward_impact": -impact}
 
     after = {"height": Slice("qpos", 2, 3), "control": Slice("ctrl"), "contact": Slice("cfrc_ext")}
-    infos = {**_XY_INFO, **_z_distance(origin, 2), **_TENDONS}
+    infos = _infos("x_position", "y_position", "tendon_length", "tendon_velocity") | _z_distance(origin, 2)
     return Rules(_humanoid_row(origin), reward, after=after, infos=infos)
 
 
@@ -342,7 +313,7 @@ def _inverted_pendulum(_origin: Origin) -> Rules:
 
 
 def _inverted_double_pendulum(origin: Origin) -> Rules:
-    alive: float = _Settings(origin).healthy_reward
+    alive: float = origin._healthy_reward
     angles, velocities = Slice("qpos", 1), Slice("qvel", 0, None, -10, 10)
     row = (Slice("qpos", 0, 1), angles, angles, velocities, Slice("qfrc_constraint", 0, 1, -10, 10))
 
@@ -368,9 +339,8 @@ def _inverted_double_pendulum(origin: Origin) -> Rules:
 
 
 def _reacher(origin: Origin) -> Rules:
-    has = _Settings(origin)
     angles, tip, target = Slice("qpos", 0, 2), _place(origin, "fingertip"), _place(origin, "target")
-    weight, control_weight = _constant(-has.reward_dist_weight), has.reward_control_weight
+    weight, control_weight = _constant(-origin._reward_dist_weight), origin._reward_control_weight
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
         observations, aim = seen.observations, seen.parts["target"]
@@ -387,10 +357,9 @@ def _reacher(origin: Origin) -> Rules:
 
 
 def _pusher(origin: Origin) -> Rules:
-    has = _Settings(origin)
     tip, thing, goal = (_place(origin, body) for body in ("tips_arm", "object", "goal"))
-    weight, near_weight = _constant(-has.reward_dist_weight), _constant(-has.reward_near_weight)
-    control_weight = has.reward_control_weight
+    weight, near_weight = _constant(-origin._reward_dist_weight), _constant(-origin._reward_near_weight)
+    control_weight = origin._reward_control_weight
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
         position = seen.parts["thing"]

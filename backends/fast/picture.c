@@ -2,7 +2,7 @@
  *
  * A pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down
  * these rows. OpenCV adds in float, in this order, and rounds half to even; so does this. The compiler must therefore
- * not fuse a multiplication with an addition (-ffp-contract=off). `picture.py` compares both before it uses this.
+ * not fuse a multiplication with an addition (-ffp-contract=off). `atari.py` compares both before it uses this.
  *
  * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and only the pixels that
  * cover a changed block are drawn again. */

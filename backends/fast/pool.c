@@ -31,23 +31,10 @@ enum {
 /* Does the due work for the environments from `first` up to `last`. */
 typedef void (*work)(void *context, int64_t first, int64_t last);
 
-/* Environments from `first` up to `last`, as one word: the first in the lower half. A `last`, and so a range, is never 0. */
-typedef uint64_t range;
-
-static range make_range(int64_t first, int64_t last)
-{
-	return (range)last << 32 | (range)first;
-}
-
-static int64_t first_of(range part)
-{
-	return (uint32_t)part;
-}
-
-static int64_t last_of(range part)
-{
-	return (int64_t)(part >> 32);
-}
+/* Environments from `first` up to `last`, which is 0 in an empty place only. It is read and written as one word. */
+typedef struct {
+	uint32_t first, last;
+} range;
 
 /* How long a thread polls, by its last waits. */
 struct patience {
@@ -83,7 +70,7 @@ struct pool {
 	_Atomic bool stop;
 };
 
-/* Counted up, as _INTERFACE in native.py, when a function of this library changes. */
+/* Counted up, as _INTERFACE in classes.py, when a function of this library changes. */
 int vebench_interface(void)
 {
 	return 13;
@@ -163,7 +150,7 @@ static bool take(struct pool *pool, range *taken)
 /* Works on a range, and wakes the caller if it waits for this one. */
 static void finish(struct pool *pool, range part)
 {
-	pool->work(pool->context, first_of(part), last_of(part));
+	pool->work(pool->context, part.first, part.last);
 	uint64_t place = atomic_fetch_add(&pool->claimed, 1) & (pool->places - 1);
 	atomic_store_explicit(&pool->done[place], part, memory_order_release);
 	uint32_t finished = atomic_fetch_add(&pool->finished, 1) + 1;
@@ -221,8 +208,8 @@ void vebench_pool_put_all(struct pool *pool)
 {
 	uint64_t before = atomic_load(&pool->put), place = before;
 	for (int64_t first = 0; first < pool->environments; first += pool->chunk) {
-		int64_t last = first + pool->chunk;
-		ask(pool, place++, make_range(first, last < pool->environments ? last : pool->environments));
+		int64_t last = first + pool->chunk < pool->environments ? first + pool->chunk : pool->environments;
+		ask(pool, place++, (range){(uint32_t)first, (uint32_t)last});
 	}
 	show(pool, place, pool->environments, (int64_t)(place - before) - pool->caller_steps);
 }
@@ -232,21 +219,22 @@ void vebench_pool_put(struct pool *pool, const int64_t *environments, int64_t co
 {
 	uint64_t place = atomic_load(&pool->put);
 	for (int64_t i = 0; i < count; i++)
-		ask(pool, place++, make_range(environments[i], environments[i] + 1));
+		ask(pool, place++, (range){(uint32_t)environments[i], (uint32_t)environments[i] + 1});
 	show(pool, place, count, count);
 }
 
 /* Receives finished environments, in that order, into `environments` unless that is NULL. Returns how many. */
 static int64_t receive(struct pool *pool, int64_t *environments)
 {
+	const range empty = {0, 0};
 	int64_t count = 0;
 	for (;; pool->read++) {
 		_Atomic range *place = &pool->done[pool->read & (pool->places - 1)];
 		range part = atomic_load_explicit(place, memory_order_acquire);
-		if (part == 0)
+		if (part.last == 0)
 			break;
-		atomic_store_explicit(place, 0, memory_order_relaxed);
-		for (int64_t index = first_of(part); index < last_of(part); index++, count++)
+		atomic_store_explicit(place, empty, memory_order_relaxed);
+		for (int64_t index = part.first; index < part.last; index++, count++)
 			if (environments)
 				environments[count] = index;
 	}

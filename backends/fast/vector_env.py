@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -18,18 +18,20 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.suites import SUITES, known_as, short_name
-from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import FastShare, FastTask, build_task, make_share
+from vebench.backends.fast.backend import FastShare, FastTask, build_task, make_share
+from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import OwnClasses
-from vebench.backends.shared_memory import arguments
-from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare
 from vebench.backends.shared_memory.team import State
-from vebench.backends.shared_memory.vector_env import Environment, Received, SharedMemoryVectorEnv
-from vebench.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from vebench.backends.shared_memory.vector_env import Reset
+from vebench.backends.shared_memory.vector_env import (
+    Environment,
+    Received,
+    Reset,
+    Seeds,
+    SharedMemoryVectorEnv,
+    each_seed,
+    whole_number,
+)
 
 _MOST_ENVS = 1 << 20
 
@@ -75,8 +77,8 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     num_envs
         The number of environments.
     seed
-        For the first reset without a seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets continue
-        from there.
+        For the first reset, if it has no seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets
+        continue from there.
     copy
         If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. The array of
         vebench's classes is read-only, since they update rows in place.
@@ -104,14 +106,15 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = arguments.whole("num_envs", num_envs, 1, _MOST_ENVS)
-    if own_classes not in (None, True, False):
-        raise ValueError(f"own_classes must be True, False or None, not {own_classes!r}")
+    num_envs = whole_number("num_envs", num_envs, 1, _MOST_ENVS)
     if settings.get("render_mode") == "human":
         raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
     name = _known_name(id)
-    example = _make_env(id, settings)
-    own, steps = _own_class(name, settings, own_classes=own_classes)
+    example = _make_env(name, settings)
+    if own_classes is False:
+        own, steps = None, OwnClasses(refused="own_classes=False")
+    else:
+        own, steps = build_task(name, settings)
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
@@ -123,7 +126,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         example,
         own,
         steps.words,
-        seed,
+        each_seed(seed, num_envs),
         copy=copy,
         context=context,
         daemon=daemon,
@@ -135,16 +138,6 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         spin=spin,
         infos=infos,
     )
-
-
-def _own_class(
-    name: str, settings: Mapping[str, Any], *, own_classes: bool | None
-) -> tuple[FastTask | None, OwnClasses]:
-    """Return the task of our own class, None if it does not step; and what steps, and why."""
-    if own_classes is False:
-        return None, OwnClasses(refused="own_classes=False")
-    refused = refusal(name, settings)
-    return build_task(name, settings) if refused is None else (None, refused)
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):
@@ -162,13 +155,13 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         example: Environment,
         own: FastTask | None,
         stepped_by: str,
-        seed: Seeds,
+        first_seeds: list[int | None],
         **options: Any,
     ) -> None:
         self.spec, self.stepped_by = example.spec, stepped_by
         self._example, self._own = example, own
         self._tells = False  # whether our own class returns infos
-        self._first_seeds = arguments.each_seed(seed, num_envs)
+        self._first_seeds: Seeds = first_seeds  # None after a reset
         super().__init__([make_env] * num_envs, **options)
         # For an own class with discrete actions: their number, and the actions written last, as unsigned numbers: one
         # below 0 is then a very large one.
@@ -188,22 +181,18 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._tells = infos
         return make_share(self._own, division, self.autoreset_mode.value, infos=infos)
 
-    @property
-    def _own_share(self) -> FastShare:
-        return cast("FastShare", self._team.own)
-
     def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
         infos = super()._wait_for_infos(pending, timeout)
         if self._tells:
             reset = np.isin(np.arange(self.num_envs), self._to_reset) if pending is State.RESET else None
-            infos.update(self._own_share.infos(None, reset))
+            infos.update(cast("FastShare", self._team.own).infos(None, reset))
         return infos
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return rows of environments that are ready, as ``SharedMemoryVectorEnv`` does."""
         received = super().recv(timeout, min_batch)
         if self._tells:
-            received.infos.update(self._own_share.infos(received.env_ids))
+            received.infos.update(cast("FastShare", self._team.own).infos(received.env_ids))
         return received
 
     def _write_step(self, actions: Any) -> bool:
@@ -224,28 +213,23 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given.
+        """Start a reset. The first one, if it has no seed, takes the seeds that ``make_vec`` was given.
 
         Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
         """
         refused = self._own.refuses.intersection(options or ()) if self._own is not None else ()
         if refused:
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
-        seeds = arguments.each_seed(seed, self.num_envs)
-        for env_id, first in enumerate(self._first_seeds):
-            if seeds[env_id] is None:
-                seeds[env_id] = first
-        super().reset_async(seeds, options)
+        super().reset_async(self._first_seeds if seed is None else seed, options)
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         result = super().reset_wait(timeout)
-        for env_id in self._to_reset:
-            self._first_seeds[env_id] = None
+        self._first_seeds = None
         return result
 
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        if self._own is not None and name in ("apply", "set_attr"):
+        if self._own is not None and name == "apply":
             raise AttributeError("our own class has no attributes and methods to call: use own_classes=False")
         super()._ask(name, argument, anew=anew)
 
@@ -261,12 +245,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return tuple(pictures)
 
 
-# The settings of ``AtariPreprocessing``; all settings of a game, including arguments of ``gymnasium.make``.
-_OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
-_OF_A_GAME = _OF_THE_SCREEN.union(
-    ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
-    ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
-)
 _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
 
 
@@ -289,38 +267,21 @@ def _known_name(env_id: str) -> str:
 
 
 def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
-    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it.
-
-    Raises TypeError for an unknown setting, and what Gymnasium raises for tasks and values that are none.
-    """
+    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it."""
     name = _known_name(env_id)
     spec = gymnasium.registry.get(name)
     if spec is None or not str(spec.entry_point).startswith("ale_py."):
         return gymnasium.make(name, **{"disable_env_checker": True, **settings})
-    for unknown in sorted(settings.keys() - _OF_A_GAME):
-        known = sorted(_OF_A_GAME)
-        hint = did_you_mean(unknown, (*known, *signature(make_vec).parameters)) or f": it has {', '.join(known)}"
-        raise TypeError(f"{name} has no setting {unknown}{hint}")
-    return _make_game(name, **settings)
-
-
-def _make_game(
-    name: str,
-    *,
-    stack: int = 4,
-    reward_clip: bool = False,
-    last_frames: bool = False,
-    any_noop: bool = False,
-    **settings: Any,
-) -> Environment:
-    """Return a game as its wrappers show it; for ``last_frames`` and ``any_noop`` see ``environments.atari_screen``."""
-    of_the_screen = {key: settings.pop(key) for key in settings.keys() & _OF_THE_SCREEN}
-    emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **settings)
+    given = dict(settings)
+    stack, reward_clip = given.pop("stack", 4), given.pop("reward_clip", False)
+    gaps = {key: bool(given.pop(key, False)) for key in ("last_frames", "any_noop")}
+    of_the_screen = {key: given.pop(key) for key in given.keys() & signature(AtariPreprocessing).parameters.keys()}
+    emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **given)
     screen: Environment
-    if last_frames or any_noop:
+    if any(gaps.values()):
         from vebench.backends.environments.atari_screen import AtariScreen  # it loads ale-py
 
-        screen = AtariScreen(emulator, last_frames=last_frames, any_noop=any_noop, **of_the_screen)
+        screen = AtariScreen(emulator, **gaps, **of_the_screen)
     else:
         screen = AtariPreprocessing(emulator, **of_the_screen)
     keep_opencv_to_one_thread()

@@ -1,10 +1,7 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
 Start reading with ``team``: the caller and its workers. docs/shared-memory.md explains how they wait for each other,
-and why no row is torn and no wake-up lost.
-
-Exports are loaded on use: the vector environment imports Gymnasium, which a process that measures another backend
-does not need.
+and why no row is torn and no wake-up lost. Exports are loaded on use, since the vector environment imports Gymnasium.
 """
 
 from importlib import import_module
@@ -19,12 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError", "shared_memory_spec"]
 
 _MODULES = {
-    "BrokenOffError": "errors",
-    "OverdueError": "errors",
-    "SharedMemoryVectorEnv": "vector_env",
+    **dict.fromkeys(("BrokenOffError", "OverdueError", "WorkerError"), "errors"),
+    **dict.fromkeys(("SharedMemoryVectorEnv", "shared_memory_spec"), "vector_env"),
     "StableBaselinesVecEnv": "sb3",
-    "WorkerError": "errors",
-    "shared_memory_spec": "vector_env",
 }
 
 

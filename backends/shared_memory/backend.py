@@ -9,38 +9,24 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import (
-    THE_SIMULATOR,
-    ArraySpec,
-    Spaces,
-    as_counts,
-    frames_of,
-    make,
-    read_spaces,
-)
+from vebench.backends.environments.making import THE_SIMULATOR, ArraySpec, Spaces, as_counts, frames_of, make
 from vebench.backends.for_loop import EnvironmentLoop, loop_over
 from vebench.backends.interface import Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
+from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.errors import OverdueError
-from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
-from vebench.backends.shared_memory.team import RUNNING, State, Team
-from vebench.backends.shared_memory.worker import TeamConfig
-from vebench.backends.trees import as_rows
+from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
+from vebench.backends.trees import Tree, as_rows
 from vebench.machine import pinning
 
-if TYPE_CHECKING:
-    import gymnasium
-    from numpy.typing import NDArray
 
-    from vebench.backends.interface import ArrayTree
-
-
-def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, ArrayTree]:
+def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, Tree]:
     """Return rows of environments, with ids from 0 on, and their actions, in the form of these spaces."""
     observations, rewards, terminated, truncated, actions = arrays
     observed = trees.filled(trees.form(spaces.observations), observations)
@@ -63,7 +49,7 @@ class LoopShare:
         # An environment may keep its action. Numbers out of an array are copies already.
         self._copies = any(leaf.ndim > 1 for leaf in arrays.actions)
         self._actions = [as_rows(trees.part(actions, part)) for part in parts]
-        self._environments: list[gymnasium.Env[Any, Any]] = []
+        self._environments: list[Any] = []
         self.loops: list[EnvironmentLoop] = []
 
     def open(self) -> None:
@@ -112,17 +98,26 @@ class Stepped(NamedTuple):
 
 def gymnasium_classes(task: Task) -> Stepped:
     """Return how environments of Gymnasium's classes are stepped."""
-    example = make(task)
-    spaces = read_spaces(task, example.observation_space, example.action_space)
-    example.close()
+    spaces = spaces_of(task)
     return Stepped(spaces, lambda division: (division, partial(LoopShare, task, spaces, division.one_by_one)))
 
 
 class _SharedMemoryBackend:
-    """The common part of both backends: a team that steps environments of the task."""
+    """A team that steps environments of the task.
+
+    ``spin`` is for how many microseconds, at most, a waiting process polls before it sleeps; ``caller_steps`` whether
+    the caller is one of the processes; ``context`` the start method, ``fork``, ``forkserver`` or ``spawn``.
+    """
 
     def __init__(
-        self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, one_by_one: bool
+        self,
+        setup: Setup,
+        num_envs: int,
+        *,
+        one_by_one: bool,
+        spin: int | None = None,
+        caller_steps: bool = True,
+        context: str = "fork",
     ) -> None:
         stepped = self.stepped(setup.task)
         spaces = stepped.spaces
@@ -141,7 +136,7 @@ class _SharedMemoryBackend:
             tuple(trees.leaves(spaces.observations)),
             tuple(ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
         )
-        self._team = Team(TeamConfig(division, layout, make_share, context))
+        self._team = Team(layout, make_share, context)
         if self._before is not None and asked.caller_steps:
             pinning.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
@@ -170,35 +165,23 @@ class _SharedMemoryBackend:
 
 
 class ShmSync(_SharedMemoryBackend):
-    """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64.
-
-    Parameters
-    ----------
-    spin
-        For how many microseconds a waiting process polls, at most, before it sleeps.
-    caller_steps
-        Whether the caller is one of the processes.
-    context
-        The start method: ``fork``, ``forkserver`` or ``spawn``.
-    """
+    """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64."""
 
     frames_from = THE_SIMULATOR
 
-    def __init__(
-        self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
-    ) -> None:
-        super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
+    def __init__(self, setup: Setup, **options: Any) -> None:
+        super().__init__(setup, setup.batch_size, one_by_one=False, **options)
         # Without workers only the caller's own loop needs the actions: it takes them without a copy.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
-        self._given: ArrayTree | None = None
+        self._given: Tree | None = None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         self._given = None
         self._team.ask("reset", seed, anew=True)
 
-    def send(self, actions: ArrayTree) -> None:
+    def send(self, actions: Tree) -> None:
         """Write the actions into shared memory and let the workers step."""
         if self._loop is None:
             self._actions[:] = actions
@@ -231,7 +214,6 @@ class ShmAsync(_SharedMemoryBackend):
 
     A batch has the environments that are ready first, so that no row waits for the slowest. Two for each row keep every
     process busy with one half while the other half is out for new actions; more would only cost memory and caches.
-    ``spin``, ``caller_steps`` and ``context`` mean the same as for ``ShmSync``.
 
     After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are there, ``recv_min`` of them
     at least; without a timeout, it waits for the whole batch.
@@ -244,14 +226,11 @@ class ShmAsync(_SharedMemoryBackend):
         ratio: int = 2,
         recv_timeout: float | None = None,
         recv_min: int = 1,
-        spin: int | None = None,
-        caller_steps: bool = True,
-        context: str = "fork",
+        **options: Any,
     ) -> None:
         if recv_timeout is None and recv_min > 1:
             raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")
-        count = ratio * setup.batch_size
-        super().__init__(setup, count, spin, context, caller_steps=caller_steps, one_by_one=True)
+        super().__init__(setup, ratio * setup.batch_size, one_by_one=True, **options)
         self._timeout, self._fewest = recv_timeout, min(recv_min, setup.batch_size)
         if recv_timeout is not None:
             self.info = replace(self.info, fewest_rows=self._fewest)
@@ -272,7 +251,7 @@ class ShmAsync(_SharedMemoryBackend):
         self._team.ask("reset", seed, anew=True)
         self._team.state = State.RESET
 
-    def send(self, actions: ArrayTree) -> None:
+    def send(self, actions: Tree) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._last
         self._actions[ids] = actions

@@ -1,8 +1,8 @@
 """Errors of a team of processes, and blocks of code that no signal handler may interrupt.
 
-Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as the one of Ctrl-C
-does. An interrupted call leaves the team to be reset or closed: see ``team``. Processes and descriptors would be lost
-if their numbers were not stored, so handlers are ``held_back`` while they are opened or closed.
+Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as Ctrl-C's does.
+An interrupted call leaves the team to be reset or closed: see ``team``. Processes and descriptors would be lost if
+their numbers were not stored, so handlers are ``held_back`` while they are opened or closed.
 """
 
 from __future__ import annotations
@@ -86,17 +86,13 @@ def held_back() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
-
-    def note(number: int, _frame: object) -> None:
-        came.append(number)
-
     with ExitStack() as restoring:  # restores all handlers, even if one that was restored raises
         for number in signal.valid_signals():
             handler = signal.getsignal(number)
             if callable(handler):
-                # First the way back: if the handler raises between these lines, it is put back where it still is.
+                # Register the way back first: the handler may raise between these two lines.
                 restoring.callback(signal.signal, number, handler)
-                signal.signal(number, note)
+                signal.signal(number, lambda signal_number, _frame: came.append(signal_number))
         yield came
     for signal_number in dict.fromkeys(came):
         signal.raise_signal(signal_number)
@@ -116,15 +112,3 @@ def ignore_sigint() -> None:
     """Ignore Ctrl-C in this worker process: a terminal sends it to the caller as well, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def leave_to_caller() -> None:
-    """Ignore in this worker process all signals that its caller handles: the caller tells its workers what to do.
-
-    Programs that an environment starts inherit ``SIG_IGN`` but no handler, and only Ctrl-C is meant to be ignored by
-    them, too.
-    """
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, lambda _number, _frame: None)
-    ignore_sigint()

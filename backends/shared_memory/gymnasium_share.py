@@ -1,28 +1,67 @@
-"""One process's share of a ``SharedMemoryVectorEnv``: Gymnasium environments that write into rows of shared memory."""
+"""One process's share of a ``SharedMemoryVectorEnv``, and how values of Gymnasium's spaces lie in shared memory.
+
+The arrays of a space lie in the order of ``Dict`` keys and ``Tuple`` places.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import CloudpickleWrapper
+from gymnasium.vector.utils import CloudpickleWrapper, create_empty_array
+from numpy.typing import NDArray
 
 from vebench.backends import trees
+from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.memory_layout import RowArrays
-from vebench.backends.shared_memory.spaces import batch_of, reader
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from vebench.backends.trees import Tree
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
 Remarks = list[tuple[int, Info]]  # infos, each with the id of its environment
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def flatten(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
+    """Return the leaves of a value of the space, of a batch of them, or of the space itself."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from flatten(part, value[key])
+    elif isinstance(space, spaces.Tuple):
+        for part, item in zip(space.spaces, value, strict=True):
+            yield from flatten(part, item)
+    else:
+        yield value
+
+
+def array_specs(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
+    """Return the arrays that hold a value of the space. Raises ValueError if a part has no fixed shape."""
+    parts = list(flatten(space, space))
+    shapeless = sorted({type(part).__name__ for part in parts if not isinstance(part, _ARRAYS)})
+    if shapeless:
+        raise ValueError(f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv")
+    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts)
+
+
+def batch_of(space: spaces.Space[Any], arrays: Sequence[NDArray[Any]]) -> Tree:
+    """Return arrays, which have a row for each environment, as a batch of the space."""
+    left = iter(arrays)
+    return create_empty_array(space, fn=lambda *_, **__: next(left))
+
+
+def _reader(batch: Tree) -> Callable[[int], Any]:
+    """Return a function that reads one row, as a value that stays as it is when the row changes."""
+    if not trees.is_leaf(batch):
+        return lambda index: trees.mapped(lambda array: array[index].copy(), batch)
+    # Numbers out of an array are copies already.
+    return batch.__getitem__ if batch.ndim == 1 else lambda index: batch[index].copy()
 
 
 def call_on(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -62,7 +101,7 @@ class GymnasiumShare:
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._rows = batch_of(config.observation_space, arrays.observations)
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        self._read = reader(batch_of(config.action_space, arrays.actions))
+        self._read = _reader(batch_of(config.action_space, arrays.actions))
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -109,13 +148,15 @@ class GymnasiumShare:
             self._rewards[index] = np.asarray(reward).item()
         self._terminated[index] = terminated
         self._truncated[index] = truncated
-        info = self._told(info)
+        if not self._config.infos:
+            info = {}
         if terminated or truncated:
             if autoreset == "SameStep":
                 last, final = observation, info
                 observation, info = environment.reset()
                 # A copy: the caller's own share sends nothing, and the environment may go on with its array.
-                info = {"final_obs": deepcopy(last), "final_info": final, **self._told(info)}
+                told = info if self._config.infos else {}
+                info = {"final_obs": deepcopy(last), "final_info": final, **told}
             elif autoreset == "NextStep":
                 self._ended[index] = True
         self._put(index, observation)
@@ -126,7 +167,7 @@ class GymnasiumShare:
         self._put(index, observation)
         self._rewards[index] = 0.0
         self._terminated[index] = self._truncated[index] = self._ended[index] = False
-        return self._told(info)
+        return info if self._config.infos else {}
 
     def _put(self, index: int, observation: Any) -> None:
         """Write an observation; its shape may differ from its space's if the number of elements does not."""
@@ -139,40 +180,27 @@ class GymnasiumShare:
         except ValueError:
             trees.mapped(write, self._rows, observation)
 
-    def _told(self, info: Info) -> Info:
-        return info if self._config.infos else {}
-
-    def answer(self, name: str, argument: Any) -> Any:
-        """Do what ``reset``, ``step`` or ``set_attr`` asks of every environment, or ``apply`` of some."""
-        if name == "reset":
-            return self._reset(*argument)
-        if name == "step":  # with actions that shared memory does not hold, one for each environment of all shares
+    def answer(self, name: str, argument: Any) -> Remarks | list[tuple[int, Any]]:
+        """Do what ``reset``, ``step`` or ``apply`` asks, which have arguments for environments of all shares."""
+        if name == "step":  # with actions that shared memory does not hold
             return self._step_all(argument[self._start : self._start + self._count].__getitem__)
-        if name == "set_attr":
-            attribute, values = argument
-            for index, environment in enumerate(self._environments):
-                self.current = index
-                environment.set_wrapper_attr(attribute, values[self._start + index])
-            return None
-        function, env_ids, further = argument
+        if name == "reset":
+            seeds, mask, options = argument
+            calls = [(index, ()) for index in range(len(seeds)) if mask is None or mask[index]]
+        else:
+            function, calls = argument
         results = []
-        for env_id in env_ids:
+        for env_id, further in calls:
             index = env_id - self._start
-            if 0 <= index < self._count:
-                self.current = index
-                results.append((env_id, function(self._environments[index], *further)))
-        return results
-
-    def _reset(self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None) -> Remarks:
-        remarks = []
-        for index, environment in enumerate(self._environments):
+            if not 0 <= index < self._count:
+                continue
             self.current = index
-            env_id = self._start + index
-            if mask is None or mask[env_id]:
-                info = self._begin(index, *environment.reset(seed=seeds[env_id], options=options))
-                if info:
-                    remarks.append((env_id, info))
-        return remarks
+            environment = self._environments[index]
+            if name == "apply":
+                results.append((env_id, function(environment, *further)))
+            elif info := self._begin(index, *environment.reset(seed=seeds[env_id], options=options)):
+                results.append((env_id, info))
+        return results
 
     def close(self) -> None:
         """Close every environment. An exception there is printed, and the others are closed all the same."""

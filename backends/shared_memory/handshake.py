@@ -44,8 +44,8 @@ _MEMBARRIER = _MEMBARRIERS.get(_MACHINE, 0) if sys.platform == "linux" and sys.m
 def _new_fence() -> Callable[[], None]:
     """Return a function that orders all loads and stores of this thread before it before all that follow.
 
-    On Arm, all that comes before a release is done before it, a release before a later acquire, and an acquire before
-    all that comes after it (Arm ARM B2.3, "barrier-ordered-before"). POSIX asks the same of semaphores, as locks are.
+    Arm orders a release before a later acquire (Arm ARM B2.3, "barrier-ordered-before"), and POSIX asks the same of
+    the semaphores that locks are.
     """
     lock = threading.Lock()
 

@@ -14,20 +14,19 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
 from vebench.machine import pinning
 from vebench.machine.kernel import cpu_quota
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class ProcessShare(Protocol):
@@ -74,15 +73,9 @@ class ThreadedShare(Protocol):
 MakeShare = Callable[["RowArrays", int, int], ProcessShare]
 
 
-def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
-    """Return contiguous runs of ``count`` environments, as equal as can be, one for each process: ``(start, stop)``."""
-    bounds = [index * count // processes for index in range(processes + 1)]
-    return tuple(pairwise(bounds))
-
-
 @dataclass(frozen=True)
 class Division:
-    """How environments are divided among processes."""
+    """How environments are divided among processes: in contiguous runs, as equal as can be."""
 
     num_envs: int
     processes: int  # that step environments
@@ -91,15 +84,16 @@ class Division:
     spin_ns: int = MOST_SPIN_NS  # for how long a process that waits polls before it sleeps
     one_by_one: bool = False  # environments are asked for singly, not all of a process at once
 
-    @property
+    @cached_property
     def shares(self) -> tuple[tuple[int, int], ...]:
         """The first environment of each worker, and the one after its last. The caller has those before the first."""
-        return share_out(self.num_envs, self.processes)[self.caller_steps :]
+        bounds = [index * self.num_envs // self.processes for index in range(self.processes + 1)]
+        return tuple(pairwise(bounds))[self.caller_steps :]
 
     @property
     def own(self) -> int:
         """How many environments the caller steps itself."""
-        return share_out(self.num_envs, self.processes)[0][1] if self.caller_steps else 0
+        return self.num_envs // self.processes if self.caller_steps else 0
 
     def cpu_of(self, worker: int) -> int | None:
         """Return the CPU that a worker keeps to, None if it may use any."""
@@ -107,8 +101,7 @@ class Division:
 
     def layout(self, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]) -> MemoryLayout:
         """Return where everything is in memory."""
-        ring = max((stop - start for start, stop in self.shares), default=1) if self.one_by_one else 1
-        return MemoryLayout(self.num_envs, self.shares, observations, actions, ring)
+        return MemoryLayout(self, observations, actions)
 
 
 def usable_cpus() -> int:
@@ -120,7 +113,7 @@ def usable_cpus() -> int:
 
 def divide(
     num_envs: int,
-    processes: int | None = None,
+    processes: int,
     *,
     caller_steps: bool = True,
     cpus: Sequence[int] | None = None,
@@ -128,20 +121,20 @@ def divide(
     one_by_one: bool = False,
     available: int | None = None,
 ) -> Division:
-    """Return a division: by default a process for each CPU in ``cpus`` or, without, for each that may be used.
+    """Return a division. Raises ValueError if a process has no CPU in ``cpus``.
 
     ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a process
-    that polls would take the CPU from one that works. Raises ValueError if a process has no CPU in ``cpus``.
+    that polls would take the CPU from one that works.
     """
-    count = max(1, min(num_envs, processes or (len(cpus) if cpus else usable_cpus())))
+    count = min(num_envs, processes)
     if cpus is not None and len(cpus) < count:
         raise ValueError(f"cpus must name a CPU for each of {count} processes, not {len(cpus)}")
-    if spin is not None:
-        spin_ns = int(spin * 1000)
-    else:
+    if spin is None:
         available = available or (len(set(cpus)) if cpus else usable_cpus())
         crowded = count + (not caller_steps) > available
         spin_ns = 0 if crowded else MOST_SPIN_NS
+    else:
+        spin_ns = int(spin * 1000)
     return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, one_by_one)
 
 
@@ -151,7 +144,7 @@ _PAGE = 4096
 _WORD = 8
 
 
-def _whole(size: int, unit: int) -> int:
+def _aligned(size: int, unit: int) -> int:
     """Return the least multiple of ``unit`` that is no less than ``size``."""
     return -(-size // unit) * unit
 
@@ -170,54 +163,49 @@ class RowArrays(NamedTuple):
         return RowArrays._make(trees.part(each, slice(start, stop)) for each in self)
 
 
-class Words(NamedTuple):
-    """The words that the caller and one worker show each other, as in ``handshake``."""
-
-    request: memoryview  # how many entries the caller has made
-    done: memoryview  # how many of them the worker has answered
-    asleep: memoryview  # whether the worker is asleep
-    entries: memoryview  # a ring of requests
-    remarks: memoryview  # a ring: how many bytes the worker's remark on each entry has
-
-
 @dataclass(frozen=True)
 class MemoryLayout:
     """Where everything is, for environments that are divided among workers."""
 
-    num_envs: int
-    shares: tuple[tuple[int, int], ...]  # of each worker: its first environment, and the one after its last
+    division: Division
     observations: tuple[ArraySpec, ...]
     actions: tuple[ArraySpec, ...]
-    ring: int = 1  # places in each ring
+
+    @cached_property
+    def ring(self) -> int:
+        """Places in each ring: one for each entry that may be on its way."""
+        if not self.division.one_by_one:
+            return 1
+        return max((stop - start for start, stop in self.division.shares), default=1)
 
     @property
     def _of_worker(self) -> int:
         """Bytes of the words of one worker: a line for each of three words, and whole lines for each ring."""
-        return 3 * LINE + 2 * _whole(_WORD * self.ring, LINE)
+        return 3 * LINE + 2 * _aligned(_WORD * self.ring, LINE)
 
-    @property
+    @cached_property
     def _leaves(self) -> tuple[list[tuple[ArraySpec, int]], int]:
         """The arrays, each with its offset, and where the last ends."""
-        leaves, end = [], LINE + self._of_worker * len(self.shares)
-        large = (*self.observations, *self.actions)
-        units = [(leaf, _PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE) for leaf in large]
+        count = self.division.num_envs
+        leaves, end = [], LINE + self._of_worker * len(self.division.shares)
+        units = [(leaf, _PAGE if leaf.nbytes(count) >= _PAGE else LINE) for leaf in (*self.observations, *self.actions)]
         # Rewards and ends lie together: for few environments they then travel between two CPUs in a single line.
         flag = ArraySpec((), np.dtype(np.bool_))
         units += [(ArraySpec((), np.dtype(np.float64)), LINE), (flag, 1), (flag, 1)]
         for leaf, unit in units:
-            offset = _whole(end, unit)
+            offset = _aligned(end, unit)
             leaves.append((leaf, offset))
-            end = offset + leaf.nbytes(self.num_envs)
+            end = offset + leaf.nbytes(count)
         return leaves, end
 
     @property
     def size(self) -> int:
         """Bytes needed in all, whole pages."""
-        return _whole(self._leaves[1], _PAGE)
+        return _aligned(self._leaves[1], _PAGE)
 
     def first_place(self, worker: int) -> int:
         """Return the place of the remark on the first entry of a worker's ring; those on others follow."""
-        return 1 + worker * self.ring
+        return MESSAGE_PLACE + 1 + worker * self.ring
 
     @staticmethod
     def caller_words(memory: mmap.mmap) -> tuple[memoryview, memoryview]:
@@ -228,20 +216,21 @@ class MemoryLayout:
         words = memoryview(memory)[: 2 * _WORD].cast("q")
         return words[:1], words[1:]
 
-    def words(self, memory: mmap.mmap, worker: int) -> Words:
-        """Return the words of one worker."""
-        start, ring = LINE + worker * self._of_worker, _whole(_WORD * self.ring, LINE)
-        view = memoryview(memory)
+    def words(self, memory: mmap.mmap, worker: int) -> tuple[memoryview, ...]:
+        """Return the words that the caller and one worker show each other, as in ``handshake``.
 
-        def words(offset: int, count: int = 1) -> memoryview:
-            return view[start + offset : start + offset + _WORD * count].cast("q")
-
-        rings = words(3 * LINE, self.ring), words(3 * LINE + ring, self.ring)
-        return Words(words(0), words(LINE), words(2 * LINE), *rings)
+        ``request``: how many entries the caller has made. ``done``: how many of them the worker has answered.
+        ``asleep``: whether the worker is. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in bytes
+        of the worker's remarks on them.
+        """
+        start, ring = LINE + worker * self._of_worker, _aligned(_WORD * self.ring, LINE)
+        places = ((0, 1), (LINE, 1), (2 * LINE, 1), (3 * LINE, self.ring), (3 * LINE + ring, self.ring))
+        view = memoryview(memory)[start:]
+        return tuple(view[offset : offset + _WORD * count].cast("q") for offset, count in places)
 
     def arrays(self, memory: mmap.mmap) -> RowArrays:
         """Return the arrays of all environments. They keep the memory mapped for as long as they are used."""
-        count = self.num_envs
+        count = self.division.num_envs
         arrays = [
             np.frombuffer(memory, leaf.dtype, count * math.prod(leaf.shape), offset).reshape(count, *leaf.shape)
             for leaf, offset in self._leaves[0]
@@ -250,7 +239,7 @@ class MemoryLayout:
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
-MESSAGE_PLACE = 0  # the text that all workers read; places of remarks follow: ``MemoryLayout.first_place``
+MESSAGE_PLACE = 0  # the text that all workers read; places of remarks follow
 _FAR = 1 << 32  # from one text to the next: bytes of the file that are never written take no memory
 
 
@@ -258,14 +247,20 @@ class Memory:
     """Zeroed memory without a name: nothing is left of it once no process maps it, however the processes end.
 
     Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then.
-
     Behind what is mapped, in the same file, there are places for texts. A text stays when it is read, so that it can be
     read again after an interrupt.
     """
 
-    def __init__(self, size: int, file: io.FileIO | None = None) -> None:
-        self._file, self._size = file or _nameless_file(), size
-        if file is None:
+    def __init__(self, size: int, received: Any = None) -> None:
+        self._size = size
+        if received is not None:
+            self._file = io.FileIO(received.detach(), "r+")
+        elif hasattr(os, "memfd_create"):
+            self._file = io.FileIO(os.memfd_create("vebench"), "r+")
+        else:
+            with tempfile.TemporaryFile() as file:  # unlinked as soon as it is made
+                self._file = io.FileIO(os.dup(file.fileno()), "r+")
+        if received is None:
             os.ftruncate(self._file.fileno(), size)
         self.map = mmap.mmap(self._file.fileno(), size)
 
@@ -285,16 +280,5 @@ class Memory:
         """Close the file of the texts. Mapped memory stays for as long as it is used."""
         self._file.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int]]:
-        return _received, (reduction.DupFd(self._file.fileno()), self._size)
-
-
-def _received(descriptor: Any, size: int) -> Memory:
-    return Memory(size, io.FileIO(descriptor.detach(), "r+"))
-
-
-def _nameless_file() -> io.FileIO:
-    if hasattr(os, "memfd_create"):
-        return io.FileIO(os.memfd_create("vebench"), "r+")
-    with tempfile.TemporaryFile() as file:  # unlinked as soon as it is made
-        return io.FileIO(os.dup(file.fileno()), "r+")
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memory, (self._size, reduction.DupFd(self._file.fileno()))

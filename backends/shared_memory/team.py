@@ -1,4 +1,7 @@
-"""A team of processes that step environments: the caller, like the master thread of an OpenMP team, and its workers."""
+"""A team of processes that step environments: the caller, like the master thread of an OpenMP team, and its workers.
+
+``Team`` steps all environments in rounds. ``InFlight`` asks for them one by one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pickle
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
@@ -15,10 +19,17 @@ from multiprocessing import Pipe, process, util
 from typing import Any
 
 from vebench.backends.shared_memory import errors
-from vebench.backends.shared_memory.errors import WorkerFailure
+from vebench.backends.shared_memory.errors import OverdueError, WorkerError, WorkerFailure
 from vebench.backends.shared_memory.handshake import Waiter, light_fence
-from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory, ProcessShare, ThreadedShare
-from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, TeamConfig, WorkerHandle, step_all
+from vebench.backends.shared_memory.memory_layout import (
+    MESSAGE_PLACE,
+    MakeShare,
+    Memory,
+    MemoryLayout,
+    ProcessShare,
+    ThreadedShare,
+)
+from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, WorkerHandle, step_all
 
 
 class State(Enum):
@@ -47,13 +58,21 @@ class Team:
     in which only ``close`` works, and ``ask`` for a reset ``anew``, which discards earlier requests.
     """
 
-    def __init__(self, config: TeamConfig) -> None:
-        self.division = config.division
+    def __init__(
+        self,
+        layout: MemoryLayout,
+        make_share: MakeShare,
+        context: str | None = None,  # the start method; None: Python's default
+        *,
+        daemon: bool = True,
+        name: str = "worker",
+    ) -> None:
+        self.division = layout.division
         self.owner = os.getpid()
         self.state = IDLE
         # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
         self.lost: str | None = None
-        self._threaded: ThreadedShare | None = None  # the caller's own share, if other threads step it
+        self.threaded: ThreadedShare | None = None  # the caller's own share, if other threads step it
         self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step
         self._answers: list[Any] = []  # of the round, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
@@ -61,21 +80,22 @@ class Team:
         self.workers: list[WorkerHandle] = []
         try:
             with errors.held_back():
-                self._memory = Memory(config.layout.size)
-                self.arrays = config.layout.arrays(self._memory.map)
-                self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
+                self._memory = memory = Memory(layout.size)
+                self.arrays = layout.arrays(memory.map)
+                self.own = make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
                 # When the team is forgotten or the interpreter exits, before multiprocessing joins the workers.
-                self._end = util.Finalize(self, _end, (self.workers, self.own, self._memory), exitpriority=1)
+                self._end = util.Finalize(self, _end, (self.workers, self.own, memory), exitpriority=1)
                 _teams.add(self)
-                asleep, self._message = config.layout.caller_words(self._memory.map)
+                asleep, self._message = layout.caller_words(memory.map)
                 pipe, own_pipe = Pipe(duplex=False)
                 self._waiter = Waiter(asleep, pipe, self.division.spin_ns)
                 for number in range(len(self.division.shares)):
-                    self.workers.append(WorkerHandle(config, self._memory, number, own_pipe))
+                    options = {"daemon": daemon, "name": f"{name}-{number}"}
+                    self.workers.append(WorkerHandle(layout, make_share, memory, number, own_pipe, context, **options))
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.receive()
-            self._threaded = self.own if isinstance(self.own, ThreadedShare) else None
+            self.threaded = self.own if isinstance(self.own, ThreadedShare) else None
         except BaseException:
             if hasattr(self, "own"):
                 self.close()
@@ -91,10 +111,10 @@ class Team:
         self._request = None
         self._answers = []
         step_all(self.workers, self._fence)
-        if self._threaded is not None:
+        if self.threaded is not None:
             with self.inside:
                 self.raise_if_lost()
-                self._threaded.start()
+                self.threaded.start()
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Begin a round in which each share is asked for the same.
@@ -159,7 +179,7 @@ class Team:
         while not self._waiter.wait(changed, max(0.0, min(LOOK_SECONDS, deadline - time.monotonic()))):
             self.look(changed)
             if time.monotonic() >= deadline:
-                raise errors.OverdueError(timeout)
+                raise OverdueError(timeout)
 
     def look(self, changed: Callable[[], bool] = bool) -> None:
         """Raise WorkerError if a worker has died, unless the awaited change has come nevertheless."""
@@ -171,7 +191,7 @@ class Team:
     def raise_if_lost(self) -> None:
         """Raise WorkerError if nothing can be asked for any more."""
         if self.lost is not None:
-            raise errors.WorkerError(self.lost)
+            raise WorkerError(self.lost)
 
     def check_free(self, *, anew: bool = False) -> None:
         """Raise BrokenOffError unless a call may begin, and WorkerError if nothing can be asked for any more.
@@ -179,15 +199,16 @@ class Team:
         ``anew``: an aborted call does not count, unless another thread is in it.
         """
         self.raise_if_lost()
-        if self.state not in _FREE and not (anew and self._nobody_inside()):
+        if self.state in _FREE:
+            return
+        free = False
+        if anew:
+            with errors.held_back():  # an interrupt would leave it locked
+                free = self.inside.acquire(blocking=False)
+                if free:
+                    self.inside.release()
+        if not free:
             raise errors.BrokenOffError
-
-    def _nobody_inside(self) -> bool:
-        with errors.held_back():  # an interrupt would leave it locked
-            free = self.inside.acquire(blocking=False)
-            if free:
-                self.inside.release()
-        return free
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, by force after ``within`` seconds or an interrupt.
@@ -251,3 +272,176 @@ def _leave_to_original() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_to_original)
+
+
+class InFlight:
+    """The environments of a team that are asked for one by one.
+
+    The caller steps its own, one at a time, while too few others are ready; or its threads do. Environments come back
+    in the order in which the caller sees that they are ready. Each process answers in the order of sending.
+    """
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._ready: list[int] = []
+        self._remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
+        self._failed = False  # whether one of the remarks is a failure
+        self._own: deque[int] = deque()  # for the caller to step
+        self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
+        self._next_look = 0.0
+        # How to ask for each environment: by its index in the share of its process.
+        self._ask: list[tuple[Callable[[int], None], int]] = []
+        self._ask.extend((self._own.append, index) for index in range(team.division.own))
+        for worker in team.workers:
+            self._ask.extend((worker.put, index) for index in range(worker.stop - worker.start))
+
+    def send(self, env_ids: Sequence[int]) -> None:
+        """Ask for the environments. None may be asked for or ready already."""
+        team, threaded = self._team, self._team.threaded
+        team.check_free()
+        team.state = RUNNING
+        if threaded is not None:
+            with team.inside:
+                team.raise_if_lost()
+                refused = threaded.put(env_ids)
+            if refused is not None:
+                team.state = IDLE
+                raise WorkerFailure.of(refused, team.own.current).raised() from refused
+        for env_id in env_ids:
+            if threaded is None:
+                ask, index = self._ask[env_id]
+                ask(index)
+            self.away[env_id] = 1
+        for worker in team.workers:
+            worker.notify()
+        team.state = IDLE
+
+    def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
+        """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
+
+        Leaves the state to ``Team.finish``. Raises RuntimeError if fewer are on their way, and what ``Team.receive``
+        raises; environments that are ready stay so.
+        """
+        waiting = self.away.count(1)
+        if waiting < least:
+            raise RuntimeError(f"recv() of {least} environments, but {waiting} were sent actions")
+        self._collect(least, timeout)
+        # If a worker dies while others keep the caller busy, no wait would notice.
+        now = time.monotonic()
+        if now > self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._team.look()
+        received = self._ready[:most]
+        del self._ready[:most]
+        for env_id in received:
+            self.away[env_id] = 0
+        return received
+
+    def remarks(self, env_id: int) -> Any:
+        """Return the remark on an environment that was received, or an empty list."""
+        return self._remarks.get(env_id, [])
+
+    def settle(self) -> None:
+        """Wait until all that was asked for is ready."""
+        waiting = self.away.count(1)
+        if waiting:
+            self._collect(waiting, None)
+            self._team.finish()
+
+    def put_back(self, env_ids: Sequence[int], *, ready: bool) -> None:
+        """Count environments that were reset as ready or, if not, as received. The round of the reset still runs."""
+        self._own.clear()
+        of_reset = set(env_ids)
+        self._ready = [env_id for env_id in self._ready if env_id not in of_reset]
+        self._ready.extend(env_ids if ready else ())
+        for env_id in env_ids:
+            self.away[env_id] = ready
+
+    def _collect(self, least: int, timeout: float | None) -> None:
+        """Go on until ``least`` environments are ready, and leave the state to ``Team.finish``."""
+        team = self._team
+        team.check_free()
+        team.state = RUNNING
+        try:
+            with team.inside:
+                team.raise_if_lost()
+                if team.threaded is None:
+                    self._step_or_wait(least, timeout)
+                else:
+                    self._get(team.threaded, least, timeout)
+        except OverdueError:
+            team.state = State.LATE
+            raise
+        except WorkerError:
+            team.state = IDLE
+            raise
+
+    def _step_or_wait(self, least: int, timeout: float | None) -> None:
+        """Step the caller's own environments until ``least`` are ready; if there are none, wait for workers."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._take()
+        while len(self._ready) < least:
+            if time.monotonic() >= deadline:
+                raise OverdueError(timeout)
+            self._team.raise_if_lost()
+            if self._own:
+                env_id, share = self._own.popleft(), self._team.own
+                try:
+                    remark = share.step_one(env_id)
+                except Exception as error:  # noqa: BLE001 - raised when all have answered
+                    remark = WorkerFailure.of(error, share.current)
+                if remark is not None or self._remarks:
+                    self._keep(env_id, remark)
+                self._ready.append(env_id)
+            else:
+                self._team.wait_for(self._any_answer, deadline, timeout)
+            self._take()
+
+    def _take(self) -> None:
+        """Count environments as ready whose steps workers have answered. Raises WorkerError if one has failed."""
+        for worker in self._team.workers:
+            for env_id, remark in worker.answers():
+                if remark is not None or self._remarks:
+                    self._keep(env_id, remark)
+                self._ready.append(env_id)
+        if self._failed:
+            self._raise_failure()
+
+    def _any_answer(self) -> bool:
+        for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
+            if worker.has_answers():
+                return True
+        return False
+
+    def _get(self, threaded: ThreadedShare, least: int, timeout: float | None) -> None:
+        """Wait until the caller's threads have stepped ``least`` environments."""
+        missing = least - len(self._ready)
+        if missing > 0:
+            env_ids, remarks = threaded.get(missing, timeout)
+            if remarks or self._remarks:
+                for env_id in env_ids:
+                    self._keep(env_id, remarks.get(env_id))
+            self._ready.extend(env_ids)
+        if self._failed:
+            self._raise_failure()
+        if len(self._ready) < least:
+            raise OverdueError(timeout)
+
+    def _keep(self, env_id: int, remark: Any) -> None:
+        if remark is None:
+            self._remarks.pop(env_id, None)  # on an earlier step
+            return
+        self._remarks[env_id] = remark
+        if type(remark) is WorkerFailure:
+            self._failed = True
+
+    def _raise_failure(self) -> None:
+        """Raise WorkerError for the first environment that is ready with a failure, which counts as received."""
+        for env_id in self._ready:
+            failure = self._remarks.get(env_id)
+            if type(failure) is WorkerFailure:
+                self._ready.remove(env_id)
+                self.away[env_id] = 0
+                del self._remarks[env_id]
+                raise failure.raised()
+        self._failed = False

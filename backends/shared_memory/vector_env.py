@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from multiprocessing.process import BaseProcess
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
@@ -17,31 +17,65 @@ from gymnasium import Space, logger
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import CloudpickleWrapper, batch_differing_spaces, batch_space, clear_mpi_env_vars
+from gymnasium.vector.utils import (
+    CloudpickleWrapper,
+    batch_differing_spaces,
+    batch_space,
+    clear_mpi_env_vars,
+    iterate,
+)
+from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.shared_memory import arguments
-from vebench.backends.shared_memory import spaces as in_memory
-from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
-from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Info, ShareConfig, batch_infos, call_on
-from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.gymnasium_share import (
+    GymnasiumShare,
+    Info,
+    ShareConfig,
+    array_specs,
+    batch_infos,
+    batch_of,
+    call_on,
+    flatten,
+)
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
-from vebench.backends.shared_memory.team import IDLE, RUNNING, State, Team
-from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    # Observations and infos; observations, rewards, terminations, truncations and infos.
-    Reset = tuple[Any, dict[str, Any]]
-    Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS
+from vebench.errors import shown
+from vebench.machine import pinning
 
 Environment = gymnasium.Env[Any, Any]
+Seeds = int | Sequence[int | None] | None  # of the first environment, or one for each
+# Observations and infos; observations, rewards, terminations, truncations and infos.
+Reset = tuple[Any, dict[str, Any]]
+Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
 _PENDING = (State.RESET, State.STEP, State.CALL)
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 _MOST_PROCESSES = 1 << 16
+_MOST_SPIN = 1_000_000
+_MOST_SEED = (1 << 63) - 1  # the largest that an array of seeds holds
+
+
+def whole_number(name: str, value: Any, least: int, most: int) -> int:
+    """Return a whole number. Raises ValueError unless it is one, from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {shown(repr(value))}")
+    return int(value)
+
+
+def each_seed(seed: Seeds, count: int) -> list[int | None]:
+    """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError for invalid ones."""
+    if seed is None:
+        return [None] * count
+    if not isinstance(seed, Sized):
+        first = whole_number("seed", seed, 0, _MOST_SEED + 1 - count)
+        return [first + index for index in range(count)]
+    if len(seed) != count:
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
+        )
+    return [None if one is None else whole_number("seed", one, 0, _MOST_SEED) for one in seed]
 
 
 class Received(NamedTuple):
@@ -137,15 +171,18 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = count = len(self.env_fns)
         if not self.env_fns:
             raise ValueError("env_fns must be at least one function that makes an environment")
-        self.batch_size = count if batch_size is None else arguments.whole("batch_size", batch_size, 1, count)
+        self.batch_size = count if batch_size is None else whole_number("batch_size", batch_size, 1, count)
         in_flight = self.batch_size < count
-        arguments.check_options(context, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
-        cpus = None if cpus is None else arguments.usable(cpus)
+        if spin is not None and not 0 <= spin <= _MOST_SPIN:
+            raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {spin}")
+        allowed = pinning.allowed()
+        if cpus is not None and allowed is not None and not set(cpus).issubset(allowed):
+            raise ValueError(f"cpus: this process may only use {', '.join(map(str, sorted(allowed)))}, not {cpus}")
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
-        processes = arguments.whole("num_processes", num_processes, 1, _MOST_PROCESSES)
+        processes = whole_number("num_processes", num_processes, 1, _MOST_PROCESSES)
         if max_concurrency is not None:
-            processes = min(processes, arguments.whole("max_concurrency", max_concurrency, 1, _MOST_PROCESSES))
+            processes = min(processes, whole_number("max_concurrency", max_concurrency, 1, _MOST_PROCESSES))
         self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
@@ -157,13 +194,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._last_ids = self._to_reset = np.arange(count)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, make_share = self._make_share(division, infos=infos)
-        layout = division.layout(
-            in_memory.array_specs(self.single_observation_space), in_memory.array_specs(self.single_action_space)
-        )
-        config = TeamConfig(division, layout, make_share, context, daemon, name=type(self).__name__)
+        layout = division.layout(array_specs(self.single_observation_space), array_specs(self.single_action_space))
         try:
             with clear_mpi_env_vars():
-                self._team = Team(config)
+                self._team = Team(layout, make_share, context, daemon=daemon, name=type(self).__name__)
         except WorkerError as error:
             _raise_as_it_was(error)
         self.closed = False
@@ -171,7 +205,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self.observations = in_memory.batch_of(self.single_observation_space, arrays.observations)
+        self.observations = batch_of(self.single_observation_space, arrays.observations)
 
     def _make_example(self) -> Environment:
         """Return one environment, whose spaces are read."""
@@ -216,11 +250,35 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _write_step(self, actions: Any) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
-        return in_memory.write_unchanged(self.single_action_space, self._actions, actions)
+        leaves = self._actions
+        if type(actions) is np.ndarray and len(leaves) == 1:  # as in nearly all steps
+            (leaf,) = leaves
+            if actions.dtype != leaf.dtype or actions.shape != leaf.shape:
+                return False
+            leaf[...] = actions
+            return True
+        try:
+            values = list(flatten(self.single_action_space, actions))
+        except (KeyError, TypeError, ValueError):
+            return False
+        for leaf, value in zip(leaves, values, strict=True):
+            if type(value) is not np.ndarray or value.dtype != leaf.dtype or value.shape != leaf.shape:
+                return False
+        for leaf, value in zip(leaves, values, strict=True):
+            leaf[...] = value
+        return True
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Any) -> None:
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they do not fit."""
-        in_memory.write_cast(self.single_action_space, self._actions, rows, count, actions)
+        for leaf, given in zip(self._actions, flatten(self.single_action_space, actions), strict=True):
+            values = np.asarray(given)
+            shape = (count, *leaf.shape[1:])
+            if values.shape != shape:
+                wrong = TypeError if values.ndim == 0 else ValueError
+                raise wrong(f"actions must have the shape {shape}, not {values.shape}")
+            if values.dtype != leaf.dtype and not _fit(values, leaf.dtype):
+                raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
+            leaf[rows] = values
 
     # Resets, steps and calls. Each is asked for, is pending then, and is waited for.
 
@@ -240,11 +298,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset, which ``reset_wait`` finishes."""
         count = self.num_envs
-        seeds = arguments.each_seed(seed, count)
+        seeds = each_seed(seed, count)
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
-            mask = arguments.reset_mask(options.pop("reset_mask"), count).tolist()
+            mask = options.pop("reset_mask")
+            bools = isinstance(mask, np.ndarray) and mask.shape == (count,) and mask.dtype == np.bool_
+            if not bools or not mask.any():
+                raise ValueError(f"options['reset_mask'] must be an array of {count} bools, one of them True: {mask}")
         self._check_free("reset_async", anew=mask is None)
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
         self._ask("reset", (seeds, mask, options), anew=mask is None)
@@ -276,7 +337,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if self._write_step(actions):
             self._answered(self._team.send)
         else:
-            each = in_memory.each_action(self.action_space, self.num_envs, actions)
+            each: Any = list(iterate(self.action_space, actions))
+            if len(each) != self.num_envs:
+                raise ValueError(f"actions must be {self.num_envs}, one for each environment, not {len(each)}")
+            if type(actions) is np.ndarray:
+                each = actions  # sent as a whole, which is faster
             # The caller's own environments may change theirs.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
         self._team.state = State.STEP
@@ -294,7 +359,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_free("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
-        arguments.check_ids(ids, in_flight.away)
+        for env_id in ids:
+            if not 0 <= env_id < self.num_envs:
+                raise ValueError(f"environment {env_id} does not exist: there are {self.num_envs}")
+            if in_flight.away[env_id]:
+                raise ValueError(f"environment {env_id} already has an action, and has not been received since")
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"an environment cannot be sent two actions at once: {ids}")
         self._write_actions(ids, len(ids), actions)
         self._answered(lambda: in_flight.send(ids))
 
@@ -305,11 +376,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         seconds, and RuntimeError if fewer steps are pending; nothing is lost in either case.
         """
         self._check_free("recv")
-        in_flight = self._checked_in_flight()
-        least = self.batch_size if min_batch is None else min_batch
-        if not 1 <= least <= self.batch_size:
-            raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
-        ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
+        in_flight, most = self._checked_in_flight(), self.batch_size
+        least = most if min_batch is None else whole_number("min_batch", min_batch, 1, most)
+        ids = self._answered(lambda: in_flight.recv(least, most, timeout))
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
         told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
@@ -332,7 +401,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_free("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._ask("apply", (call_on, range(self.num_envs), (name, args, kwargs)))
+        further = (name, args, kwargs)
+        self._ask("apply", (call_on, [(env_id, further) for env_id in range(self.num_envs)]))
         self._team.state = State.CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -349,7 +419,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def set_attr(self, name: str, values: Any) -> None:
         """Set each environment's attribute ``name``: from a list or tuple with a value for each, or to one value."""
         self._check_free("set_attr")
-        self._ask("set_attr", (name, arguments.each_value(values, self.num_envs)))
+        count = self.num_envs
+        each = values if isinstance(values, (list, tuple)) else [values] * count
+        if len(each) != count:
+            raise ValueError(f"values must be one for each of {count} environments, not {len(each)}")
+        calls = [("set_wrapper_attr", (name, value), dict[str, Any]()) for value in each]
+        self._ask("apply", (call_on, list(enumerate(calls))))
         self._answered(self._team.receive)
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Any) -> list[_Result]:
@@ -360,7 +435,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._check_free("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
-        self._ask("apply", (function, ids, args))
+        self._ask("apply", (function, [(env_id, args) for env_id in ids]))
         found = dict(pair for answer in self._answered(self._team.gather) for pair in answer)
         results = [found[env_id] for env_id in ids]
         self._team.finish()
@@ -405,10 +480,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} cannot be pickled or copied, since its processes and threads cannot: create "
-            "another one"
-        )
+        raise TypeError(f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: make another")
 
     # Helpers.
 
@@ -479,6 +551,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 _copy_of = methodcaller("copy")  # half the time of np.copy
 
 
+def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether values of another type can be written as ``dtype``: whole numbers only if none is changed."""
+    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
+        return bool((values.astype(dtype) == values).all())
+    return np.can_cast(values.dtype, dtype, "same_kind")
+
+
 def _raise_as_it_was(error: WorkerError) -> NoReturn:
     """Raise the exception that an environment has raised, or the error itself if there is none."""
     if error.failure is None or error.failure.error is None:
@@ -511,27 +590,18 @@ def shared_memory_spec(
         if module:
             import_module(module)  # it registers the environment
         id = gymnasium.spec(name)  # noqa: A001 - as gymnasium.make_vec has it
+    spec = deepcopy(id)
+
+    def make_one(**kwargs: Any) -> Environment:
+        environment: Environment = gymnasium.make(spec, **kwargs)
+        for wrap in wrappers:
+            environment = wrap(environment)
+        return environment
+
+    def make_vec(*, num_envs: int, **kwargs: Any) -> SharedMemoryVectorEnv:
+        return SharedMemoryVectorEnv([partial(make_one, **kwargs)] * num_envs, **vector_kwargs)
+
     chosen = deepcopy(id)
     chosen.additional_wrappers = ()  # they are around each environment
-    chosen.vector_entry_point = partial(_make_vec, deepcopy(id), tuple(wrappers), vector_kwargs)
+    chosen.vector_entry_point = make_vec  # type: ignore[assignment]  # Gymnasium types it as a vector environment of any
     return chosen
-
-
-def _make_vec(
-    spec: EnvSpec,
-    wrappers: Sequence[Callable[[Environment], Environment]],
-    vector_kwargs: Mapping[str, Any],
-    *,
-    num_envs: int,
-    **kwargs: object,
-) -> SharedMemoryVectorEnv:
-    return SharedMemoryVectorEnv([partial(_make_one, spec, wrappers, kwargs)] * num_envs, **vector_kwargs)
-
-
-def _make_one(
-    spec: EnvSpec, wrappers: Sequence[Callable[[Environment], Environment]], kwargs: Mapping[str, Any]
-) -> Environment:
-    environment: Environment = gymnasium.make(spec, **kwargs)
-    for wrap in wrappers:
-        environment = wrap(environment)
-    return environment

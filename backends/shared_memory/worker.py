@@ -13,22 +13,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from vebench.backends.shared_memory.errors import WorkerFailure, leave_to_caller, sigint_blocked
+from vebench.backends.shared_memory.errors import WorkerFailure, ignore_sigint, sigint_blocked
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
-from vebench.backends.shared_memory.memory_layout import (
-    MESSAGE_PLACE,
-    Division,
-    MakeShare,
-    Memory,
-    MemoryLayout,
-    ProcessShare,
-)
+from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, MakeShare, Memory, MemoryLayout, ProcessShare
 from vebench.machine import pinning
 
 # An entry of the ring is the index of an environment within the share, or one of these.
@@ -38,27 +30,26 @@ END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class TeamConfig:
-    """The settings that all processes of a team have in common."""
-
-    division: Division
-    layout: MemoryLayout
-    make_share: MakeShare
-    context: str | None = None  # the start method; None: Python's default
-    daemon: bool = True
-    name: str = "worker"
-
-
 def run_worker(
-    team: TeamConfig, memory: Memory, number: int, pipes: tuple[Connection, Connection], caller: int, bound: bool
+    layout: MemoryLayout,
+    make_share: MakeShare,
+    memory: Memory,
+    number: int,
+    pipes: tuple[Connection, Connection],
+    caller: int,
+    bound: bool,
 ) -> None:
     """Run a worker until it is to end.
 
     ``pipes`` are the end that it sleeps on, and the end that wakes the caller, whose process id is ``caller``.
     ``bound``: it is a child of the caller, started by a thread that lives as long as the caller.
     """
-    leave_to_caller()
+    # The caller tells its workers what to do. Programs that an environment starts inherit SIG_IGN but no handler, and
+    # only Ctrl-C is meant to be ignored by them, too.
+    for signal_number in signal.valid_signals():
+        if callable(signal.getsignal(signal_number)):
+            signal.signal(signal_number, lambda _number, _frame: None)
+    ignore_sigint()
     # End this process when the caller ends, even in a step that hangs.
     parent = os.getppid()
     if sys.platform == "linux" and bound:
@@ -68,15 +59,15 @@ def run_worker(
     if not bound:
         # The kernel's signal would come when the starting thread ends, which may be long before the caller does.
         threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-    cpu = team.division.cpu_of(number)
+    cpu = layout.division.cpu_of(number)
     if cpu is not None:
         pinning.restrict([cpu])
-    work = _Work(team, memory, number)
+    worker = _Worker(layout, make_share, memory, number)
     try:
-        _answer_entries(work, team, number, pipes, parent)
+        worker.answer_entries(*pipes, parent)
     finally:
-        if work.share is not None:
-            work.share.close()
+        if worker.share is not None:
+            worker.share.close()
 
 
 def _end_with(caller: int) -> None:
@@ -93,46 +84,6 @@ def _end_with(caller: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _answer_entries(
-    work: _Work, team: TeamConfig, number: int, pipes: tuple[Connection, Connection], parent: int
-) -> None:
-    """Do what the entries of the ring ask for, until one asks to end or the parent is gone."""
-    pipe, caller_pipe = pipes
-    memory, layout = work.memory, team.layout
-    request, done, asleep, entries, remarks = layout.words(memory.map, number)
-    caller_asleep, _ = layout.caller_words(memory.map)
-    first_place = layout.first_place(number)
-    waiter = Waiter(asleep, pipe, team.division.spin_ns)
-    fence = light_fence()
-    count = 0
-
-    def changed() -> bool:
-        return request[0] != count
-
-    while _comes(waiter, changed, parent):
-        if fence:
-            fence()
-        slot = count % len(entries)
-        entry = entries[slot]
-        if entry == _END:
-            return
-        remark = work.do(entry)
-        if remark is not None:
-            memory.write(first_place + slot, remark)
-            remarks[slot] = len(remark)
-        elif remarks[slot]:
-            remarks[slot] = 0
-        count += 1
-        if fence:
-            fence()
-        done[0] = count
-        if fence:
-            fence()
-        if caller_asleep[0]:
-            caller_asleep[0] = 0
-            ring(caller_pipe)
-
-
 def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
     """Return True once ``changed()``, and False if the parent is gone, so that nothing will change any more."""
     while not waiter.wait(changed, LOOK_SECONDS):
@@ -141,16 +92,51 @@ def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
     return True
 
 
-class _Work:
-    """The share of the environments of one worker, and what entries ask of it."""
+class _Worker:
+    """The worker's own side of the ring: it answers entries with its share of the environments."""
 
-    def __init__(self, team: TeamConfig, memory: Memory, number: int) -> None:
-        self._team, self.memory = team, memory
-        self._start, self._stop = team.division.shares[number]
-        _, self._message = team.layout.caller_words(memory.map)
+    def __init__(self, layout: MemoryLayout, make_share: MakeShare, memory: Memory, number: int) -> None:
+        self._layout, self._make_share, self._memory, self._number = layout, make_share, memory, number
+        self._start, self._stop = layout.division.shares[number]
+        self._caller_asleep, self._message = layout.caller_words(memory.map)
         self.share: ProcessShare | None = None  # built at the first entry
 
-    def do(self, entry: int) -> bytes | None:
+    def answer_entries(self, pipe: Connection, caller_pipe: Connection, parent: int) -> None:
+        """Do what the entries of the ring ask for, until one asks to end or the parent is gone."""
+        memory, layout, caller_asleep = self._memory, self._layout, self._caller_asleep
+        request, done, asleep, entries, remarks = layout.words(memory.map, self._number)
+        first_place = layout.first_place(self._number)
+        waiter = Waiter(asleep, pipe, layout.division.spin_ns)
+        fence = light_fence()
+        count = 0
+
+        def changed() -> bool:
+            return request[0] != count
+
+        while _comes(waiter, changed, parent):
+            if fence:
+                fence()
+            slot = count % len(entries)
+            entry = entries[slot]
+            if entry == _END:
+                return
+            remark = self._do(entry)
+            if remark is not None:
+                memory.write(first_place + slot, remark)
+                remarks[slot] = len(remark)
+            elif remarks[slot]:
+                remarks[slot] = 0
+            count += 1
+            if fence:
+                fence()
+            done[0] = count
+            if fence:
+                fence()
+            if caller_asleep[0]:
+                caller_asleep[0] = 0
+                ring(caller_pipe)
+
+    def _do(self, entry: int) -> bytes | None:
         """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
         try:
             remark = self._answer(entry)
@@ -164,14 +150,14 @@ class _Work:
         if entry == _ALL and share is not None:
             return share.step()
         if share is None:
-            rows = self._team.layout.arrays(self.memory.map).rows(self._start, self._stop)
-            self.share = self._team.make_share(rows, self._start, self._stop)
+            rows = self._layout.arrays(self._memory.map).rows(self._start, self._stop)
+            self.share = self._make_share(rows, self._start, self._stop)
             self.share.open()
             # The environments stay: the garbage collector need not look through them again, in the middle of a step.
             gc.freeze()
             return None
         if entry == _MESSAGE:
-            message = self.memory.read(MESSAGE_PLACE, self._message[0])
+            message = self._memory.read(MESSAGE_PLACE, self._message[0])
             return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
         return share.step_one(entry)
 
@@ -180,30 +166,34 @@ class WorkerHandle:
     """A worker process, and the caller's side of the ring of entries through which it is asked.
 
     An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order, and
-    builds its environments at the first. The remark on an entry, if there is one, has a place of its own. A ring has a
-    slot for each entry that may be on its way: one if all environments of the worker are asked for at once.
+    builds its environments at the first. The remark on an entry, if there is one, has a place of its own.
     """
 
-    def __init__(self, team: TeamConfig, memory: Memory, number: int, caller_pipe: Connection) -> None:
+    def __init__(
+        self,
+        layout: MemoryLayout,
+        make_share: MakeShare,
+        memory: Memory,
+        number: int,
+        caller_pipe: Connection,
+        context: str | None,
+        **options: Any,
+    ) -> None:
         self._memory = memory
-        self.start, self.stop = team.division.shares[number]  # its environments: ``start`` to ``stop - 1``
-        self.request, self._done, self.asleep, self.entries, self._remarks = team.layout.words(memory.map, number)
-        self._first_place = team.layout.first_place(number)
+        self.start, self.stop = layout.division.shares[number]  # its environments: ``start`` to ``stop - 1``
+        self.request, self._done, self.asleep, self.entries, self._remarks = layout.words(memory.map, number)
+        self._first_place = layout.first_place(number)
         self._fence = light_fence()
         self._slots = len(self.entries)
         self.sent = 0  # entries put into the ring
         self._read = 1  # answers read; the first is never read by ``answers``
-        context = multiprocessing.get_context(team.context)
-        method = context.get_start_method()
+        processes: Any = multiprocessing.get_context(context)
+        method = processes.get_start_method()
         # A spawned worker may come to the call that binds it after the caller has gone.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-            target=run_worker,
-            args=(team, memory, number, (pipe, caller_pipe), os.getpid(), bound),
-            name=f"{team.name}-{number}",
-            daemon=team.daemon,
-        )
+        arguments = (layout, make_share, memory, number, (pipe, caller_pipe), os.getpid(), bound)
+        self.process: BaseProcess = processes.Process(target=run_worker, args=arguments, **options)
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()
         pipe.close()  # the worker has it
@@ -278,12 +268,7 @@ class WorkerHandle:
 
     def _remark(self, slot: int) -> Any:
         text = self._memory.read(self._first_place + slot, self._remarks[slot])
-        try:
-            return pickle.loads(text)  # noqa: S301 - from our own worker
-        except Exception as error:  # noqa: BLE001 - a value of an environment's may fail to be read in any way
-            failure = WorkerFailure.of(error, None)
-            where = f"what environments {self.start} to {self.stop - 1} returned cannot be read"
-            return failure._replace(text=f"{where}: {type(error).__name__}: {failure.text}")
+        return pickle.loads(text)  # noqa: S301 - from our own worker
 
     # The end of the process.
 

@@ -12,8 +12,7 @@ from support.commands import Command, lines
 from support.fakes import SECOND, FakeStart, fake_world
 
 from vebench.analysis.windows import trend
-from vebench.child.answers import Answer, Done, Layout, Ready, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Answer, Done, Layout, Ready, Warm, Window
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 
@@ -76,7 +75,8 @@ def test_the_slope_of_windows_is_found_with_an_interval_that_holds_it() -> None:
     rng, held = np.random.default_rng(5), 0
     for _ in range(200):
         ages = np.linspace(1000, 4000, 6)
-        slope = trend(tuple((at, tuple((age, rng.lognormal(0, 0.02) * age**-0.3) for age in ages)) for at in range(3)))
+        rates = [rng.lognormal(0, 0.02, len(ages)) * ages**-0.3 for _ in range(3)]
+        slope = trend(tuple((at, np.stack((ages, each), axis=1)) for at, each in enumerate(rates)))
         assert slope is not None
         held += abs(slope.log + 0.3) <= slope.error.half_width()
     assert held >= 188
@@ -84,7 +84,7 @@ def test_the_slope_of_windows_is_found_with_an_interval_that_holds_it() -> None:
 
 @pytest.mark.parametrize("ages", [(), (10.0,), (10.0, 10.0), (10.0, 20.0)])
 def test_there_is_no_slope_of_two_windows(ages: tuple[float, ...]) -> None:
-    assert trend(((0, tuple((age, 1.0) for age in ages)),)) is None
+    assert trend(((0, np.array([(age, 1.0) for age in ages]).reshape(-1, 2)),)) is None
 
 
 def test_windows_say_how_many_batches_were_stepped_before_them(vebench: Command) -> None:

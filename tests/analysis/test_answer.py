@@ -17,7 +17,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import OwnClasses
 from vebench.backends.registry import ENTRIES
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
 from vebench.reports.run import RunPage

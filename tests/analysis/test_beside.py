@@ -5,7 +5,7 @@ from support.records import make_cell, make_header, make_repeated
 
 from vebench.analysis.comparison import CellComparison, Names, TaskComparison, compare_runs, compared_tasks
 from vebench.analysis.summary import summarise
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.results.records import CellRecord, Run
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}

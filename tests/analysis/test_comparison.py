@@ -14,8 +14,7 @@ from support.records import make_cell, make_header
 from vebench.analysis.comparison import Comparison, Metric, RunSpread, compare_runs
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
-from vebench.child.answers import Cause
-from vebench.child.window import Window
+from vebench.child.answers import Cause, Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 

@@ -14,8 +14,7 @@ from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.packages import ENVPOOL
-from vebench.child.answers import CellProof
-from vebench.child.window import Window
+from vebench.child.answers import CellProof, Window
 from vebench.machine.host import MEBIBYTE
 from vebench.results.records import CellRecord, HostRecord, Run, TopologyRecord
 

@@ -102,13 +102,9 @@ def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
     crowded: dict[str, Condition] = dict.fromkeys(("w5", "w6", "w7", "w8"), "oversubscribed")
     found, calm = together(cells, **crowded), together({key(n): cells[key(n)] for n in range(1, 5)})
     for cell, expected in calm.items():
-        spread = found[cell].spread
-        ours, theirs = spread.pool, expected.spread.pool
+        ours, theirs = found[cell].pool, expected.pool
         assert (ours.variance, ours.freedom) == (pytest.approx(theirs.variance), theirs.freedom)
-    pools = [
-        {id(one.spread.pool) for cell, one in found.items() if one.spread is not None and (cell.workers > 4) is many}
-        for many in (False, True)
-    ]
+    pools = [{one.pool for cell, one in found.items() if (cell.workers > 4) is many} for many in (False, True)]
     assert not pools[0] & pools[1]
 
 
@@ -117,7 +113,7 @@ def test_a_cell_with_a_single_process_has_the_spread_that_the_others_show() -> N
     cells = simulated(random, 3, [OWN] * 6)
     cells[key(7)] = Sample((RATE,) * 2, one_process=True, passes=(0,))
     found = together(cells)
-    pools = [one.spread.pool for one in found.values() if one.spread is not None]
+    pools = [one.pool for one in found.values()]
     assert pools.count(pools[-1]) >= 5
     # Its windows agree, and yet it is known less well than a cell of three such processes.
     assert half_width(ratio(found[key(7)], found[key(1)])) > half_width(ratio(found[key(2)], found[key(1)])) > 0.01
@@ -142,9 +138,9 @@ def test_a_task_of_its_own_has_passes_of_its_own() -> None:
     pong = simulated(random, 3, [OWN] * 4)
     ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
     found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
-    blocks = {cell.env: one.spread.effects.block for cell, one in found.items() if one.spread is not None}
-    assert blocks["Ant-v5"] is not blocks["ALE/Pong-v5"]
-    assert len({id(one.spread.pool) for one in found.values() if one.spread is not None}) == 1
+    blocks = {cell.env: one.effects.block for cell, one in found.items()}
+    assert blocks["Ant-v5"] != blocks["ALE/Pong-v5"]
+    assert len({one.pool for one in found.values()}) == 1
 
 
 RATES = st.floats(500, 2000)
@@ -156,7 +152,10 @@ RUNS = st.integers(2, 4).flatmap(
 @given(rates=RUNS, factor=st.sampled_from([1e-6, 0.37, 3.0, 1e9]))
 def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float]], factor: float) -> None:
     cells = {key(n): sample(*values) for n, values in enumerate(rates, start=1)}
-    found, scaled = together(cells), together({cell: one.scaled(factor) for cell, one in cells.items()})
+    found = together(cells)
+    scaled = together(
+        {key(n): sample(*(factor * value for value in values)) for n, values in enumerate(rates, start=1)}
+    )
     for cell in cells:
         expected = half_width(estimate(found[cell]))
         assert half_width(estimate(scaled[cell])) == pytest.approx(expected, rel=1e-5, abs=1e-7)
@@ -166,8 +165,8 @@ def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
     ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.3, 0.7)}
     found = pooled_alone(ratios, {key(1): "undisturbed", key(2): "undisturbed", key(3): "oversubscribed"})
     calm, other, crowded = found.values()
-    assert calm.spread.pool is other.spread.pool is not crowded.spread.pool
-    assert (calm.spread.pool.freedom, crowded.spread.pool.freedom) == (2, 1)
+    assert calm.pool is other.pool is not crowded.pool
+    assert (calm.pool.freedom, crowded.pool.freedom) == (2, 1)
 
 
 def of_backends(random: Random, spreads: Mapping[str, float], many: float = 0.0) -> dict[CellKey, Sample]:
@@ -216,8 +215,7 @@ def test_speedups_hold_where_passes_act_on_cells_of_many_workers_only() -> None:
 def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
     ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.005, 0.995)}
     found = pooled_alone(ratios, dict.fromkeys(ratios, "undisturbed"))
-    spreads = [one.spread for one in found.values() if one.spread is not None]
-    assert [spread.pool.freedom for spread in spreads] == [3] * 3
-    assert not any(spread.effects for spread in spreads)  # what passes did is not in a ratio of two in one pass
+    assert [one.pool.freedom for one in found.values()] == [3] * 3
+    assert not any(one.effects for one in found.values())  # what passes did is not in a ratio of two in one pass
     for workers, alone in ratios.items():
         assert half_width(estimate(found[workers])) < half_width(estimate(alone))

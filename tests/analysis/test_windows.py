@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
 from vebench.analysis.windows import Stability, drift, outliers, stability, windows_of
-from vebench.child.window import Window
+from vebench.child.answers import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
 

@@ -18,8 +18,7 @@ from vebench.backends import ceiling
 from vebench.backends.ale_vector import AleVectorSync
 from vebench.backends.ceiling import Ceiling
 from vebench.backends.env_pool import EnvPoolSync
-from vebench.backends.environments.atari import Emulator
-from vebench.backends.environments.physics import Physics
+from vebench.backends.environments.simulators import Emulator, Physics
 from vebench.backends.environments.suites import BURST
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.gym_vector import GymAsync

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from vebench.child.window import MOST, check_counts
+from vebench.child.answers import MOST, check_counts
 
 
 @dataclass

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import Engine, Setup, Task
+from vebench.child.actions import TAPED, parse_policy
 from vebench.child.answers import (
     Answer,
     Begins,
@@ -24,11 +25,10 @@ from vebench.child.answers import (
     ReplicaWindow,
     Timed,
     Warm,
+    Window,
     writer,
 )
-from vebench.child.policy import TAPED, parse_policy
 from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
-from vebench.child.window import Window
 from vebench.engine.interface import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -86,7 +86,7 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
-    Ends(3),
+    Ends(),
     CellProof("different", 9, 2, environments=4, steps=7, of_steps=9, mismatch=Mismatch(0, 3, "x", "1", "0"), seed=7),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),

@@ -9,12 +9,11 @@ from random import Random
 import pytest
 
 from vebench.backends.interface import Setup, Task
-from vebench.child import schedule
-from vebench.child.answers import Answer, ReplicaWindow
+from vebench.child import cell as module
+from vebench.child.answers import Answer, ReplicaWindow, Watched, Window
+from vebench.child.cell import PAUSE_NS, Warmup, Windows, valid
 from vebench.child.loop import Stretch
 from vebench.child.request import Mode, Request, Settings
-from vebench.child.schedule import PAUSE_NS, Warmup, Windows, valid
-from vebench.child.window import Watched, Window
 
 
 def throttles(throttled: Iterable[bool], windows: int, *, time_left: bool = True) -> list[int | None]:
@@ -85,7 +84,7 @@ def answers_of(loop: FakeLoop, asked: Request, words: bytes = b"", cpus: tuple[i
 
 
 WARM = Warmup(0, None, pace=3)
-WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
+WINDOW = ["read", "begins", "10 ms, 3 batches", "ends", "read", "window"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_a_window_is_announced_without_its_counters_and_lead(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request
 ) -> None:
     loop = FakeLoop()
-    monkeypatch.setattr(schedule, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
+    monkeypatch.setattr(module, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
     answers = answers_of(loop, replace(request_of, mode=mode), b"\n" * 3 * (mode == "in_turn"))
     assert [answer.ns for answer in answers if isinstance(answer, Window)] == [1429 * FakeLoop.BATCH] * 2
     assert loop.log == log
@@ -161,7 +160,7 @@ def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_t
 ) -> None:
     # Two readings for each window: others have the CPU in the first window only.
     readings = iter((0, 5 * 10**7, 5 * 10**7, *repeat(5 * 10**7, 9)))
-    monkeypatch.setattr(schedule, "read_counters", lambda _watched: {"others_ns": next(readings)})
+    monkeypatch.setattr(module, "read_counters", lambda _watched: {"others_ns": next(readings)})
     words = b"\n" * 4  # of two windows, three tries, and the end
     answers = answers_of(FakeLoop(), replace(request_of, mode="in_turn"), words, cpus=(0,))
     windows = [answer for answer in answers if isinstance(answer, Window)]
@@ -177,8 +176,8 @@ def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(
         loop.now += 200 * 10**9
         return wait(descriptor, most)
 
-    monkeypatch.setattr(schedule.os, "read", read)
-    monkeypatch.setattr(schedule, "read_counters", lambda _watched: {"throttles": next(throttles)})
+    monkeypatch.setattr(module.os, "read", read)
+    monkeypatch.setattr(module, "read_counters", lambda _watched: {"throttles": next(throttles)})
     answers = answers_of(loop, replace(request_of, mode="in_turn"), b"\n" * 5)
     assert sum(isinstance(answer, Window) for answer in answers) == 4, "the first is measured three times"
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child.actions import Tape
+from vebench.child.cell import Warmup, warm_up
 from vebench.child.loop import Loop
-from vebench.child.schedule import Warmup, warm_up
 from vebench.plan.spec import RunSpec
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.child.window import OF_LOOP, Watched, Window, difference, joined, read_counters
+from vebench.child.answers import OF_LOOP, Watched, Window, difference, joined, read_counters
 
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])

@@ -18,7 +18,7 @@ from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
 
 from vebench.backends.registry import ENTRIES
-from vebench.child.policy import parse_policy
+from vebench.child.actions import parse_policy
 from vebench.interpreters.interpreter import PLUGINS
 from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
@@ -248,7 +248,7 @@ def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path)
     assert "measured elsewhere" in vebench("run", "--resume", "theirs.jsonl").refusal
 
 
-@pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "transformer:2x128", "sleep:0.5ms"])
+@pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "sleep:0.5ms"])
 def test_policies_of_vebench_are_its_own(policy: str) -> None:
     assert not list(not_ours(RunSpec(("CartPole",), (1,), policy=parse_policy(policy))))
 

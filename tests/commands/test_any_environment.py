@@ -11,8 +11,7 @@ from support.fakes import fake_world
 from support.in_this_process import world_here
 
 from vebench.backends.interface import ActionSpace
-from vebench.child.actions import make_policy
-from vebench.child.policy import parse_policy
+from vebench.child.actions import make_policy, parse_policy
 from vebench.results import store
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--warmup", "0.01", "--windows", "2", "-w", "1")

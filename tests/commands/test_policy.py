@@ -9,8 +9,7 @@ from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
-from vebench.child.answers import Answer
-from vebench.child.window import Window
+from vebench.child.answers import Answer, Window
 from vebench.machine.host import Allowance, flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
@@ -111,7 +110,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
         ("9", "cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
         ("0-3", "cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
         ("1", "cpus 1: --pin 0-1 also gives CPU 1 to workers"),
-        ("x", "cpus x: not a list of CPUs such as 0-3,8"),
+        ("x", "cpus x: not a list of CPUs such as 0-3,8, each once"),
     ],
 )
 def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:

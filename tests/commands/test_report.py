@@ -12,7 +12,7 @@ from support.commands import Command
 from support.fakes import fake_world
 from support.records import make_cell, make_header, make_repeated, on_machine, write_run
 
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports.document import Document, Table
 from vebench.reports.run import RunPage
 from vebench.results.records import Run

@@ -81,7 +81,7 @@ def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(v
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
-    assert base["reason"] == "timed out after 6 s (--timeout), in reset"
+    assert base["reason"] == "timed out after 6 s (--timeout), while it was built or reset"
     assert len(others) == 9  # with the yardstick, in both repeats
     for cell in others:
         assert (cell["status"], cell["startup_ns"]) == ("failed", None)

@@ -11,8 +11,7 @@ from support.fakes import SECOND, FakeClock, FakeStart, Script, fake_world, inte
 from support.records import write_lines
 
 from vebench.analysis.summary import FEWEST_PROCESSES
-from vebench.child.answers import Answer, Done, Layout, Ready, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Answer, Done, Layout, Ready, Warm, Window
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 

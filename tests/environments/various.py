@@ -57,9 +57,6 @@ class Sampler(gymnasium.Env[Any, Any]):
     def add(self, left: int, *, right: int = 0) -> int:
         return left + right
 
-    def spoil(self, make: type) -> None:
-        self.spoilt = make()
-
 
 class UnpicklableError(Exception):
     """Cannot be sent to another process."""

@@ -17,7 +17,7 @@ from support.fakes import FakeStart, fake_world
 from support.in_this_process import world_here
 
 from vebench.backends.env_pool import EnvPoolSync
-from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
+from vebench.backends.environments.simulators import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
 from vebench.child.answers import Proof
 from vebench.commands.session import World

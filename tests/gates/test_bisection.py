@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from vebench.analysis.statistics import Estimate
-from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, judge, mean_of, pooled, posterior, to_ask
+from vebench.gates.bisection import BIAS, CERTAIN, LogRatio, Suspects, look, mean_of_cells, mean_of_steps
 
 MOST_STEPS = 40
 
 
-def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) -> tuple[int, Answer, int]:
+def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) -> tuple[int, Suspects, int]:
     """Return where the change was, what was found, and in how many steps, of a bisection with noise of its own.
 
     Every ratio has an error of 2 %, known from few passes only; a share of them is ``wild``, off by 20 %. Each build is
@@ -21,20 +21,18 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
     true = noise.randint(1, last)
     builds = [noise.gauss(0, bias) for _ in range(last + 1)]
 
-    def measured(at: int) -> Ratio:
+    def measured(at: int) -> LogRatio:
         off = noise.choice((-0.2, 0.2)) if noise.random() < wild else 0.0
-        return Ratio(
-            (log(ratio) if at >= true else 0.0) + builds[at] - builds[0] + off + noise.gauss(0, 0.02),
-            noise.uniform(0.01, 0.03),
-        )
+        level = log(ratio) if at >= true else 0.0
+        return LogRatio(level + builds[at] - builds[0] + off + noise.gauss(0, 0.02), noise.uniform(0.01, 0.03))
 
-    steps: list[tuple[int, Ratio]] = []
-    change = Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS))
+    steps: list[tuple[int, LogRatio]] = []
+    change = LogRatio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS))
     while True:
-        found = judge(last, change, steps)
+        found = look(last, change, steps)
         if found.next is None or len(steps) == MOST_STEPS:
-            sure = found.answer.found and found.one_change
-            return true, found.answer._replace(found=sure), len(steps)
+            sure = found.suspects.found and found.one_change
+            return true, found.suspects._replace(found=sure), len(steps)
         steps.append((found.next, measured(found.next)))
 
 
@@ -59,39 +57,33 @@ def test_99_percent_of_decided_bisections_are_right(
 
 
 def test_without_a_step_the_middle_is_compared_first() -> None:
-    chances = posterior(4, Ratio(log(0.9), 0.01), [])
-    assert chances == [0, 0.25, 0.25, 0.25, 0.25]
-    assert to_ask(chances, range(1, 4)) == 2
-    assert answer(chances, range(1, 4)) == Answer(1, 4, 1.0, found=False)
+    found = look(4, LogRatio(log(0.9), 0.01), [])
+    assert found.chances == [0, 0.25, 0.25, 0.25, 0.25]
+    assert (found.next, found.suspects) == (2, Suspects(1, 4, 1.0, found=False))
 
 
 def test_skipped_candidates_are_never_asked_and_stay_in_the_answer() -> None:
-    askable = (1, 4, 5)  # 2 and 3 were skipped
-    chances = posterior(6, Ratio(log(0.8), 0.01), 2 * [(1, Ratio(0.0, 0.01)), (4, Ratio(log(0.8), 0.01))])
-    found = answer(chances, askable)
-    assert (found.first, found.last, found.found) == (2, 4, True)
-    assert to_ask(chances, askable) in askable
+    change = LogRatio(log(0.8), 0.01)
+    found = look(6, change, 2 * [(1, LogRatio(0.0, 0.01)), (4, change)], skipped=(2, 3))
+    assert found.suspects[:2] == (2, 4)
+    assert (found.suspects.found, found.next) == (True, None)
+    assert look(6, change, [], skipped=(2, 3)).next == 4
 
 
 def test_no_single_ratio_decides_however_clear_and_two_that_agree_do() -> None:
-    change = Ratio(log(0.9), 0.005)
-    for found, position in ((change, 1), (Ratio(0.0, 0.005), 2), (Ratio(log(0.5), 0.005), 1)):
-        once, twice = (posterior(2, change, [(1, found)] * times)[position] for times in (1, 2))
+    change = LogRatio(log(0.9), 0.005)
+    for ratio, position in ((change, 1), (LogRatio(0.0, 0.005), 2), (LogRatio(log(0.5), 0.005), 1)):
+        once, twice = (look(2, change, [(1, ratio)] * times).chances[position] for times in (1, 2))
         assert 0.5 < once < CERTAIN
-        assert (twice > CERTAIN) == (found.log > change.log - 0.01)
+        assert (twice > CERTAIN) == (ratio.log > change.log - 0.01)
 
 
 def test_ratios_of_cells_and_of_steps_are_averaged_with_their_errors() -> None:
-    mean = mean_of([Estimate(median, median * exp(-0.0196), median * exp(0.0196)) for median in (0.8, 0.9)])
+    mean = mean_of_cells([Estimate(median, median * exp(-0.0196), median * exp(0.0196)) for median in (0.8, 0.9)])
     assert mean.log == pytest.approx(log(0.8 * 0.9) / 2)
     assert mean.error == pytest.approx(0.01 / 2**0.5)
     assert mean.estimate.median == pytest.approx((0.8 * 0.9) ** 0.5)
-    twice = pooled([(3, mean), (3, mean), (5, mean)])
-    assert twice.keys() == {3, 5}
-    one, two = (twice[at].error ** 2 - BIAS**2 for at in (5, 3))  # the bias of a build stays
+    one, two = (mean_of_steps([mean] * steps).error ** 2 - BIAS**2 for steps in (1, 2))  # the bias of a build stays
     assert two == pytest.approx(one / 2, rel=1e-3)
-
-
-def test_one_wild_ratio_of_four_hardly_moves_the_mean_of_a_candidate() -> None:
-    wild = pooled([*3 * [(3, Ratio(0.0, 0.02))], (3, Ratio(-0.2, 0.02))])
-    assert wild[3].log == pytest.approx(0.0, abs=0.005)
+    wild = mean_of_steps([*3 * [LogRatio(0.0, 0.02)], LogRatio(-0.2, 0.02)])
+    assert wild.log == pytest.approx(0.0, abs=0.005)

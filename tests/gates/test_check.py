@@ -374,16 +374,6 @@ def third(lines: list[str], but: str = "no backend") -> list[str]:
     return [line if but in line else line.replace('"ns":1000000000', '"ns":3000000000') for line in lines]
 
 
-def test_a_changed_machine_is_reported_if_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
-    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), third)
-    slower = check(a, b, *RATES)
-    assert (slower.status, "\nmachine\n" in slower.out) == (1, True)
-    for metric in (SPEEDUPS, ()):
-        same = check(a, b, *metric)
-        assert (same.status, "\nmachine\n" in same.out) == (0, False)
-    assert "\nmachine\n" not in check(a, runs("c.jsonl", 0.5), *RATES).out
-
-
 @pytest.mark.parametrize(
     ("metric", "verdicts"),
     [

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_header, make_runs
 
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.gates.series import (
     FEWEST,
     LEAST,
     RECENT,
     SHORTEST,
     WINDOW,
-    History,
+    RunHistory,
     change_points,
-    history,
+    history_of,
     parts,
     run_spread,
     spread_of_runs,
@@ -42,8 +42,8 @@ def around(seed: int, count: int, drop: int | None = None, level: float = 100.0,
     ]
 
 
-def sizes(found: History) -> list[int]:
-    return [len(series.points) for series in found.series]
+def sizes(found: RunHistory) -> list[int]:
+    return [len(series.levels) for series in found.series]
 
 
 def with_cell(run: Run, **fields: object) -> Run:
@@ -55,30 +55,30 @@ def test_points_are_in_the_order_of_runs_and_unknown_times_come_first() -> None:
     runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
     names = ["c.jsonl", "a.jsonl", "b.jsonl"]
     mixed = [(name, run) for name, (_, run) in zip(names, runs, strict=True)]
-    found = history(mixed[::-1])
+    found = history_of(mixed[::-1])
     assert [run.name for run in found.runs] == names
     assert [round(exp(level)) for level in found.series[0].levels] == [1000, 2000, 3000]
     blank = msgspec.structs.replace(make_header(), started="")
     unknown = [(name, msgspec.structs.replace(run, header=blank)) for name, run in runs[:2]]
-    assert [run.name for run in history([runs[2], *unknown[::-1]]).runs] == ["000.jsonl", "001.jsonl", "002.jsonl"]
+    assert [run.name for run in history_of([runs[2], *unknown[::-1]]).runs] == ["000.jsonl", "001.jsonl", "002.jsonl"]
 
 
 @pytest.mark.parametrize("other", [UPGRADED, make_header(pin="scatter")])
 def test_a_cell_has_a_series_for_each_set_of_packages_and_each_placement(other: RunRecord) -> None:
-    found = history([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, other, 3)])
+    found = history_of([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, other, 3)])
     assert (found.metric, sizes(found)) == ("fps", [3, 2])
-    assert [len(series.points) for series in found.current] == [2]
+    assert [len(series.levels) for series in found.current] == [2]
     fewer_cpus = [(name, with_cell(run, num_envs=1)) for name, run in make_runs({ASYNC: [1.0]})]
-    assert sizes(history([*fewer_cpus, *make_runs({ASYNC: [1.0]}, first=1)])) == [1, 1]
+    assert sizes(history_of([*fewer_cpus, *make_runs({ASYNC: [1.0]}, first=1)])) == [1, 1]
 
 
 def test_runs_of_several_machines_are_compared_by_speedups() -> None:
     here = make_runs({LOOP: [10.0] * 3, ASYNC: [20.0] * 3})
     there = make_runs({LOOP: [30.0] * 3, ASYNC: [60.0] * 3}, ELSEWHERE, 3)
-    found = history([*here, *there])
+    found = history_of([*here, *there])
     assert (found.metric, found.machines, sizes(found)) == ("speedup", 2, [6])
     assert [exp(level) for level in found.series[0].levels] == pytest.approx([2.0] * 6)
-    assert sizes(history([*here, *there], "fps")) == [3, 3, 3, 3]
+    assert sizes(history_of([*here, *there], "fps")) == [3, 3, 3, 3]
 
 
 def test_rates_that_are_not_of_the_cell_alone_are_left_out_and_counted() -> None:
@@ -93,7 +93,7 @@ def test_rates_that_are_not_of_the_cell_alone_are_left_out_and_counted() -> None
         {"windows": ()},
     ]
     worse = [(name, with_cell(run, **fields)) for (name, run), fields in zip(runs[:6], changed, strict=True)]
-    found = history([*worse, runs[6]])
+    found = history_of([*worse, runs[6]])
     assert sizes(found) == [7, 1]
     assert found.left_out == {"failed": 1, "other work": 1, "disturbed": 1, "throttled": 1, "no rate": 1}
 
@@ -103,61 +103,61 @@ def test_a_run_that_is_unusable_has_no_point_in_any_series() -> None:
     taken = (Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9),) * 4
     name, run = runs[0]
     cells = tuple(replace(cell, windows=taken) if cell.backend == "gym-async" else cell for cell in run.cells)
-    found = history([(name, msgspec.structs.replace(run, cells=cells)), runs[1]])
+    found = history_of([(name, msgspec.structs.replace(run, cells=cells)), runs[1]])
     assert (sizes(found), found.left_out) == ([1, 1, 1], {"unusable": 3})
 
 
 def test_a_speedup_is_left_out_if_the_loop_was_disturbed_or_missing() -> None:
     runs = make_runs({ASYNC: [20.0] * 3, LOOP: [10.0, 10.0, None]})
     taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
-    found = history([(runs[0][0], with_cell(runs[0][1], windows=(taken,) * 4)), *runs[1:]], "speedup")
+    found = history_of([(runs[0][0], with_cell(runs[0][1], windows=(taken,) * 4)), *runs[1:]], "speedup")
     assert (sizes(found), found.left_out) == ([1], {"disturbed": 1, "no speedup": 1})
 
 
 def test_reference_rows_have_no_series() -> None:
-    assert sizes(history(make_runs({("ceiling", 1): [1.0] * 3, ("null", 1): [1.0] * 3, ASYNC: [1.0] * 3}))) == [3]
+    assert sizes(history_of(make_runs({("ceiling", 1): [1.0] * 3, ("null", 1): [1.0] * 3, ASYNC: [1.0] * 3}))) == [3]
 
 
 def test_a_drop_is_news_until_runs_before_the_newest_five_show_it() -> None:
     rates = around(1, 60, drop=40)
-    slower = [bool(history(make_runs({ASYNC: rates[:count]})).slower) for count in range(41, 54)]
+    slower = [bool(history_of(make_runs({ASYNC: rates[:count]})).slower) for count in range(41, 54)]
     first = slower.index(True)
     assert 3 <= first + 1 <= 5  # runs with the drop
     assert slower[first : first + RECENT] == [True] * RECENT
     assert not any(slower[first + RECENT :])
-    (series,) = history(make_runs({ASYNC: rates})).series
-    assert [series.run_of(change) for change in series.changes] == pytest.approx([40], abs=1)
+    (series,) = history_of(make_runs({ASYNC: rates})).series
+    assert [series.runs[change.at] for change in series.changes] == pytest.approx([40], abs=1)
 
 
 def test_a_gain_or_a_single_slow_run_is_no_news_for_the_worse() -> None:
     rates = around(2, 40)
-    gain = history(make_runs({ASYNC: [*rates[:30], *(1.2 * rate for rate in rates[30:33])]}))
+    gain = history_of(make_runs({ASYNC: [*rates[:30], *(1.2 * rate for rate in rates[30:33])]}))
     assert not gain.series[0].news.worse
     assert gain.slower == ()
-    assert history(make_runs({ASYNC: [*rates, 50.0]})).slower == ()
+    assert history_of(make_runs({ASYNC: [*rates, 50.0]})).slower == ()
 
 
 def test_a_drop_under_other_conditions_or_of_a_cell_that_is_gone_is_no_news() -> None:
     before, after = around(3, 30, drop=25, noise=0.02), around(4, 12)
-    found = history([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
+    found = history_of([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
     assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
     assert (found.slower, found.decided) == ((), True)
     gone: list[float | None] = [*around(5, 30, drop=25, noise=0.02), *[None] * RECENT]
-    found = history(make_runs({LOOP: around(6, 35), ASYNC: gone}))
+    found = history_of(make_runs({LOOP: around(6, 35), ASYNC: gone}))
     assert [len(series.changes) for series in found.series] == [0, 1]
     assert found.slower == ()
 
 
 def test_many_steady_series_together_show_no_change() -> None:
     rates = {("gym-async", workers): around(workers, 30) for workers in range(1, 21)}
-    assert [series.changes for series in history(make_runs(rates)).series] == [()] * 20
+    assert [series.changes for series in history_of(make_runs(rates)).series] == [()] * 20
 
 
 def test_the_level_now_is_that_since_the_newest_change() -> None:
-    (series,) = history(make_runs({ASYNC: [100.0, 101.0, 99.0, 100.0] * 5 + [50.0, 50.5, 49.5, 50.0] * 2})).series
+    (series,) = history_of(make_runs({ASYNC: [100.0, 101.0, 99.0, 100.0] * 5 + [50.0, 50.5, 49.5, 50.0] * 2})).series
     assert series.level_now.median == pytest.approx(50_000, rel=1e-3)
     assert series.level_now.low < 50_000 < series.level_now.high
-    assert series.spread == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
+    assert sqrt(series.residual.variance) == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
 
 
 def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
@@ -170,7 +170,7 @@ def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
         ]
         for workers in range(1, 9)
     }
-    found = run_spread(history(make_runs(rates)).series)
+    found = run_spread(history_of(make_runs(rates)).series)
     assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
     assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
 
@@ -203,13 +203,13 @@ SHIFTS = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
 def test_shifts_of_runs_are_separated_from_levels(
     present: Sequence[Sequence[int]], shifts: Sequence[float], freedom: int, variance: float
 ) -> None:
-    found = run_spread(history(cells_of_runs(present, shifts)).series)
+    found = run_spread(history_of(cells_of_runs(present, shifts)).series)
     assert (found.freedom, found.variance) == (freedom, pytest.approx(variance, rel=1e-3))
 
 
 def test_runs_without_a_cell_in_common_show_no_spread() -> None:
     apart = cells_of_runs([[workers] for workers in range(1, 7)], [0.05, -0.05, 0.02, 0, 0.03, -0.04])
-    assert run_spread(history(apart).series) is None
+    assert run_spread(history_of(apart).series) is None
 
 
 def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:

@@ -89,7 +89,7 @@ def test_nodes_are_reached_by_srun_and_one_lost_after_the_plan_ends_its_cells(ve
         ("a,old", "old differs from a: gymnasium 0.1 instead of"),
         ("a,a", "--hosts a,a: a is named twice"),
         ("-oProxyCommand=x", "is not the name of a host"),
-        ("a,,b", "a name is missing"),
+        ("a,,b", "is not the name of a host"),
     ],
 )
 def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reached: Path, hosts: str, why: str) -> None:
@@ -102,13 +102,13 @@ def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reach
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--hosts", "a[via=pigeon]"), "via=pigeon must be one of ssh, srun, ray"),
+        (("--hosts", "a[via=pigeon]"), "via pigeon: must be one of ssh, srun, ray"),
         (("--hosts", "a[way=ssh]"), "--hosts a[way=ssh]: no detail way"),
         (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
         (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
         (("--hosts", "a", "--verify"), "--verify: compares on this machine"),
         (("--hosts", "@nowhere"), "--hosts @nowhere: No such file"),
-        (("--hosts", "@two[count=3]"), "must be a whole number from 1 to 2"),
+        (("--hosts", "@two[count=3]"), "give numbers from 1 to 2"),
     ],
 )
 def test_unfit_options_are_refused_here(vebench: Command, reached: Path, options: tuple[str, ...], why: str) -> None:

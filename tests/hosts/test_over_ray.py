@@ -84,7 +84,7 @@ def test_nodes_are_claimed_together(vebench: Command, nodes: pytest.MonkeyPatch)
     [
         (("--hosts", "ray[address=nowhere:1]"), "--hosts: Ray at nowhere:1: ConnectionError: Could not connect to"),
         (("--hosts", "three[via=ray]"), "--hosts: three: lost: the cluster has no such node now; it has"),
-        (("--hosts", "ray[count=3]"), "must be a whole number from 1 to 2"),
+        (("--hosts", "ray[count=3]"), "give numbers from 1 to 2"),
     ],
 )
 def test_a_cluster_of_no_use_is_refused_in_a_line(vebench: Command, options: tuple[str, ...], why: str) -> None:

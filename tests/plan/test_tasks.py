@@ -97,12 +97,10 @@ ADAPTER_MODULE = """
     size = 3
 """
 ENVIRONMENTS = {
-    "FrozenLake-v1": Task("FrozenLake-v1", "gymnasium", 1),
     "FrozenLake": Task("FrozenLake-v1", "gymnasium", 1),
     "CartPole-v0": Task("CartPole-v0", "gymnasium", 1),
     "PongNoFrameskip-v4": Task("PongNoFrameskip-v4", "gymnasium", 1, module="ale_py"),
     "ale_py:ALE/Pong-v5": PONG,
-    "mine:user/Mine-v3": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
     "mine:user/Mine": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
     "CartPole-v1[max_episode_steps=50,render_mode=rgb_array]": Task(
         "CartPole-v1[max_episode_steps=50,render_mode=rgb_array]", "classic", 1
@@ -113,39 +111,31 @@ ENVIRONMENTS = {
     "mine:user/Tuned-v3[scale=0.5,size=3,title=a:b]": Task(
         "user/Tuned-v3[scale=0.5,size=3,title=a:b]", "gymnasium", 7, module="mine"
     ),
-    "mine:make_env": Task("mine:make_env", "callable", 7),
     "mine:make_env[size=3]": Task("mine:make_env[size=3]", "callable", 7),
     "mine:make_nested": Task("mine:make_nested", "callable", 7),
     "mine:CartPole": Task("mine:CartPole", "callable", 7),  # and not Gymnasium's
-    "mine:user/Tuned": Task("user/Tuned-v3", "gymnasium", 7, module="mine"),
 }
 REFUSED_ENVIRONMENTS = {
     "": "a name is missing",
     "pong": "no such environment (did you mean Pong?);",
     "Thing": "if your own module registers it, write MODULE:ID",
-    "HalfCheeta": "did you mean HalfCheetah",
     "HalfCheetah-v9": "did you mean HalfCheetah",
     "PongDeterministic-v4": "no such environment (did you mean Pong?);",
-    "FrozenLak-v1": "did you mean FrozenLake-v1",
     "mine:user/Mime-v3": "did you mean user/Mine-v3",
     "mine:Nope": "has no callable or environment Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3",
     "adapters_of_mine:Nope": "module adapters_of_mine has no callable or environment Nope; it registers none",
     "ale_py:ALE/Pnog-v5": "did you mean ALE/Pong-v5",
-    "mine:a b": "module mine has no callable or environment a b; it registers user/Keyed-v3",
     "Pong, Ant": "no such environment",
     "a\nb": "'a\\nb': no such environment",
-    "nowhere:Thing-v0": "module nowhere cannot be imported: ModuleNotFoundError",
     "breaks:Thing-v0": "module breaks cannot be imported: ZeroDivisionError: division by zero",
     "mine:user/Keyed-v3": "its observations/a/1 are Sequence; they must be arrays (Box, Discrete",
     "mine:user/Spoken-v3": "its actions are Text; they must be arrays",
     "mine:user/Needy-v3": "it cannot be created: ModuleNotFoundError: No module named 'no_such_simulator'",
     "mine:user/Leaving-v3": "it cannot be created: SystemExit: so long",
     "CartPole-v1[sutton=3]": "it cannot be created: TypeError: CartPoleEnv.__init__() got an unexpected keyword",
-    "CartPole[disable_env_checker=true]": "vebench sets disable_env_checker itself",
     "FrozenLake[id=Pong]": "vebench sets id itself, alike for all backends: leave it out",
     "Pong[frameskip=2]": "--env Pong[frameskip=2]: vebench sets frameskip itself",
     "ale_py:ALE/Pong-v5[max_episode_steps=9]": "vebench sets max_episode_steps itself",
-    "HalfCheetah-v5[frame_skip=1]": "vebench sets frame_skip itself",
     "Pongg[difficulty=1]": "no such environment (did you mean Pong",
     "mine:make_env[width=3]": "it cannot be created: TypeError: make_env() got an unexpected keyword argument 'width'",
     "mine:make_number": "it returns a int, not a Gymnasium environment",
@@ -155,17 +145,20 @@ REFUSED_ENVIRONMENTS = {
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
     ("nowhere:Adapter", ()): "module nowhere cannot be imported: ModuleNotFoundError",
-    ("breaks:Adapter", ()): "module breaks cannot be imported: ZeroDivisionError",
     ("adapters_of_mine:Adaptor", ()): "module adapters_of_mine has no Adaptor (did you mean Adapter?)",
     ("adapters_of_mine:Half", ()): "Half has no method send, close",
     ("adapters_of_mine:size", ()): "size is not a class or function",
     ("adapters_of_mine:Adapter", ("depth",)): "no option depth; it has none",
-    ("adapters_of_mine:build", ("depth",)): "no option depth; it has none",
     ("adapters_of_mine:Tuned", ("dept", "width")): "no option dept; known: depth, width (did you mean depth?)",
     ("adapters_of_mine:Tuned", ("setup", "width")): "no option setup; known: depth, width",
     ("adapters_of_mine:Tuned", ("depth",)): "it cannot be created: missing a required argument: 'width'",
 }
-TAKEN: list[tuple[str, tuple[str, ...]]] = [("Tuned", ("width", "depth")), ("Open", ("anything",))]
+TAKEN: list[tuple[str, tuple[str, ...]]] = [
+    ("Adapter", ()),
+    ("build", ()),
+    ("Tuned", ("width", "depth")),
+    ("Open", ("anything",)),
+]
 
 
 def with_modules(folder: Path) -> Path:
@@ -223,11 +216,8 @@ def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> 
     emulated = [name for name in gymnasium.registry if name.startswith("ALE/")]
     in_both = [name for name in emulated if env_pool.SPELLINGS.get(name, name.removeprefix("ALE/")) in pools]
     assert sorted(SUITES["atari"].tasks) == sorted(in_both)
-
-
-def test_every_known_task_of_the_suites_that_envpool_steps_has_its_name_there() -> None:
     named = {env_pool.envpool_name(task) for task in KNOWN if task.suite in env_pool.STEPPED}
-    assert named <= set(pytest.importorskip("envpool").list_all_envs())
+    assert named <= pools
 
 
 def test_envpool_has_no_name_for_what_is_not_known() -> None:
@@ -255,16 +245,15 @@ def test_the_table_has_the_latest_versions() -> None:
     [
         ("Pong", PONG),
         ("ALE/Pong-v5", PONG),
-        ("ALE/Pong", PONG),
         ("TicTacToe3D", Task("ALE/TicTacToe3D-v5", "atari", 4)),
         ("Hopper", Task("Hopper-v5", "mujoco", 4)),
-        ("Ant-v5", Task("Ant-v5", "mujoco", 5)),
-        ("CartPole", Task("CartPole-v1", "classic", 1)),
         ("MountainCar", Task("MountainCar-v0", "classic", 1)),
     ],
 )
 def test_a_known_task_needs_no_lookup(name: str, task: Task) -> None:
     assert resolve([name], python="/no/such/python") == (task,)
+    with pytest.raises(UsageError, match="/no/such/python does not start: No such file"):
+        resolve(["FrozenLake"], python="/no/such/python")
 
 
 @pytest.mark.parametrize(("name", "task"), ENVIRONMENTS.items())
@@ -303,18 +292,9 @@ def test_an_environment_that_cannot_be_stepped_is_refused(name: str, complaint: 
 
 
 @pytest.mark.usefixtures("beside_user")
-def test_a_lookup_that_crashes_is_an_error_that_quotes_its_last_words() -> None:
+def test_a_lookup_that_crashes_or_hangs_is_an_error() -> None:
     assert "crashes:Thing-v0: Python was ended by SIGABRT: the end is near" in refusal("crashes:Thing-v0")
-
-
-@pytest.mark.usefixtures("beside_user")
-def test_a_lookup_that_hangs_is_ended() -> None:
     assert "looking up hangs:Thing-v0: no answer within 0.5 s" in refusal("hangs:Thing-v0", timeout=0.5)
-
-
-def test_an_interpreter_that_does_not_start_is_an_error() -> None:
-    with pytest.raises(UsageError, match="/no/such/python does not start: No such file"):
-        resolve(["FrozenLake"], python="/no/such/python")
 
 
 def test_an_interpreter_without_gymnasium_says_so() -> None:
@@ -326,12 +306,6 @@ def test_an_interpreter_without_gymnasium_says_so() -> None:
         check=True,
     )
     assert "Gymnasium cannot be imported: ModuleNotFoundError" in answer.stdout
-
-
-@pytest.mark.usefixtures("beside_user")
-def test_a_third_partys_adapter_is_found_beside_the_user() -> None:
-    choices = [BackendChoice("for-loop"), *(BackendChoice(f"adapters_of_mine:{name}") for name in ("Adapter", "build"))]
-    assert resolve(["Pong"], choices) == (PONG,)
 
 
 @pytest.mark.parametrize(("asked", "complaint"), REFUSED_ADAPTERS.items())
@@ -358,20 +332,13 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
     assert sorted(beside_user.rglob("*")) == before
 
 
-@pytest.mark.usefixtures("beside_user")
-def test_what_a_library_prints_stays_out_of_the_answer() -> None:
-    assert look_up(sys.executable, 60.0, envs=["mine:user/Mine-v3"])["envs"][0]["id"] == "user/Mine-v3"
-
-
 @pytest.mark.parametrize(
     ("env", "names", "task"),
     [
         ("ALE/Pong-v5", ("Pong",), PONG),
         ("ALE/Pong-v5", ("ale_py:ALE/Pong-v5",), PONG),
         ("ALE/Unheard-v5", ("ALE/Unheard-v5",), Task("ALE/Unheard-v5", "atari", 4)),
-        ("FrozenLake-v1", ("FrozenLake",), Task("FrozenLake-v1", "gymnasium", 4)),
         ("user/Mine-v3", ("Pong", "my.tasks:user/Mine-v3"), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
-        ("user/Mine-v3", ("my.tasks:user/Mine",), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
         ("CartPole-v1", ("mine:CartPole-v1",), Task("CartPole-v1", "gymnasium", 4, "mine")),
         ("CartPole-v1[a=1]", ("mine:CartPole-v1", "CartPole[a=1]"), Task("CartPole-v1[a=1]", "classic", 4)),
         ("user/Mine-v3[a=x:y/z]", ("my:user/Mine[a=x:y/z]",), Task("user/Mine-v3[a=x:y/z]", "gymnasium", 4, "my")),

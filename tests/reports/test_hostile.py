@@ -26,9 +26,9 @@ from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.errors import one_line
-from vebench.gates.check_page import CheckPage
-from vebench.gates.history_page import HistoryPage
-from vebench.gates.series import history
+from vebench.gates.history import HistoryPage
+from vebench.gates.page import CheckPage
+from vebench.gates.series import history_of
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import BackendChoice
@@ -116,7 +116,7 @@ def evil_pages() -> dict[str, Page]:
         "runs side by side": RunPage.of([(name, run), (f"b{name}", elsewhere)], View(every_finding=True)),
         "check": CheckPage(name, f"b{name}", found, (EVIL,), 1),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
-        "history": HistoryPage(history(runs), 1),
+        "history": HistoryPage(history_of(runs)),
         "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         "plan": plan_page(skipped),
     }

@@ -14,9 +14,8 @@ from rich.live import Live
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import CellProof
+from vebench.child.answers import CellProof, Window
 from vebench.child.request import Recording
-from vebench.child.window import Window
 from vebench.engine.interface import (
     CellFinished,
     Event,

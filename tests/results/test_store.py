@@ -22,8 +22,7 @@ from support.records import make_cell, make_header, on_hosts, on_machine, write_
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import CellProof, Done, Layout
-from vebench.child.window import Window
+from vebench.child.answers import CellProof, Done, Layout, Window
 from vebench.engine.interface import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError, harmless
 from vebench.files import LONGEST_TEXT, MOST_BYTES

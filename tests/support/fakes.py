@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
+from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm, Window
 from vebench.child.request import Judging, Proving, Replaying, Timing
-from vebench.child.window import Window
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter

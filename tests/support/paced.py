@@ -10,7 +10,7 @@ from support.fakes import FakeStart, Script, fake_resolve, fake_world, steady
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import BY_NAME
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.commands.session import World
 from vebench.machine.host import Allowance, flat, read_host
 from vebench.plan.cells import Cell

@@ -16,12 +16,11 @@ from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
 from vebench.equality.verify import VerifyPage
-from vebench.gates.bisect_page import BisectPage
-from vebench.gates.bisection import Answer, Ratio
-from vebench.gates.candidates import Candidate
-from vebench.gates.check_page import CheckPage
-from vebench.gates.history_page import HistoryPage
-from vebench.gates.series import history
+from vebench.gates.bisect import BisectPage, Candidate
+from vebench.gates.bisection import Findings, LogRatio, Suspects
+from vebench.gates.history import HistoryPage
+from vebench.gates.page import CheckPage
+from vebench.gates.series import history_of
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import CellKey, expand
@@ -96,16 +95,13 @@ def make_pages() -> Mapping[PageKind, Page]:
             "release",
             "steps",
             (CellKey("ALE/Pong-v5", "for-loop", 1, 1),),
-            {1: Ratio(0.0, 0.01), 3: Ratio(-0.1, 0.01)},
+            LogRatio(-0.1, 0.01),
+            Findings([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
             {1: 2, 2: 0, 3: 1},
             {2: "cannot be installed"},
-            (0.0, 0.004, 0.5, 0.496),
-            Answer(2, 3, 0.996, found=True),
-            one_change=True,
-            status=3,
         ),
         HistoryPage(
-            history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
+            history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]}))
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),

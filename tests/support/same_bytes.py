@@ -23,12 +23,12 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from numpy.typing import NDArray
 
 from vebench.backends.environments import making
-from vebench.backends.environments.atari import STACK
 from vebench.backends.environments.atari_screen import AtariScreen
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.environments.suites import load_target
+from vebench.backends.environments.simulators import STACK
+from vebench.backends.environments.suites import fast_settings, load_target
+from vebench.backends.fast.backend import FastShare, FastTask
 from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
 from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.gymnasium_share import Remarks, batch_infos
@@ -377,8 +377,8 @@ def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:
 
 def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:
     """Return a comparison with the reference of every backend, as the benchmark steps it: without infos."""
-    settings = ours_of(task.id, {}).func.settings_of(task)
-    return Case(name, task, partial(making.make, task), ours_of(task.id, settings), steps, infos=False, **parts)
+    ours = ours_of(task.id, fast_settings(task))
+    return Case(name, task, partial(making.make, task), ours, steps, infos=False, **parts)
 
 
 def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:

@@ -15,9 +15,8 @@ from support.paced import paced, world_of
 from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
-from vebench.child.answers import Done, Proof, Ready, Timed
+from vebench.child.answers import Done, Proof, Ready, Timed, Window
 from vebench.child.request import Judging, Proving, Timing
-from vebench.child.window import Window
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
 from vebench.plan import verdicts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from math import log
@@ -25,7 +26,10 @@ from vebench.results.records import RunRecord
 
 Curve = tuple["CellSummary", ...]
 
-NOTHING = Sample((), one_process=False)
+# A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
+LEAST_CPU_TIME = 2 / 3
+_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
+_NO_RATES = Sample((), one_process=False)
 
 
 class Exclusion(StrEnum):
@@ -56,6 +60,11 @@ class BuiltCell:
     differences: tuple[str, ...]  # from the reference, as the adapter declares them
     engines: tuple[Engine, ...]
     own_classes: OwnClasses | None
+
+    @property
+    def at_work(self) -> int:
+        """The number of threads, over all processes, that step environments at the same time."""
+        return self.choice.entry.at_work(self.processes, self.threads, self.choice.options)
 
     @property
     def steps_own_classes(self) -> bool:
@@ -156,8 +165,8 @@ class CellSummary:
     built: BuiltCell
     work: Work
     conditions: Conditions
-    sample: Sample = NOTHING  # frames per second of the windows that count
-    by_cpu_time: Sample = NOTHING  # frames per second of CPU time
+    sample: Sample = _NO_RATES  # frames per second of the windows that count
+    by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
     excluded_for: Exclusion | None = None  # why its rate is excluded, other work aside
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()
@@ -261,11 +270,6 @@ class CellSummary:
         return find(self.backend)
 
     @property
-    def at_work(self) -> int:
-        """The number of threads, over all processes, that step environments at the same time."""
-        return self.entry.at_work(self.built.processes, self.built.threads, self.built.choice.options)
-
-    @property
     def reference_row(self) -> bool:
         """Whether the cell is a reference row, not a backend to choose."""
         return self.entry.reference_row
@@ -310,11 +314,6 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
     return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))
 
 
-# A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
-LEAST_CPU_TIME = 2 / 3
-_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
-
-
 class Ageing(NamedTuple):
     """How a rate changes with the steps that an environment has made."""
 
@@ -335,7 +334,7 @@ class Ageing(NamedTuple):
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
     """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
     aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
-    slope, ages = trend(aged), [age for _, points in aged for age, _ in points]
+    slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
         return None
     found = Ageing(slope, min(ages), max(ages))
@@ -344,12 +343,11 @@ def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All cells of a run."""
+    """All cells of a run, and what they show together. Each property tests all of its cells together."""
 
     cells: tuple[CellSummary, ...]
     head: RunRecord
     file: str  # the name of the run file, which remedies quote
-    _ratios: dict[tuple[CellKey, CellKey], Contrast | None] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> Mapping[CellKey, CellSummary]:
@@ -361,48 +359,55 @@ class Sweep:
         """The command that goes on with the run."""
         return self.head.resume_command(self.file)
 
-    def all_fail(self, env: str) -> bool:
-        """Return whether several backends were to step a task, the reference among them, and all have failed."""
-        cells = [cell for cell in self.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
-        labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
-        return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
-
     @cached_property
     def ageing(self) -> Mapping[str, Ageing]:
         """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
-        loops = [cell for cell in self.cells if cell.label == REFERENCE]
-        by_env = {env: ageing(one for one in loops if one.env == env) for env in {cell.env for cell in loops}}
-        return {env: found for env, found in by_env.items() if found is not None}
-
-    def ratio(self, cell: CellSummary, other: CellSummary) -> Contrast | None:
-        """Return the rate of ``cell`` over another's, None if one has no interval. It is computed once."""
-        if (cell.key, other.key) not in self._ratios:
-            self._ratios[cell.key, other.key] = contrast([(1.0, cell.sample), (-1.0, other.sample)])
-        return self._ratios[cell.key, other.key]
+        loops = defaultdict(list)
+        for cell in self.cells:
+            if cell.label == REFERENCE:
+                loops[cell.env].append(cell)
+        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        above = {}
-        for cell in self.cells:
-            bare = self.ceiling_of(cell)
-            if bare is not None and (found := self.ratio(cell, bare)) is not None:
-                above[cell.key] = found.inverse
-        return frozenset(key for key, verdict in verdicts(above).items() if verdict == "slower")
+        return _slower((cell.key, bare.key, bare.sample, cell.sample) for cell, bare in self._with_ceilings())
 
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
         """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
-        found = _slower(
-            (cell.key, bare.key, bare.by_cpu_time.scaled(1 / LEAST_CPU_TIME), cell.by_cpu_time)
-            for cell in self.cells
+        tests = (
+            (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
+            for cell, bare in self._with_ceilings()
             # The cell may be disturbed: processes that work for it count as others.
-            if (bare := self.ceiling_of(cell)) and not bare.conditions.disturbed
+            if not bare.conditions.disturbed
         )
-        slow = {
-            key.env for key in found if key.backend == REFERENCE
-        }  # if even the loop is below, the ceiling was disturbed
+        found = _slower(tests, LEAST_CPU_TIME)
+        # If even the loop is below, the ceiling was disturbed.
+        slow = {key.env for key in found if key.backend == REFERENCE}
         return frozenset(key for key in found if key.env not in slow)
+
+    @cached_property
+    def below_loop(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than a plain loop with one worker."""
+        tests = []
+        for cell in self.cells:
+            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
+                base = self.by_key[base_of(cell.key)]
+                tests.append((cell.key, base.key, cell.sample, base.sample))
+        return _slower(tests)
+
+    @cached_property
+    def retrograde(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
+        return _slower(
+            (cell.key, fewer.key, cell.sample, fewer.sample)
+            for curve in curves(self.cells)
+            for number, cell in enumerate(curve)
+            if cell.built.processes * cell.built.threads > 1
+            if not (cell.reference_row or cell.conditions.oversubscribed)
+            for fewer in curve[:number]
+        )
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
@@ -411,33 +416,14 @@ class Sweep:
         bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
         return None if bare is None or bare.excluded else bare
 
-    @cached_property
-    def below_loop(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than a plain loop with one worker."""
-        speedups = {
-            cell.key: found
-            for cell in self.cells
-            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
-            if (found := self.ratio(cell, self.by_key[base_of(cell.key)])) is not None
-        }
-        return frozenset(key for key, verdict in verdicts(speedups).items() if verdict == "slower")
-
-    @cached_property
-    def retrograde(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
-        by_curve = {of_key(curve[0].key): curve for curve in curves(self.cells)}
-        return _slower(
-            (cell.key, fewer.key, cell.sample, fewer.sample)
-            for cell in self.cells
-            if cell.built.processes * cell.built.threads > 1
-            if not (cell.reference_row or cell.conditions.oversubscribed)
-            for fewer in by_curve[of_key(cell.key)]
-            if fewer.workers < cell.workers
-        )
+    def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
+        for cell in self.cells:
+            if (bare := self.ceiling_of(cell)) is not None:
+                yield cell, bare
 
 
-def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozenset[CellKey]:
-    """Return the first key of each test whose first sample is slower than its second; all are tested together.
+def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
+    """Return the first key of each test whose first sample is below ``low`` times its second; all tested together.
 
     The second key tells apart several tests of one cell.
     """
@@ -446,7 +432,6 @@ def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozens
         if one.measurable and against.measurable:
             # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
             # the Holm correction.
-            as_fast = one.passes == against.passes and one.level >= against.level
+            as_fast = one.passes == against.passes and one.level >= low * against.level
             ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
-    judged = verdicts(ratios)
-    return frozenset(key for (key, _), verdict in judged.items() if verdict == "slower")
+    return frozenset(key for (key, _), verdict in verdicts(ratios, low=low).items() if verdict == "slower")

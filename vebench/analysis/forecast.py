@@ -161,7 +161,7 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
     if last is None or last.frames_per_second is None or workers > FARTHEST * last.workers:
         least = -(-workers // FARTHEST)
         return Forecast(workers, refused=f"no undisturbed rate of {least} or more workers was measured")
-    if last.at_work < last.workers:
+    if last.built.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]

@@ -12,21 +12,19 @@ of the pool against an estimate's own.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import log, sqrt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import sqrt
 from statistics import fmean, median, median_high, median_low
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Effects, Error, Pool, Sample, Spread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from vebench.plan.cells import CellKey
-
-    Logs = dict[int, float]  # log rates by the number of the pass
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Effects, Error, ProcessPool, Sample, new_id
+from vebench.plan.cells import CellKey
 
 # The measuring loop alone (overhead), and cells that were disturbed or share CPUs, vary in other ways than others.
 Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
+Conditions = Mapping[CellKey, Condition]
+Logs = Mapping[int, float]  # log rates by the number of the pass
 
 _FEWEST_IN_BLOCK = 2  # cells that show the effects of passes
 _MOST_SWEEPS, _CLOSE = 50, 1e-12
@@ -36,37 +34,42 @@ _EXACT = 1e9  # degrees of freedom of a variance that is taken as known
 _NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
 
 
-def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
+def pooled(samples: Mapping[CellKey, Sample], conditions: Conditions) -> dict[CellKey, Sample]:
     """Return the samples of a run, each with how its processes vary, as far as the run shows it."""
     if max((len(sample.passes) for sample in samples.values()), default=0) < FEWEST_FOR_INTERVAL:
         return {**samples}  # one process of each does not show how they vary
     tasks: dict[str, dict[CellKey, Logs]] = defaultdict(dict)
     for key, sample in samples.items():
         if sample.passes and sample.positive:
-            tasks[key.env][key] = _logs(sample)
+            tasks[key.env][key] = sample.residuals
     effects: dict[CellKey, Effects] = {}
     errors: dict[CellKey, Error] = {}
     for logs in tasks.values():
         sides = _sides(logs, conditions)
-        if not sides:
-            errors |= {key: _error([*of_cell.values()]) for key, of_cell in logs.items()}
-            continue
-        block = Block(_joined(Counter(number for side in sides for key in side for number in logs[key])))
-        of_sides = [Effects(block, _effects([logs[key] for key in side])) for side in sides]
+        joined = _joined(Counter(number for side in sides for key in side for number in logs[key]))
+        block = new_id()
+        of_sides = [Effects(block, _effects([logs[key] for key in side]), joined) for side in sides]
         for key, of_cell in logs.items():
+            if not sides:
+                errors[key] = _error([*of_cell.values()])
+                continue
             number = int(len(sides) > 1 and key.workers > 1)
-            found = effects[key] = of_sides[number]
+            effects[key] = of_sides[number]
             # The cells that show the effects have a share of them, which their residuals lack.
             left = 1 - 1 / len(sides[number]) if key in sides[number] else 1.0
-            errors[key] = _error([value - found.of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
+            of_pass = of_sides[number].of_pass
+            errors[key] = _error([value - of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
     pools = _pools(errors, conditions, by_backend=True)
-    return {
-        key: sample.with_spread(Spread(pools[key], effects.get(key))) if key in pools else sample
-        for key, sample in samples.items()
-    }
+    return {key: replace(sample, pool=pools.get(key), effects=effects.get(key)) for key, sample in samples.items()}
 
 
-def _sides(logs: Mapping[CellKey, Logs], conditions: Mapping[CellKey, Condition]) -> list[list[CellKey]]:
+def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Conditions) -> dict[CellKey, Sample]:
+    """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
+    pools = _pools({key: _error([*sample.residuals.values()]) for key, sample in samples.items()}, conditions)
+    return {key: replace(sample, pool=pools.get(key)) for key, sample in samples.items()}
+
+
+def _sides(logs: Mapping[CellKey, Logs], conditions: Conditions) -> list[list[CellKey]]:
     """Return the cells of a task that show the effects of passes, none if they are too few.
 
     Cells with one worker are apart from others where both show all passes: other processes may slow many workers and
@@ -85,13 +88,6 @@ def _sides(logs: Mapping[CellKey, Logs], conditions: Mapping[CellKey, Condition]
     return sides
 
 
-def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
-    """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
-    pools = _pools({key: _error([*_logs(sample).values()]) for key, sample in samples.items()}, conditions)
-    spreads = {key: Spread(pool) for key, pool in pools.items()}
-    return {key: sample.with_spread(spreads.get(key)) for key, sample in samples.items()}
-
-
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     """Return each pass with the first of the passes that count as one with it, given how many cells each has.
 
@@ -107,18 +103,6 @@ def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _logs(sample: Sample) -> Logs:
-    return {number: log(rate) for number, rate in sample.by_pass.items()}
-
-
-def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
-    """Return the variance of processes, given their residuals, which contain the share ``left`` of it."""
-    freedom = (len(residuals) - 1) * left
-    middle = fmean(residuals) if residuals else 0.0
-    squares = sum([(value - middle) ** 2 for value in residuals])
-    return Error(squares / freedom if freedom else 0.0, freedom)
-
-
 def _effects(cells: Sequence[Logs]) -> dict[int, float]:
     """Return by how much each pass differs from the mean of all: the median of what is left of its log rates."""
     effects = dict.fromkeys(sorted({number for logs in cells for number in logs}), 0.0)
@@ -130,19 +114,25 @@ def _effects(cells: Sequence[Logs]) -> dict[int, float]:
                 residuals[number].append(value - mean)
         medians = {number: median(values) for number, values in residuals.items()}
         middle = fmean(medians.values())
-        better = {number: value - middle for number, value in medians.items()}
-        change = max(abs(better[number] - effects[number]) for number in effects)
-        effects = better
-        if change < _CLOSE:
+        before, effects = effects, {number: value - middle for number, value in medians.items()}
+        if max(abs(effects[number] - before[number]) for number in effects) < _CLOSE:
             break
     return effects
 
 
+def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
+    """Return the variance of processes, given their residuals, which contain the share ``left`` of it."""
+    freedom = (len(residuals) - 1) * left
+    middle = fmean(residuals) if residuals else 0.0
+    squares = sum([(value - middle) ** 2 for value in residuals])
+    return Error(squares / freedom if freedom else 0.0, freedom)
+
+
 def _pools(
-    errors: Mapping[CellKey, Error], conditions: Mapping[CellKey, Condition], *, by_backend: bool = False
-) -> dict[CellKey, Pool]:
+    errors: Mapping[CellKey, Error], conditions: Conditions, *, by_backend: bool = False
+) -> dict[CellKey, ProcessPool]:
     """Return the pool of each cell, as far as anything shows how it varies: its condition's, unless it is noisy."""
-    pools: dict[CellKey, Pool] = {}
+    pools: dict[CellKey, ProcessPool] = {}
     for condition in dict.fromkeys(conditions[key] for key in errors):
         left = {key: error for key, error in errors.items() if conditions[key] == condition}
         for backends, level in ((by_backend, _NOISY_BACKEND), (False, _NOISY_CELL)):
@@ -153,10 +143,10 @@ def _pools(
     return pools
 
 
-def _pool(errors: Iterable[Error]) -> Pool:
+def _pool(errors: Iterable[Error]) -> ProcessPool:
     known = [error for error in errors if error.freedom]
     freedom = sum([error.freedom for error in known])
-    return Pool(sum([error.freedom * error.variance for error in known]) / freedom if known else 0.0, freedom)
+    return ProcessPool(sum([error.freedom * error.variance for error in known]) / freedom if known else 0.0, freedom)
 
 
 def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -> list[list[CellKey]]:
@@ -175,10 +165,10 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     enough = max(error.freedom for error in errors.values()) > 1
     freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
     variances = [one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()]
-    typical = sqrt(median_low(variances) * median_high(variances))
+    typical = max(sqrt(median_low(variances) * median_high(variances)), _CLOSE**2)
     return [
         groups[group]
         for group, one in known.items()
-        if one.variance > max(typical, _CLOSE**2)  # a smaller variance is never significantly larger
-        and float(fdtrc(one.freedom, freedom, one.variance / max(typical, _CLOSE**2))) < level
+        # A variance below the typical one is never significantly above it.
+        if one.variance > typical and float(fdtrc(one.freedom, freedom, one.variance / typical)) < level
     ]

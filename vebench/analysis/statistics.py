@@ -1,7 +1,7 @@
 """Samples of rates, and their levels, ratios and products with intervals and tests. Pure functions.
 
-Rates are positive and their noise is multiplicative, so errors and intervals are for log rates. An interval that
-is symmetric on the log scale never reaches below zero. docs/method.md says how often intervals hold the true value.
+Rates are positive and their noise is multiplicative, so errors and intervals are for log rates. An interval that is
+symmetric on the log scale never reaches below zero. docs/method.md says how often intervals hold the true value.
 
 The level of a cell, a ratio, a ratio of two speedups and a geometric mean of ratios are all weighted sums of the
 samples' log levels: a ``Contrast``, with a variance, degrees of freedom, and so intervals and tests of any level.
@@ -11,22 +11,20 @@ samples' log levels: a ``Contrast``, with a variance, degrees of freedom, and so
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import count, product
 from math import exp, fsum, inf, log, sqrt
 from statistics import fmean, geometric_mean, median
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 CONFIDENCE = 0.95
+SIDE_LEVEL = 0.025  # of a one-sided test, like each side of a 95 % interval
 
 # Standard deviation of log rates between processes that do the same. One process cannot show it, so its interval
 # assumes this value. The place of data in memory alone makes differences of a few percent (T. Mytkowicz, A. Diwan,
@@ -42,13 +40,11 @@ WINDOW_CORRELATION = 0.3
 
 FEWEST_FOR_INTERVAL = 2  # values: one has no spread
 WIDEST_LOG = 100.0  # exp() of much more overflows
-SIDE_LEVEL = 0.025  # of a one-sided test, like each side of a 95 % interval
 COMMON = 4.0  # degrees of freedom that the variance of a pool counts for, against an estimate's own
 _NOTHING = 1e-12  # rounding of weights that cancel
 
 new_id = count().__next__
 Key = TypeVar("Key")
-Term = tuple[float, "Sample"]  # a sample, and the power with which it enters a product
 RatioVerdict = Literal["slower", "faster", "same", "inconclusive"]
 
 
@@ -68,7 +64,7 @@ class Error(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class ProcessPool:
     """Cells whose processes vary alike."""
 
     variance: float  # of one process, on the log scale
@@ -76,34 +72,20 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Cells that were measured in the same passes."""
-
-    joined: Mapping[int, int]  # each pass, with the first of the short passes that count as one
-
-
-@dataclass(frozen=True, eq=False)
 class Effects:
-    """The effect of each pass on the log rates of all similar cells of a block."""
+    """The effect of each pass on the log rates of all similar cells of a block: cells measured in the same passes."""
 
-    block: Block
+    block: int  # its id
     of_pass: Mapping[int, float]
+    joined: Mapping[int, int]  # each pass, with the first of the short passes that count as one with it
 
     @cached_property
     def joint(self) -> dict[int, float]:
         """The mean effect of each group of short passes, by the first pass of the group."""
         groups = defaultdict(list)
         for number, effect in self.of_pass.items():
-            groups[self.block.joined.get(number, number)].append(effect)
+            groups[self.joined.get(number, number)].append(effect)
         return {number: fmean(effects) for number, effects in groups.items()}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How the processes of a cell vary."""
-
-    pool: Pool
-    effects: Effects | None = None  # None: of passes nothing is known
 
 
 @dataclass(frozen=True)
@@ -117,7 +99,8 @@ class Sample:
     rates: tuple[float, ...]
     one_process: bool
     passes: tuple[int, ...] = ()  # of the processes; empty if unknown
-    spread: Spread | None = None  # how processes of the run vary; without it, the sample has to show this alone
+    pool: ProcessPool | None = None  # how processes of the run vary; without it, the sample has to show this alone
+    effects: Effects | None = None  # None: of passes nothing is known
     id: int = field(default_factory=new_id, compare=False)  # samples with one id are of the same measurement
 
     @classmethod
@@ -145,14 +128,6 @@ class Sample:
             rates = rates + (counts - rates * times) / times.mean()
         return cls(tuple(rates.tolist()), one_process=len(starts) == 1, passes=tuple(passes[starts].tolist()))
 
-    def scaled(self, factor: float) -> Sample:
-        """Return the sample with every rate times an exact, positive number."""
-        return replace(self, rates=tuple([rate * factor for rate in self.rates]), id=new_id())
-
-    def with_spread(self, spread: Spread | None) -> Sample:
-        """Return the same measurement, with how its processes vary."""
-        return Sample(self.rates, self.one_process, self.passes, spread, self.id)
-
     def of_passes(self, passes: Container[int]) -> Sample:
         """Return the sample of several processes with these passes only."""
         kept = {number: rate for number, rate in self.by_pass.items() if number in passes}
@@ -165,16 +140,8 @@ class Sample:
 
     @property
     def measurable(self) -> bool:
-        """Whether the sample has an interval on the log scale."""
-        return (len(self.rates) >= FEWEST_FOR_INTERVAL or self.spread is not None) and self.positive
-
-    @cached_property
-    def residuals(self) -> dict[int, float]:
-        """The log rate of each pass, without the effect of the pass on all similar cells."""
-        if self.spread is None or self.spread.effects is None:
-            return {number: log(rate) for number, rate in self.by_pass.items()}
-        effects = self.spread.effects.of_pass
-        return {number: log(rate) - effects.get(number, 0.0) for number, rate in self.by_pass.items()}
+        """Whether the sample has an interval."""
+        return (len(self.rates) >= FEWEST_FOR_INTERVAL or self.pool is not None) and self.positive
 
     @property
     def processes(self) -> int:
@@ -186,6 +153,12 @@ class Sample:
         """The rate of each pass; empty if passes are unknown."""
         rates = (fmean(self.rates),) if self.one_process and self.rates else self.rates
         return dict(zip(self.passes, rates, strict=True)) if self.passes else {}
+
+    @cached_property
+    def residuals(self) -> dict[int, float]:
+        """The log rate of each pass, without the effect of the pass on all similar cells."""
+        effects = {} if self.effects is None else self.effects.of_pass
+        return {number: log(rate) - effects.get(number, 0.0) for number, rate in self.by_pass.items()}
 
     @cached_property
     def level(self) -> float:
@@ -216,6 +189,9 @@ class Sample:
         return summed((own.times(correlation_factor(number)), Error(PROCESS_SPREAD**2, inf)))
 
 
+Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A median and its 95 % interval, in one unit. Without an interval (one rate) ``low`` and ``high`` are None."""
@@ -235,6 +211,37 @@ class Estimate:
         """Return the estimate times an exact, positive number."""
         ends = (None if end is None else end * factor for end in (self.low, self.high))
         return Estimate(self.median * factor, *ends)
+
+
+class Contrast(Struct, frozen=True, gc=False):
+    """A product of powers of rates: its logarithm, and the error of the logarithm."""
+
+    log: float
+    error: Error
+
+    @property
+    def estimate(self) -> Estimate:
+        """The product, with its 95 % interval."""
+        return around(exp(self.log), self.error.half_width())
+
+    @property
+    def inverse(self) -> Contrast:
+        """One over the product."""
+        return Contrast(-self.log, self.error)
+
+    def chance_above(self, bound: float) -> float:
+        """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
+        distance, freedom = self.log - log(bound), self.error.freedom
+        if self.error.variance == 0:
+            return 0.5 if distance == 0 else float(distance > 0)
+        from scipy.special import ndtr, stdtr
+
+        value = distance / sqrt(self.error.variance)
+        return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
+
+    def chance_below(self, bound: float) -> float:
+        """Return the probability of this product, or a larger one, if the true product is ``bound`` or less."""
+        return self.inverse.chance_above(1 / bound)
 
 
 def variance(values: Sequence[float]) -> float:
@@ -283,46 +290,13 @@ def student_quantile(share: float, freedom: float) -> float:
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))
 
 
-class Contrast(Struct, frozen=True, gc=False):
-    """A product of powers of rates: its logarithm, and the error of the logarithm."""
-
-    log: float
-    error: Error
-
-    @property
-    def estimate(self) -> Estimate:
-        """The product, with its 95 % interval."""
-        return around(exp(self.log), self.error.half_width())
-
-    @property
-    def inverse(self) -> Contrast:
-        """One over the product."""
-        return Contrast(-self.log, self.error)
-
-    def chance_above(self, bound: float) -> float:
-        """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
-        return self._chance(self.log - log(bound))
-
-    def chance_below(self, bound: float) -> float:
-        """Return the probability of this product, or a larger one, if the true product is ``bound`` or less."""
-        return self._chance(log(bound) - self.log)
-
-    def _chance(self, distance: float) -> float:
-        if self.error.variance == 0:
-            return 0.5 if distance == 0 else float(distance > 0)
-        from scipy.special import ndtr, stdtr
-
-        value, freedom = distance / sqrt(self.error.variance), self.error.freedom
-        return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
-
-
 def contrast(terms: Sequence[Term]) -> Contrast | None:
-    """Return the ``power_product`` of samples, None if one of them has no positive interval."""
+    """Return the ``power_product`` of samples, None if one of them has no interval."""
     return power_product(terms) if all(sample.measurable for _, sample in terms) else None
 
 
 def power_product(terms: Iterable[Term]) -> Contrast:
-    """Return the product of each sample's level to the power of its weight. All have a positive interval.
+    """Return the product of each sample's level to the power of its weight. All have an interval.
 
     A sample may occur more than once, as the for-loop does in a mean of speedups: its weights are added up first.
 
@@ -335,17 +309,14 @@ def power_product(terms: Iterable[Term]) -> Contrast:
     for weight, sample in terms:
         weights[sample.id] += weight
         samples[sample.id] = sample
-    blocks: dict[Block | int, list[Term]] = defaultdict(list)
+    blocks: dict[int, list[Term]] = defaultdict(list)
     alone: list[Term] = []
     for number, weight in weights.items():
-        if not weight:
-            continue
         sample = samples[number]
-        if sample.spread is None:
+        if weight and sample.pool is None:
             alone.append((weight, sample))
-        else:
-            effects = sample.spread.effects
-            blocks[number if effects is None else effects.block].append((weight, sample))
+        elif weight:
+            blocks[number if sample.effects is None else sample.effects.block].append((weight, sample))
     paired = [_paired(block) for block in blocks.values()]
     log_level = fsum([weight * log(sample.level) for block in (alone, *paired) for weight, sample in block])
     errors = [*_own_errors(alone, paired), *(shift for block in paired if (shift := _shift(block)))]
@@ -353,10 +324,7 @@ def power_product(terms: Iterable[Term]) -> Contrast:
 
 
 def _paired(block: list[Term]) -> list[Term]:
-    """Return the samples of a ratio with their common passes only, whose effects cancel.
-
-    They are returned as they are if fewer than two passes would be left.
-    """
+    """Return the samples of a ratio with their common passes only, whose effects cancel, if these are two or more."""
     cancels = abs(sum(weight for weight, _ in block)) <= _NOTHING
     common = set.intersection(*(set(sample.passes) for _, sample in block)) if cancels else set()
     if len(common) < FEWEST_FOR_INTERVAL or all(len(sample.passes) == len(common) for _, sample in block):
@@ -369,7 +337,7 @@ def _own_errors(alone: Sequence[Term], blocks: Sequence[list[Term]]) -> list[Err
     errors = [sample.own_error.times(weight**2) for weight, sample in alone]
     if blocks:
         total = summed([_moderated(block) for block in blocks])
-        pools = {sample.spread.pool for block in blocks for _, sample in block if sample.spread is not None}
+        pools = {sample.pool for block in blocks for _, sample in block if sample.pool is not None}
         # The sum is known no better than the variances of the pools.
         errors.append(Error(total.variance, min(total.freedom, sum(pool.freedom for pool in pools))))
     return errors
@@ -382,11 +350,10 @@ def _moderated(block: Sequence[Term]) -> Error:
     Bayes methods for assessing differential expression in microarray experiments, Statistical Applications in Genetics
     and Molecular Biology 3, 2004. Its own passes also show effects of passes on some cells only.
     """
-    shares: dict[Pool, float] = {}
+    shares: dict[ProcessPool, float] = defaultdict(float)
     for weight, sample in block:
-        if sample.spread is not None:
-            pool = sample.spread.pool
-            shares[pool] = shares.get(pool, 0.0) + weight**2 / sample.processes
+        if sample.pool is not None:
+            shares[sample.pool] += weight**2 / sample.processes
     pools = summed([Error(pool.variance * share, pool.freedom) for pool, share in shares.items()])
     cells = [{number: weight * residual for number, residual in sample.residuals.items()} for weight, sample in block]
     own_freedom = min(map(len, cells)) - 1
@@ -406,19 +373,17 @@ def _shift(block: Sequence[Term]) -> Error | None:
     """
     weights: dict[Effects, dict[int, float]] = {}  # of each pass
     for weight, sample in block:
-        if sample.spread is None or sample.spread.effects is None:
+        if sample.effects is None:
             return None
-        effects = sample.spread.effects
-        of_pass = weights.setdefault(effects, {})
+        of_pass = weights.setdefault(sample.effects, defaultdict(float))
         for number in sample.passes:
-            first = effects.block.joined.get(number, number)
-            of_pass[first] = of_pass.get(first, 0.0) + weight / len(sample.passes)
+            of_pass[sample.effects.joined.get(number, number)] += weight / len(sample.passes)
     if all(abs(weight) <= _NOTHING for of_pass in weights.values() for weight in of_pass.values()):
         return None
     total = 0.0
     for (effects, of_pass), (others, of_other) in product(weights.items(), repeat=2):
         total += _dot(of_pass, of_other) * _dot(effects.joint, others.joint)
-    freedom = len(set(effects.block.joined.values())) - 1
+    freedom = len(set(effects.joined.values())) - 1
     return Error(total / freedom, freedom) if total / freedom > _NOTHING else None
 
 
@@ -427,18 +392,10 @@ def _dot(one: Mapping[int, float], other: Mapping[int, float]) -> float:
 
 
 def estimate(sample: Sample) -> Estimate | None:
-    """Return the level of a sample with its interval; without an interval for a single rate, None for no rate.
-
-    The interval is ``level * exp(+-t * se)``. A rate of zero has no logarithm: then the level is the median, the spread
-    is that of the rates themselves, and the interval is cut off at zero.
-    """
-    if (found := sample.alone) is not None:
-        return around(sample.level, found.error.half_width())
-    rates = sample.rates
-    if len(rates) < FEWEST_FOR_INTERVAL:
-        return Estimate(rates[0]) if rates else None
-    half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * sqrt(variance(rates) / len(rates))
-    return Estimate(median(rates), max(0.0, median(rates) - half), median(rates) + half)
+    """Return the level of a sample with its interval; without one if there is none, None for no rate."""
+    if sample.alone is not None:
+        return around(sample.level, sample.alone.error.half_width())
+    return None if sample.middle is None else Estimate(sample.middle)
 
 
 def estimate_of_rate(sample: Sample) -> Estimate | None:
@@ -453,25 +410,16 @@ def width_within_run(sample: Sample) -> float | None:
     if not sample.measurable:
         return None
     term = [(1.0, sample)]
-    errors = _own_errors(term, []) if sample.spread is None else _own_errors([], [term])
+    errors = _own_errors(term, []) if sample.pool is None else _own_errors([], [term])
     return exp(min(summed(errors).half_width(), WIDEST_LOG)) - 1
 
 
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
-    """Return the ratio of two levels with its interval; None if either is missing or the denominator is zero.
-
-    If a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
-    """
-    found = contrast([(1.0, numerator), (-1.0, denominator)])
-    if found is not None:
+    """Return the ratio of two levels, with its interval if both have one; None without levels, or for a zero below."""
+    if (found := contrast([(1.0, numerator), (-1.0, denominator)])) is not None:
         return found.estimate
-    above, below = estimate(numerator), estimate(denominator)
-    if above is None or below is None or below.median <= 0:
-        return None
-    middle = above.median / below.median
-    if above.low is None or above.high is None or not below.low or below.high is None:
-        return Estimate(middle)
-    return Estimate(middle, above.low / below.high, above.high / below.low)
+    above, below = numerator.middle, denominator.middle
+    return Estimate(above / below) if above is not None and below else None
 
 
 def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], int] = int) -> frozenset[Key]:
@@ -522,13 +470,13 @@ def verdicts(
         faster = either - slower
     else:
         slower = rejected(below, level, tests)
-        faster = frozenset() if high is None else rejected(above, level, tests)
-
-    def verdict(key: Key, found: Contrast | None) -> RatioVerdict:
+        faster = rejected(above, level, tests)
+    verdict_of: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
+    for key, found in ratios.items():
         if key in slower:
-            return "slower"
-        if key in faster:
-            return "faster"
-        return "same" if same and found is not None and found.chance_below(low) <= same else "inconclusive"
-
-    return {key: verdict(key, found) for key, found in ratios.items()}
+            verdict_of[key] = "slower"
+        elif key in faster:
+            verdict_of[key] = "faster"
+        elif same and found is not None and found.chance_below(low) <= same:
+            verdict_of[key] = "same"
+    return verdict_of

@@ -78,7 +78,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
-            of_ceiling=None if ceiling is None else _ratio(cell, ceiling, sweep),
+            of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(
                 records, of_windows.one_for_each_process(counting) if in_comparison else counting
             ),
@@ -97,12 +97,7 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
-    return None if cell.backend in (NULL, YARDSTICK) else _ratio(cell, base, sweep)
-
-
-def _ratio(cell: CellSummary, other: CellSummary, sweep: Sweep) -> Estimate | None:
-    found = sweep.ratio(cell, other)
-    return ratio(cell.sample, other.sample) if found is None else found.estimate
+    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -232,7 +227,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif built.choice.entry.at_work(built.processes, built.threads, built.choice.options) > built.cpus_owned:
+    elif built.at_work > built.cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
         windows=len(windows),

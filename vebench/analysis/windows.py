@@ -6,55 +6,47 @@ windows, only these count. Otherwise all count that no quota slowed or, without 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import pairwise
-from math import erfc, exp, log, sqrt
+from itertools import combinations, pairwise
+from math import exp, log, sqrt
 from operator import attrgetter
-from statistics import fmean, linear_regression, median
-from typing import TYPE_CHECKING
+from statistics import fmean, median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
-from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window, too_much
+from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, Estimate, student_quantile
+from vebench.child.answers import MOST_TRIES, Window, too_much
+from vebench.plan.grammar import LearnerStep
+from vebench.results.records import CellRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Windows = NDArray[np.void]  # an element for each window, with the fields of ``_DTYPE``
 
-    from numpy.typing import NDArray
-
-    from vebench.analysis.statistics import Estimate
-    from vebench.plan.grammar import LearnerStep
-    from vebench.results.records import CellRecord
-
-    Bools = NDArray[np.bool_]
-    Floats = NDArray[np.float64]
-    # An element for each window, with the fields of ``_DTYPE``.
-    Windows = NDArray[np.void]
-
-_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
-_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
-_CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
-_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
+_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 _MOST_MEDIANS = 12  # more windows are joined to this number of medians before they are tested for a drift
-_MOST_EXACT = 8  # of more processes than this, the distribution is taken as normal
+_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
+_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
 _FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
 _UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
+_CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
 _UNEVEN = 2  # the longest window of a process over its shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
-_READ = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
+_OF_PROCESS = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs")
+_READ = (*_OF_PROCESS, *_COUNTS)
 _DTYPE = np.dtype(
     [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
     + [("steps", np.float64), ("taken_ns", np.float64)]
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
-# Ages of windows and their rates, for the process of each pass.
-Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
+# Of the process of each pass, a row for each window: its age, and its rate.
+Aged = tuple[tuple[int, Floats], ...]
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
@@ -97,8 +89,7 @@ def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
 
 def disturbed_together(windows: Windows) -> bool:
     """Return whether others took too much of the CPUs' time, over all these windows together."""
-    span = float((windows["cpus"] * windows["ns"]).sum())
-    return bool(too_much(float(windows["taken_ns"].sum()), span, float(windows["cpus"].sum())))
+    return len(windows) > 0 and bool(_disturbed_by(np.zeros(len(windows), np.intp), windows, np.ones(len(windows)))[0])
 
 
 def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
@@ -170,7 +161,7 @@ class Stability:
     @property
     def age(self) -> float | None:
         """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
-        ages = [log(age) for _, points in self.aged for age, _ in points]
+        ages = [log(age) for _, points in self.aged for age in points[:, 0].tolist()]
         return fmean(ages) if ages else None
 
     @property
@@ -187,32 +178,26 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     unsettled = sum(record.settled is False for record in records if record.status == "ok")
     if not len(windows):
         return Stability(unsettled=unsettled)
+    rates = windows["steps"] / windows["ns"]
     ages = (windows["steps_before"] * windows["batch_size"] + windows["rows"] / 2) / windows["num_envs"]
-    columns = (windows[name] for name in ("process", "repeat", "ns", "rows", "throttled"))
-    values = zip(*(column.tolist() for column in (*columns, ages, windows["steps"] / windows["ns"])), strict=True)
-    least = float(windows["ns"].max()) / _UNEVEN  # the rate of a shorter window says little
-    rows: dict[int, list[float]] = {}
-    rates: dict[int, list[float]] = {}
-    aged: dict[int, list[tuple[float, float]]] = {}
-    for process, number, ns, count, throttled, age, rate in values:
-        rows.setdefault(process, []).append(count)
-        if throttled or rate <= 0:
-            continue
-        if ns >= least:
-            rates.setdefault(process, []).append(rate)
-        if age >= 0:  # not NaN
-            aged.setdefault(number, []).append((age, rate))
-    size = int(windows["batch_size"][0])
-    resets = int(windows["resets"].sum())
+    known = ~windows["throttled"] & (rates > 0)
+    aged = known & (ages >= 0)  # not NaN
+    long = known & (windows["ns"] >= windows["ns"].max() / _UNEVEN)  # the rate of a shorter window says little
+    starts = _starts(windows)
+    processes = [slice(*ends) for ends in pairwise([*starts.tolist(), len(windows)])]
+    by_process = [rates[part][long[part]].tolist() for part in processes]
+    points = np.stack((ages, rates), axis=1)
+    batches = np.add.reduceat(windows["rows"], starts) / np.diff([*starts, len(windows)])
+    size, resets = float(windows["batch_size"][0]), int(windows["resets"].sum())
     return Stability(
         ended=resets > 0,
         reset_share=reset_share(records, windows),
-        episode=float(windows["steps"].sum()) / max(resets, len(rows)),
-        outliers=outliers([*rates.values()]),
-        drift=drift([*rates.values()]),
-        fewest_batches=min(int(sum(each) // (size * len(each))) for each in rows.values()) if size else None,
+        episode=float(windows["steps"].sum()) / max(resets, len(processes)),
+        outliers=outliers(by_process),
+        drift=drift(by_process),
+        fewest_batches=int(batches.min() // size) if size else None,
         unsettled=unsettled,
-        aged=tuple((number, tuple(points)) for number, points in aged.items()),
+        aged=tuple((int(windows["repeat"][part.start]), points[part][aged[part]]) for part in processes),
     )
 
 
@@ -222,27 +207,25 @@ def trend(aged: Aged) -> Contrast | None:
     The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
     and allows for ``WINDOW_CORRELATION``.
     """
-    weights: dict[int, float] = {}  # of passes
-    slopes: dict[int, float] = {}  # of passes, times their weights
+    sums: dict[int, Floats] = {}  # of each pass: its weight, and its slope times the weight
     left, freedom = 0.0, 0
     for number, points in aged:
-        ages = [log(age) for age, _ in points]
-        rates = [log(rate) for _, rate in points]
-        if len(set(ages)) < 2:  # noqa: PLR2004 - a slope needs two
+        ages, rates = np.log(points).T
+        if len({*ages.tolist()}) < _UNKNOWNS:
             continue
-        slope, start = linear_regression(ages, rates)
-        middle = fmean(ages)
-        weight = sum((age - middle) ** 2 for age in ages)
-        weights[number] = weights.get(number, 0.0) + weight
-        slopes[number] = slopes.get(number, 0.0) + weight * slope
-        left += sum((rate - start - slope * age) ** 2 for age, rate in zip(ages, rates, strict=True))
-        freedom += len(ages) - 2
+        apart = ages - ages.mean()
+        weight, product = float(apart @ apart), float(apart @ rates)
+        sums[number] = sums.get(number, 0.0) + np.array((weight, product))
+        residuals = rates - rates.mean() - product / weight * apart
+        left += float(residuals @ residuals)
+        freedom += len(ages) - _UNKNOWNS
     if not freedom:
         return None
-    total, others = sum(weights.values()), len(weights) - 1
-    slope = sum(slopes.values()) / total
+    weights, products = np.array([*sums.values()]).T
+    total, others = float(weights.sum()), len(weights) - 1
+    slope = float(products.sum()) / total
     within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
-    between = sum(weight * (slopes[number] / weight - slope) ** 2 for number, weight in weights.items())
+    between = float((weights * (products / weights - slope) ** 2).sum())
     return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
 
 
@@ -279,36 +262,28 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
             values = [median(values[start:end]) for start, end in pairwise(ends)]
         if len(values) > 1:
             logs.append(values)
-    slopes = [
-        (values[after] - values[before]) / (after - before)
-        for values in logs
-        for after in range(len(values))
-        for before in range(after)
-    ]
+    slopes = []
+    for values in logs:
+        slopes += [(after - before) / (m - n) for (n, before), (m, after) in combinations(enumerate(values), 2)]
     rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # equal ones count half
-    rarer = min(rises, len(slopes) - rises)
-    if not slopes or 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
+    rarer = int(min(rises, len(slopes) - rises))
+    if not slopes or 2 * _chances_of_rises(tuple(map(len, logs)))[rarer] > _DRIFT_LEVEL:
         return 0.0
     return exp(median(slopes) * (max(map(len, logs)) - 1)) - 1
 
 
 @cache
-def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
-    """Return the probability that randomly ordered values, ``lengths`` in each process, have at most ``rises`` rises.
+def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
+    """Return for each number the probability that values in random order, ``lengths`` in each process, rise so rarely.
 
     The number of orders of n values that have k such pairs is the coefficient of x^k in the product of
-    (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938). The number of pairs has the variance
-    n (n - 1) (2 n + 5) / 72.
+    (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).
     """
-    if len(lengths) > _MOST_EXACT:
-        mean = sum(length * (length - 1) / 4 for length in lengths)
-        variance = sum(length * (length - 1) * (2 * length + 5) / 72 for length in lengths)
-        return erfc((mean - rises - 0.5) / sqrt(2 * variance)) / 2
     shares = np.ones(1)
     for length in lengths:
         for last in range(1, length):
             shares = np.convolve(shares, np.full(last + 1, 1 / (last + 1)))
-    return float(shares[: rises + 1].sum())
+    return np.cumsum(shares)
 
 
 def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:

@@ -1,34 +1,149 @@
-"""The actions of the timed loop: a tape drawn beforehand, or a policy that sees the observations."""
+"""The actions of a cell: a tape drawn beforehand, or a policy in the timed loop, as users write it and as it acts.
+
+The parent reads policies, too: numpy and torch are loaded on use.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
+import math
+import re
 import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from vebench.backends import trees
-from vebench.backends.environments.making import sample
+from vebench.backends import bracketed, trees
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.backends.lazy import np
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
-    from vebench.child.policy import PolicyChoice
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
     Receive = Callable[[], Batch]
 
+TAPE = "tape"
+GRAMMAR = (
+    "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, sleep:0.5ms or MODULE:FUNCTION, with details in "
+    "brackets, such as mlp:64x64[device=cuda]"
+)
+_WIDTHS = re.compile(r"[1-9]\d{0,4}(x[1-9]\d{0,4}){0,99}", re.ASCII)
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m)", re.ASCII)
+_MOST_SLEEP_S = 60.0
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+# What each detail in brackets may be, and in words. Whether the CPUs exist is checked where cells are placed.
+_DETAILS = {
+    "device": (r"cpu|cuda(:\d{1,3})?", "cpu, cuda or cuda:N"),
+    "precision": (r"fp32|bf16", "one of fp32, bf16"),
+    "compile": (r"true|false", "true or false"),
+    "threads": (r"[1-9]\d{0,3}", "from 1 to 9999"),
+    "cpus": (r".+", "a list of CPUs"),
+}
+
 # A tape is repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and
 # small enough to leave the caches to the environments.
-_MOST_TAPE_BATCHES = 1024
-FEWEST_TAPE_BATCHES = 32
-MOST_TAPE_BYTES = 8 << 20
+_MOST_TAPE_BATCHES, _FEWEST_TAPE_BATCHES, _MOST_TAPE_BYTES = 1024, 32, 8 << 20
+# Kernel, stride and channels of each layer, and the width of the layer after them (Mnih et al., Human-level control
+# through deep reinforcement learning, Nature 518, 2015).
+_NATURE_LAYERS, _NATURE_WIDTH = ((8, 4, 32), (4, 2, 64), (3, 1, 64)), 512
+_LEAST_PICTURE = 36  # pixels, for which the last layer has one place
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """A policy, and how it computes."""
+
+    kind: Literal["tape", "mlp", "nature-cnn", "sleep", "function"] = "tape"
+    sizes: tuple[int, ...] = ()  # of mlp: the widths of its hidden layers
+    pause: str = ""  # of sleep, such as ``0.5ms``
+    target: str = ""  # of a user's own: ``module:function``
+    # Of networks, by torch:
+    device: str = "cpu"
+    precision: str = "fp32"
+    compile: bool = False
+    threads: int = 1
+    cpus: str = ""  # a list of CPUs that no worker gets; if it is empty, the policy computes on the cell's
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is one of vebench's networks, which need torch."""
+        return self.kind in ("mlp", "nature-cnn")
+
+    @property
+    def name(self) -> str:
+        """The policy without its details: ``mlp:64x64``."""
+        rest = self.pause or "x".join(map(str, self.sizes))
+        return self.target or (f"{self.kind}:{rest}" if rest else self.kind)
+
+    @property
+    def label(self) -> str:
+        """The policy as a user writes it: ``mlp:64x64[device=cuda]``."""
+        details = {key: getattr(self, key) for key in _DETAILS if getattr(self, key) != getattr(TAPED, key)}
+        return bracketed.written(self.name, details)
+
+    @property
+    def in_words(self) -> str:
+        """The policy and how it computes; empty for a tape."""
+        if self.kind == TAPE:
+            return ""
+        parts = [self.name]
+        if self.is_network:
+            threads = [f"{self.threads} torch thread{'' if self.threads == 1 else 's'}"]
+            compiled = ["compiled"] if self.compile else []
+            parts += [f"on {self.device}", *(threads if self.device == "cpu" else []), self.precision, *compiled]
+        return ", ".join([*parts, f"on CPU {self.cpus}"] if self.cpus else parts)
+
+
+TAPED = PolicyChoice()
+
+
+def parse_policy(text: str) -> PolicyChoice:
+    """Return the policy that a text describes. Raises ValueError, which says what is wrong or how to write one."""
+    name, bracket, rest = text.partition("[")
+    if bracket and not rest.endswith("]"):
+        raise ValueError("brackets do not match")
+    policy = _named(name.strip())
+    values: dict[str, Any] = {}
+    for key, given in bracketed.pairs(rest[:-1], lists=("cpus",)).items() if bracket else ():
+        if key not in _DETAILS:
+            raise ValueError(f"no detail {key}; known: {', '.join(_DETAILS)}")
+        if policy.kind == TAPE or (key != "cpus" and not policy.is_network):
+            raise ValueError(f"{key} does not apply to {policy.name}: it applies to mlp:64x64 and nature-cnn")
+        pattern, right = _DETAILS[key]
+        if not re.fullmatch(pattern, given, re.ASCII):
+            raise ValueError(f"{key} must be {right}")
+        values[key] = given if key == "cpus" else bracketed.value_of(given)
+    return replace(policy, **values)
+
+
+def _named(text: str) -> PolicyChoice:
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "tape" | "nature-cnn" if text == kind:
+            return PolicyChoice(kind)
+        case "sleep":
+            if parse_time(rest) > _MOST_SLEEP_S:
+                raise ValueError(f"at most {_MOST_SLEEP_S:g}s")
+            return PolicyChoice("sleep", pause=rest)
+        case "mlp" if _WIDTHS.fullmatch(rest):
+            return PolicyChoice("mlp", tuple(map(int, rest.split("x"))))
+        case _ if kind != "mlp" and _FUNCTION.fullmatch(text):
+            return PolicyChoice("function", target=text)
+    raise ValueError(GRAMMAR)
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds in ``4ms``, ``250us`` or ``1.5s``. Raises ValueError for anything else."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("write a time with its unit, such as 0.5ms, 250us or 1s")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
@@ -36,17 +151,16 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
 
     They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size.
     """
+    from vebench.backends.environments.making import sample
+
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
-    count = min(_MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
+    count = min(_MOST_TAPE_BATCHES, max(_FEWEST_TAPE_BATCHES, _MOST_TAPE_BYTES // bytes_per_batch))
     drawn = sample(spaces, np.random.default_rng(seed), batch_size, count)
     return list(trees.as_rows(trees.mapped(lambda leaf: np.ascontiguousarray(leaf.swapaxes(0, 1)), drawn)))
 
 
 class Actions:
     """The actions of a loop: an endless iterator over batches."""
-
-    taken = 0  # how many batches were taken; tapes do not count
-    _last: ArrayTree | None = None
 
     def __iter__(self) -> Iterator[ArrayTree]:
         return self
@@ -58,10 +172,6 @@ class Actions:
     def receiving(self, recv: Receive) -> Receive:
         """Return the function that the loop calls for a batch, given the backend's."""
         return recv
-
-    def is_at(self, number: int, actions: ArrayTree) -> bool:
-        """Return whether these are the actions that batch ``number`` answers."""
-        return number == self.taken and actions is self._last
 
     def begins(self) -> None:
         """Begin a stretch."""
@@ -75,7 +185,6 @@ class Tape(Actions):
     """Repeats actions that were drawn beforehand. It costs the loop nothing."""
 
     def __init__(self, batches: Sequence[ArrayTree]) -> None:
-        self._batches = batches
         self._running = cycle(batches)
 
     def __iter__(self) -> Iterator[ArrayTree]:
@@ -83,10 +192,6 @@ class Tape(Actions):
 
     def __next__(self) -> ArrayTree:
         return next(self._running)
-
-    def is_at(self, number: int, actions: ArrayTree) -> bool:
-        """Return whether these are the actions that batch ``number`` answers."""
-        return self._batches[(number - 1) % len(self._batches)] is actions
 
 
 class Acting(Actions):
@@ -111,11 +216,9 @@ class Acting(Actions):
         self._policy, self._clock, self._note = policy, clock, note
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
-        self._sent = 0
-        self._ahead = info.num_envs > info.batch_size
-        self._seen = np.zeros(info.num_envs, np.int64)  # the batch in which each environment was last
-        self._ids: list[NDArray[np.integer]] = []
-        self._first_of_stretch = 1
+        self._taken = self._sent = 0
+        # The number of the batch that each environment was last in. Needed only if others may overtake it.
+        self._seen = np.zeros(info.num_envs, np.int64) if info.num_envs > info.batch_size else None
         self.begins()
 
     def __next__(self) -> ArrayTree:
@@ -130,8 +233,7 @@ class Acting(Actions):
         actions = policy.download(chosen)
         if self._cpus:
             pinning.restrict(self._home)
-        self.taken += 1
-        self._last = actions
+        self._taken += 1
         if self._note is not None:
             self._note(actions)
         self._sent = sent = clock()
@@ -146,55 +248,30 @@ class Acting(Actions):
             batch = recv()
             self._waits.append(self._clock() - self._sent)
             self._observations = batch[0]
-            if self._ahead:
-                self._ids.append(np.array(batch[4]))
+            if self._seen is not None:
+                ids = batch[4]
+                self._aged += int((self._taken - 1 - self._seen[ids]).sum())
+                self._seen[ids] = self._taken
             return batch
 
         return receive
 
     def begins(self) -> None:
         """Begin a stretch."""
-        self._remember()
-        self._copied = self._inferred = 0
+        self._copied = self._inferred = self._aged = 0
         self._waits: list[int] = []
 
     def times(self) -> dict[str, int]:
         """Return the nanoseconds of each part of the stretch, latencies of batches, and the sum of the rows' ages."""
-        typical, late = np.percentile(self._waits, (50, 99)) if self._waits else (0, 0)
+        typical, late = np.percentile(self._waits or (0,), (50, 99))
         return {
             "waited_ns": sum(self._waits),
             "inferred_ns": self._inferred,
             "copied_ns": self._copied,
             "latency_p50_ns": round(typical),
             "latency_p99_ns": round(late),
-            "aged": self._remember(),
+            "aged": self._aged,
         }
-
-    def _remember(self) -> int:
-        """Remember in which batch each environment was last. Returns the sum of the ages of all rows since."""
-        ids, self._ids = self._ids, []
-        if not ids:
-            self._first_of_stretch = self.taken + 1
-            return 0
-        with contextlib.suppress(IndexError, ValueError):  # malformed batches, which are noticed elsewhere
-            return self._aged(ids)
-        return 0
-
-    def _aged(self, ids: list[NDArray[np.integer]]) -> int:
-        numbers = np.arange(self._first_of_stretch, self._first_of_stretch + len(ids))
-        self._first_of_stretch += len(ids)
-        flat = np.concatenate(ids)
-        batches = np.repeat(numbers, [len(each) for each in ids])
-        order = np.argsort(flat, kind="stable")
-        env_ids, at = flat[order], batches[order]
-        before = np.empty_like(at)
-        before[1:] = at[:-1]
-        first = np.ones(len(at), np.bool_)
-        first[1:] = env_ids[1:] != env_ids[:-1]
-        before[first] = self._seen[env_ids[first]]
-        last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
-        self._seen[env_ids[last]] = at[last]
-        return int((at - before - 1).sum())
 
 
 class Fitting(Actions):
@@ -205,9 +282,7 @@ class Fitting(Actions):
         self._lengths: list[int] = []
 
     def __next__(self) -> ArrayTree:
-        self.taken += 1
         actions: ArrayTree = trees.as_rows(next(self._actions))[: self._rows]
-        self._last = actions
         return actions
 
     def receiving(self, recv: Receive) -> Receive:
@@ -234,7 +309,7 @@ class Fitting(Actions):
         return {**self._actions.times(), "batches": len(self._lengths), **rows}
 
 
-class Policy(Protocol):
+class Policy:
     """Chooses actions in three steps, whose times are reported separately. Each returns when it is done."""
 
     def upload(self, observations: ArrayTree) -> Any:
@@ -243,39 +318,12 @@ class Policy(Protocol):
 
     def infer(self, there: Any) -> Any:
         """Choose actions for what ``upload`` returned."""
+        raise NotImplementedError
 
     def download(self, chosen: Any) -> ArrayTree:
         """Return the actions, ``(rows, *action_shape)``, of the action space's type, in an array of their own."""
         actions: ArrayTree = chosen
         return actions
-
-
-class _Called(Policy):
-    """A user's function from observations to actions. Copying is part of its time.
-
-    Where observations or actions are a dict or tuple, it takes or returns a dict or tuple of arrays.
-    """
-
-    def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
-        self._function, self._spaces = function, spaces
-
-    def infer(self, there: ArrayTree) -> ArrayTree:
-        """Return the function's actions. Raises ValueError if these are not one for each row."""
-        rows = _length(there)
-
-        def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
-            low = space.low
-            given = np.array(actions, dtype=low.dtype)  # a copy: the function may use its array again
-            if given.shape != (rows, *low.shape):
-                raise ValueError(f"the policy returned actions of shape {given.shape}, not {(rows, *low.shape)}")
-            return given
-
-        try:
-            chosen: ArrayTree = trees.mapped(checked, self._spaces, self._function(there))
-        except (KeyError, IndexError, TypeError) as error:
-            words = trees.in_words(trees.form(self._spaces))
-            raise ValueError(f"the policy did not return actions as {words}: {error!r}") from error
-        return chosen
 
 
 class _Sleeping(Policy):
@@ -290,8 +338,122 @@ class _Sleeping(Policy):
         return actions
 
 
+class _Called(Policy):
+    """A user's function from observations to actions: arrays, or dicts or tuples of them. Its time includes copying."""
+
+    def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
+        self._function, self._spaces = function, spaces
+
+    def infer(self, there: ArrayTree) -> ArrayTree:
+        """Return the function's actions. Raises ValueError if these are not one for each row."""
+        rows = _length(there)
+
+        def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
+            given = np.array(actions, dtype=space.low.dtype)  # a copy: the function may use its array again
+            if given.shape != (rows, *space.low.shape):
+                raise ValueError(f"the policy returned actions of shape {given.shape}, not {(rows, *space.low.shape)}")
+            return given
+
+        try:
+            chosen: ArrayTree = trees.mapped(checked, self._spaces, self._function(there))
+        except (KeyError, IndexError, TypeError) as error:
+            words = trees.in_words(trees.form(self._spaces))
+            raise ValueError(f"the policy did not return actions as {words}: {error!r}") from error
+        return chosen
+
+
 def _length(observations: ArrayTree) -> int:
     return len(trees.leaves(observations)[0])
+
+
+class _Network(Policy):
+    """A network with random weights, since only its time matters, that samples actions. Weights follow from ``seed``.
+
+    Each integer is drawn from a categorical distribution, each real from a normal one. On CUDA, observations are copied
+    once for each batch, through pinned memory.
+    """
+
+    def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
+        import torch
+
+        self._torch = torch
+        torch.set_num_threads(policy.threads)
+        torch.manual_seed(seed)
+        self._device = torch.device(policy.device)
+        self._cuda = self._device.type == "cuda"
+        if self._cuda and not torch.cuda.is_available():
+            raise ValueError(f"--policy {policy.label}: torch {torch.__version__} sees no CUDA device here")
+        # Adapters may return read-only arrays, which a tensor cannot be: nothing here writes.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
+        outputs = sum(self._counts) if space.integer else len(low)
+        self._layers = _layers(policy, observations.shape[1:], outputs).to(self._device).eval()
+        kind = np.int64 if space.integer else np.float32
+        self._low, self._high = (torch.from_numpy(bound.astype(kind)).to(self._device) for bound in (low, high))
+        self._factor = 1 / 255 if observations.dtype == np.uint8 else 1.0
+        self._choose = torch.compile(self._sample) if policy.compile else self._sample
+        self._half = policy.precision == "bf16"
+        self._dtype, self._shape = space.low.dtype, space.low.shape
+        like = torch.from_numpy(np.ascontiguousarray(observations))
+        self._pinned = torch.empty_like(like, pin_memory=True) if self._cuda else None
+
+    def upload(self, observations: ArrayTree) -> Any:
+        """Copy observations to the device; on CPU they are not copied."""
+        rows = self._torch.from_numpy(np.ascontiguousarray(observations))
+        if self._pinned is None:
+            return rows
+        there = self._pinned[: len(rows)].copy_(rows).to(self._device, non_blocking=True)
+        self._torch.cuda.synchronize(self._device)
+        return there
+
+    def infer(self, there: Any) -> Any:
+        """Choose actions, on the device."""
+        torch = self._torch
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+            chosen = self._choose(there)
+        if self._cuda:
+            torch.cuda.synchronize(self._device)
+        return chosen
+
+    def download(self, chosen: Any) -> ArrayTree:
+        """Return the actions."""
+        actions: NDArray[np.generic] = chosen.cpu().numpy().astype(self._dtype, copy=False)
+        return actions.reshape(len(actions), *self._shape)
+
+    def _sample(self, rows: Any) -> Any:
+        torch = self._torch
+        out = self._layers(rows.to(torch.float32) * self._factor).float()
+        if not self._counts:
+            return torch.clamp(out + torch.randn_like(out), self._low, self._high)
+        # The largest of logits with Gumbel noise is a draw from the categorical distribution.
+        noisy = out - torch.log(-torch.log(torch.rand_like(out).clamp_(1e-20, 1 - 1e-7)))
+        chosen = [part.argmax(-1) for part in noisy.split(self._counts, -1)]
+        return torch.stack(chosen, -1) + self._low
+
+
+def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
+    """Return the layers of a network for observations of this shape."""
+    from torch import nn
+
+    if policy.kind == "mlp":
+        size, parts = max(1, math.prod(shape)), [nn.Flatten()]
+        for width in policy.sizes:
+            parts += [nn.Linear(size, width), nn.Tanh()]
+            size = width
+        return nn.Sequential(*parts, nn.Linear(size, outputs))
+    if len(shape) != 3 or min(shape[1:]) < _LEAST_PICTURE:  # noqa: PLR2004 - stack, height, width
+        raise ValueError(
+            f"policy nature-cnn takes stacked images, (stack, height, width), of {_LEAST_PICTURE} x {_LEAST_PICTURE} "
+            f"or more, not observations of shape {shape}: use mlp:64x64"
+        )
+    parts = []
+    channels, height, width = shape
+    for kernel, stride, following in _NATURE_LAYERS:
+        parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
+        channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
+    return nn.Sequential(*parts, nn.Linear(_NATURE_WIDTH, outputs))
 
 
 def make_policy(
@@ -302,7 +464,7 @@ def make_policy(
     Its weights are drawn from ``seed``. Raises ValueError if it does not fit the environment or the machine.
     """
     if chosen.kind == "sleep":
-        return _Sleeping(chosen.seconds, tape)
+        return _Sleeping(parse_time(chosen.pause), tape)
     if chosen.kind == "function":
         module, _, path = chosen.target.partition(":")
         function: Any = importlib.import_module(module)
@@ -315,6 +477,4 @@ def make_policy(
             f"policy {chosen.name} takes one array of observations and one of actions, "
             f"not {taken[0]} and {taken[1]}: use MODULE:FUNCTION, or sleep:TIME"
         )
-    from vebench.child.network import Network
-
-    return Network(chosen, spaces, observations, seed)
+    return _Network(chosen, spaces, observations, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 
 from vebench.backends.interface import VectorBackend
 from vebench.child.actions import Actions
+from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality.recorder import Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
-from vebench.child.window import READINGS_PER_WINDOW
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
@@ -139,15 +138,14 @@ class Loop:
         """
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
-        taken = self._actions.taken
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
         awaited: frozenset[int] = frozenset() if recorder is None else recorder.awaited
-        rows = ends = 0
+        rows = ends = number = 0
         outstanding = bool(self._outstanding())
         none: Any = None
         observations = rewards = terminated = truncated = env_ids = none
         try:
-            for actions in islice(self._actions, batches):
+            for number, actions in zip(range(1, batches + 1), self._actions):  # noqa: B007, B905 - counted after it
                 send(actions)
                 observations, rewards, terminated, truncated, env_ids = recv()
                 rows += len(env_ids)
@@ -163,7 +161,6 @@ class Loop:
                     if note_end is not None:
                         note_end(over)
                     if awaited and not awaited.isdisjoint(env_ids[over].tolist()):
-                        batches = min(batches, rows // self._info.batch_size)
                         break
                 elif outstanding:
                     ended[env_ids] = False
@@ -171,11 +168,8 @@ class Loop:
         except (AttributeError, IndexError, TypeError, ValueError):
             self._check((observations, rewards, terminated, truncated, env_ids))
             raise
-        if self._info.fewest_rows is not None:
-            batches = self._actions.taken - taken
-        self.batches += batches
+        self.batches += number
         self.ends += ends
         if recorder is not None:
-            whole = self._actions.is_at(self.batches, actions)
-            recorder.stepped(self.batches, rows if whole else -1, batches, env_ids)
+            recorder.stepped(self.batches, rows, number, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)

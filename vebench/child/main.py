@@ -1,47 +1,53 @@
-"""One cell, in an interpreter of its own: ``python -m vebench.child.main REQUEST ANSWERS``.
+"""The process of a cell: started for it, or forked from one that has imported the modules that cells need.
 
-REQUEST is a JSON file (``vebench.child.request``). ANSWERS is the file descriptor for answers
-(``vebench.child.answers``). Libraries may print to standard output and error. The interpreter needs neither vebench
-nor its dependencies: the launcher puts this folder, and the folders that it may import from, on its path.
+``python -m vebench.child.main REQUEST ANSWERS`` does the job in a JSON file (``vebench.child.request``) and writes to a
+file descriptor (``vebench.child.answers``). ``... fork SOCKET LIFELINE MODULE ...`` imports modules and forks a process
+for each message of ``Zygote`` in ``vebench.child.process``.
+
+Libraries may print to standard output and error. The interpreter needs neither vebench nor its dependencies: the
+launcher puts this folder, and the folders that it may import from, on its path.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import fcntl
 import importlib
+import json
 import os
 import select
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
+from vebench.backends.interface import Factory
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
-from vebench.machine import kernel, pinning
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from vebench.backends.interface import Factory
+from vebench.machine import guardian, kernel, pinning
 
 _PR_SET_PDEATHSIG = 1
 _MOST_PRINTED = 500
-# Some libraries close descriptors that they do not know, but only low ones.
-_HIGH = 200
+_HIGH = 200  # some libraries close descriptors that they do not know, but only low ones
+_MOST_BYTES = 1 << 16  # of a message to fork
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# An entry of /proc/PID/pagemap, shifted: 4 if the page is present, and 1 more if it belongs to a file.
+_PRESENT, _OWN, _OF_FILE = 61, 4, 5
+# linux/mman.h: the latter two since 5.14.
+_DONTNEED, _POPULATE_READ, _POPULATE_WRITE = 4, 22, 23
 
 
 def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Call ``main`` in a process of its own, and exit."""
     # A backend's processes must not inherit the pipe; forked ones are ended with the process group.
     os.set_inheritable(answers, False)
-    signal.signal(signal.SIGUSR2, partial(_tell_where, answers))
     status = main(request_file, answers, own_memory, **inherited)
     if not status:  # everything is closed: taking down modules and their threads would take up to 0.2 s more
         atexit._run_exitfuncs()  # noqa: SLF001 - os._exit does not run them
@@ -54,8 +60,8 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
 def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Do the job in ``request_file``, and return the exit status.
 
-    A forked process uses its ``inherited`` descriptors instead of the request's. ``own_memory`` gives it memory of its
-    own.
+    A forked process uses its ``inherited`` descriptors instead of the request's, and ``own_memory`` to get memory of
+    its own.
     """
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
@@ -84,37 +90,41 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
             for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
                 answer(proof)
-            return 0
-        if isinstance(job, Timing):
+        elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
-            return 0
-        factory = load(request.target)
-        if isinstance(job, Proving):
+        elif isinstance(job, Proving):
             from vebench.child.equality.stepping import step_trials
 
-            step_trials(request, job, factory, answer)
-            return 0
-        backend = measure(request, factory, affinity, unbound, priorities, started, clock, answer)
+            step_trials(request, job, load(request.target), answer)
+        else:
+            measure(request, load(request.target), affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
+        # A worker knows why its pipe broke, and has printed it.
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
         judged = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
-    backend.close()
     return 0
 
 
 def _printed_last() -> str:
-    """Return the error on the last line of the log, empty if there is none: a worker knows why its pipe broke."""
+    """Return the error on the last line of the log, empty if there is none."""
     with suppress(OSError):
         end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
         last = " ".join(end.rstrip().rpartition("\n")[2].split())
         return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
     return ""
+
+
+def load(target: str) -> Factory:
+    """Return the adapter ``module:Class``. Its import may raise anything."""
+    module, _, name = target.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), name)
+    return factory
 
 
 def hold_lifeline(lifeline: int) -> None:
@@ -131,17 +141,12 @@ def hold_lifeline(lifeline: int) -> None:
             _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
             _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
         except OSError:  # no /proc, or a sandbox
-            die_with_parent()
+            _die_with_parent()
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
         if poll.poll(0):  # the parent was already gone
             os._exit(1)
     os.close(lifeline)
-
-
-def die_with_parent() -> None:
-    """Let the kernel end this process with the one that started it. Linux only."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
@@ -156,20 +161,146 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
     fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
-def _tell_where(answers: int, _number: int, frame: FrameType | None) -> None:
-    """Answer how far the cell is: the parent sends a signal to a cell that hangs."""
-    from vebench.child.answers import Failure, writer
-    from vebench.child.cell import where
-
-    writer(answers)(Failure(where(traceback.walk_stack(frame))))
+def _die_with_parent() -> None:
+    """Let the kernel end this process with the one that started it. Linux only."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Its import may raise anything."""
-    module, _, name = target.partition(":")
-    factory: Factory = getattr(importlib.import_module(module), name)
-    return factory
+class _Order(NamedTuple):
+    """A message: what to fork a cell for, with its descriptors."""
+
+    cell: bytes  # JSON
+    log: int
+    answers: int
+    go_ahead: int
+    lifeline: int
+
+
+class _Pages(NamedTuple):
+    """A part of this process's memory."""
+
+    address: int
+    length: int
+    of_file: bool
+
+
+def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
+    """Fork cells until the socket ``channel`` is closed; each goes on here, and returns its exit status.
+
+    This process starts no threads, creates no environments, and sleeps except when forking. Its garbage collector is
+    left alone and nothing is frozen: collections must take as long in a forked cell as in a fresh interpreter.
+    """
+    os.set_inheritable(channel, False)
+    hold_lifeline(lifeline)
+    # All cells need both.
+    from vebench.backends import registry  # noqa: F401
+    from vebench.child import cell as _  # noqa: F401
+
+    for module in modules:
+        importlib.import_module(module)
+    memory = _memory()
+    if len(pinning.own_threads()) != 1 or not _own(memory):
+        return 1  # a forked cell would lack threads, or share memory: cells get fresh interpreters
+    for pages in memory:
+        if pages.of_file:  # so that only cells account for the code of libraries
+            _advise(pages, _DONTNEED)
+    if (order := _serve(channel)) is None:
+        return 0
+    request = _become(json.loads(order.cell), order.log)
+    return begin(request, order.answers, partial(_own, memory), go_ahead=order.go_ahead, lifeline=order.lifeline)
+
+
+def _serve(channel: int) -> _Order | None:
+    """Fork cells, and report their process ids and how they end. Returns its order in each cell, in the end None."""
+    import socket  # fresh interpreters do without it
+
+    statuses: dict[int, int] = {}  # the pipe for each cell's status, by process id
+
+    def report(*_: object) -> None:
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pipe = statuses.pop(ended[0])
+                with suppress(OSError):
+                    os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
+                os.close(pipe)
+
+    signal.signal(signal.SIGCHLD, report)
+    with socket.socket(fileno=channel) as asked:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(asked, _MOST_BYTES, 5)
+            if not message:
+                return None
+            *given, status = descriptors
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until the cell is in ``statuses``
+            if not (pid := os.fork()):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+                for descriptor in (status, *statuses.values()):
+                    os.close(descriptor)
+                return _Order(message, *given)
+            statuses[pid] = status
+            os.write(status, b"%d\n" % pid)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            for descriptor in given:
+                os.close(descriptor)
+
+
+def _memory() -> list[_Pages]:
+    """Return the present pages of this process that belong to files, or can be written."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:
+        for area, rights, *_, name in (line.split() for line in maps):
+            first, stop = (int(place, 16) // _PAGE for place in area.split("-"))
+            if rights[3] != "p" or name.startswith("[v"):  # shared memory, or the kernel's
+                continue
+            entries = memoryview(os.pread(pagemap.fileno(), 8 * (stop - first), 8 * first)).cast("Q")
+            for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
+                numbers = [number for number, _ in run]
+                if kind == _OF_FILE or (kind == _OWN and rights[1] == "w"):
+                    found.append(_Pages(numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
+    return found
+
+
+def _own(memory: list[_Pages]) -> bool:
+    """Give this process its own copy of all memory that can be written, as a fresh interpreter has it.
+
+    Otherwise pages would be copied in the measured windows, might lie on another memory node than the cell's policy
+    says, and would count only in part. Returns whether the system can do so.
+    """
+    for pages in memory:
+        failed = _advise(pages, _POPULATE_READ if pages.of_file else _POPULATE_WRITE)
+        if failed and ctypes.get_errno() != errno.ENOMEM:  # no memory there: the allocator has trimmed the heap
+            return False
+    return True
+
+
+def _advise(pages: _Pages, advice: int) -> int:
+    return int(pinning.libc().madvise(ctypes.c_void_p(pages.address), ctypes.c_size_t(pages.length), advice))
+
+
+def _become(cell: dict[str, Any], log: int) -> str:
+    """Make this forked process look as if it had been started for a cell. Returns the path of its request."""
+    _die_with_parent()
+    os.setsid()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    pinning.restrict(cell["cpus"])
+    os.chdir(cell["folder"])
+    sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined] # it remembers this process's folder
+    # /proc/PID/environ shows the memory in which a process got its environment. So the mark is written there, and into
+    # os.environ for processes that this one starts.
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    mark = cell["mark"].encode()
+    ctypes.memmove(getenv(guardian.CELL_VARIABLE.encode()), mark, len(mark))
+    os.environ[guardian.CELL_VARIABLE] = cell["mark"]
+    return str(cell["request"])
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "fork":
+        sys.exit(fork_cells(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
     sys.exit(begin(sys.argv[1], int(sys.argv[2])))

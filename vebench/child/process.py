@@ -205,7 +205,7 @@ class ForkedProcess(Process):
 
 
 class Zygote(Process):
-    """A process that has imported ``modules``, from which cells are forked; see ``vebench.child.zygote``.
+    """A process that has imported ``modules``, from which cells are forked; see ``vebench.child.main``.
 
     - ``folder``: is made for it, and removed in the end
     - ``env``: its environment; cells inherit it, with a mark of the same length in place of its own
@@ -219,9 +219,10 @@ class Zygote(Process):
         self._folder = folder
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            words = [python, "-X", "faulthandler", "-m", "vebench.child.zygote", str(theirs.fileno()), str(lifeline)]
+            module = [python, "-X", "faulthandler", "-m", "vebench.child.main"]
+            words = [*module, "fork", str(theirs.fileno()), str(lifeline), *modules]
             env = {**env, "TMPDIR": str(folder)}
-            super().__init__([*words, *modules], env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
+            super().__init__(words, env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
 
     def fork(self, start: CellStart, wait: Callable[[int], None]) -> ForkedProcess | None:
         """Return a cell's process, None if none can be forked.

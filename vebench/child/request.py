@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends.interface import Setup, Task
-from vebench.child.policy import TAPED, PolicyChoice
+from vebench.child.actions import TAPED, PolicyChoice
 
 if TYPE_CHECKING:
     from vebench.backends.bracketed import OptionValue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
-from vebench.plan.spec import check_names, check_spec
+from vebench.plan.spec import check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours, table
 from vebench.plan.verdicts import Knowledge
 from vebench.reports import console
@@ -199,7 +199,6 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     """
     try:
         check_spec(spec)
-        check_names(spec)
         if not allowed:
             refuse_not_ours(spec, named)
         yield spec

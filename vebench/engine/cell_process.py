@@ -1,4 +1,4 @@
-"""The process of a cell, or of one of its replicas, here or on another host: answers, limits, and its clock."""
+"""The processes of a cell: here or on another host, one or several replicas, with their answers, limits and clocks."""
 
 from __future__ import annotations
 
@@ -6,50 +6,106 @@ import os
 import signal
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
 
-from vebench.child.answers import Answer, Begins, Done, Ends, Failure, HostShare, Ready, ReplicaWindow
+from vebench.child.answers import (
+    Answer,
+    Begins,
+    Done,
+    Ends,
+    Failure,
+    HostShare,
+    Layout,
+    Ready,
+    ReplicaWindow,
+    Warm,
+    Window,
+    joined,
+    too_much,
+)
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
-from vebench.child.window import Window, too_much
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
 from vebench.hosts import LostHostError, Site
 from vebench.interpreters.process_guard import Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
 
-CLOSE_S = 10.0  # for a backend to close after the last window
-_CLOSE_CHECK_S = 0.01
-_WHERE_S = 1.0  # for a cell that hangs to say where
+_CLOSE_S, _CLOSE_CHECK_S = 10.0, 0.01  # for a backend to close after the last window
 _NANO = 1e-9
-_TRIPS = 10  # to the clock of a host, one after the other
-# The error of that clock may be a few milliseconds, or this share of a window.
-MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
-_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
-_ENDED_S = 10.0  # for the processes of a cell on a host to end
-# By how much windows may take longer by the runner's clock than they claim: a share, and for late messages.
+# By how much each window may take longer by the runner's clock than it claims: a share, and for late messages.
 _SHARE, _SLACK_NS = 0.2, 100_000_000
 _FEWEST = 3  # windows that tell something about a cell's clock
+_TRIPS = 10  # to the clock of a host, one after the other
+# The error of that clock may be a few milliseconds, or this share of a window.
+_MOST_ERROR_S, _MOST_ERROR = 5e-3, 0.01
+_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
+_ENDED_S = 10.0  # for the processes of a cell on a host to end
+# Between the last replica's warm-up and the first window: each replica must read when that begins.
+LOCAL_LEAD_NS = 50_000_000
+FAR_LEAD_NS = 500_000_000  # over a network
+_LEAST_COMMON = 0.5  # the share of the longest window in which all replicas must run
+
+_T = TypeVar("_T")
+_Facts = TypeVar("_Facts", Layout, Done)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How long a cell may take, in seconds without rests."""
+
+    seconds: float
+    option: str  # which sets it
+    deadline: float  # by ``wakeful``
+
+
+class Pace:
+    """Compares a cell's clock with the runner's, ``clock``: its windows must not take much longer than they claim."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._began = self._passed = 0
+        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
+
+    def heard(self, answer: Answer) -> None:
+        """Note an answer of the cell."""
+        match answer:
+            case Begins():
+                self._began = self._clock()
+            case Ends():
+                self._passed = self._clock() - self._began
+            case Window(ns=ns) | ReplicaWindow(window=Window(ns=ns)):
+                self._excess.append(self._passed - (1 + _SHARE) * ns)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
+        # Every window: messages of some come late on a busy machine.
+        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
+            return "its clock is too slow: its windows take longer than it claims"
+        return None
 
 
 class CellProcess(Conversation):
     """A cell, or a replica of one, that answers in lines.
 
     - ``news``: descriptors that can be read when an answer has come, or the user has interrupted
+    - ``measures``: whether it builds and measures a backend
     - ``ahead_ns``: by how much its clock is ahead of this process's
     """
 
-    def __init__(self, descriptor: int, interrupts: Interrupts, timeout: float) -> None:
-        self._interrupts = interrupts
-        self._timeout = timeout  # in seconds, without rests
+    def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
         self.news = (descriptor, interrupts.fileno())
         self.ahead_ns = 0
-        self._deadline = wakeful() + timeout
+        self._interrupts, self._limit, self._measures = interrupts, limit, measures
+        self._deadline = limit.deadline
         self._pace = Pace(time.perf_counter_ns)
         self._is_ready = False
-        self._may_close_until: float | None = None  # None until it is done
+        self._may_close_until = 0.0  # 0 until it is done
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
@@ -73,18 +129,13 @@ class CellProcess(Conversation):
             self._pace.heard(answer)
             self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
-                if self.fault:
-                    raise CellError(self.fault)
-                self._may_close_until = wakeful() + CLOSE_S
+                if fault := self._pace.fault:
+                    raise CellError(fault)
+                self._may_close_until = wakeful() + _CLOSE_S
             if isinstance(answer, ReplicaWindow):
                 return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
             if not isinstance(answer, Begins | Ends):
                 return answer
-
-    @property
-    def fault(self) -> str | None:
-        """Why its clock cannot be trusted; see ``Conversation``."""
-        return self._pace.fault
 
     def start(self, at_ns: int) -> None:
         """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
@@ -95,19 +146,15 @@ class CellProcess(Conversation):
 
     def end(self) -> None:
         """End all its processes. One that is done may first close its backend and exit, unless a signal comes."""
-        while (
-            self._may_close_until is not None
-            and wakeful() < self._may_close_until
-            and not self._interrupts.requested
-            and self._is_alive()
-        ):
+        while wakeful() < self._may_close_until and not self._interrupts.requested and self._is_alive():
             wakeful.wait([self._interrupts.fileno()], _CLOSE_CHECK_S)
         self._end()
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time."""
         if wakeful() > self._deadline:
-            raise CellError(f"timed out after {self._timeout:.3g} s (--timeout)")
+            place = ", in a step" if self._is_ready else ", while it was built or reset" if self._measures else ""
+            raise CellError(f"timed out after {self._limit.seconds:.3g} s ({self._limit.option}){place}")
 
     @abstractmethod
     def _heard(self) -> bytes | None:
@@ -126,17 +173,12 @@ class CellProcess(Conversation):
         """End all its processes now."""
 
 
-@dataclass(frozen=True)
-class Limit:
-    """How long a cell may take, in seconds without rests."""
-
-    seconds: float
-    option: str  # which sets it
-    deadline: float  # by ``wakeful``
-
-
 class LocalCell(CellProcess):
-    """A cell on this machine, whose processes have ``mark`` in their environment."""
+    """A cell on this machine, whose processes have ``mark`` in their environment.
+
+    - ``guard``: ends it if this process is killed
+    - ``keep_off``: takes this process off the cell's CPUs
+    """
 
     def __init__(
         self,
@@ -147,23 +189,18 @@ class LocalCell(CellProcess):
         guard: ProcessGuard,
         keep_off: Callable[[], None],
         *,
-        tells_where: bool,
+        measures: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, limit.seconds)
-        self._child, self._mark, self._option, self._deadline = child, mark, limit.option, limit.deadline
-        self._guard = guard  # ends it if this process is killed
-        self._keep_off = keep_off  # takes this process off the cell's CPUs
-        self._tells_where = tells_where  # when it has timed out
+        super().__init__(child.lines.descriptor, interrupts, limit, measures=measures)
+        self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
-        self._strays: list[int] | None = None
+        self._strays: list[int] | None = None  # its processes outside of its group
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
         self._deadline += wakeful() - self._resting_since
         self._keep_off()
-        for pid in self._strays or ():
-            _send(signal.SIGCONT, partial(os.kill, pid))
-        _send(signal.SIGCONT, partial(os.killpg, self._child.process.pid))
+        self._signal(signal.SIGCONT)
         self._say("")
 
     def rest(self) -> None:
@@ -172,20 +209,26 @@ class LocalCell(CellProcess):
         Processes that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the
         cell is warm, because that takes long where there are many processes.
         """
-        group = self._child.process.pid
-        _send(signal.SIGSTOP, partial(os.killpg, group))
+        self._signal(signal.SIGSTOP)
         if self._strays is None:
-            self._strays = []
+            group, self._strays = self._child.process.pid, []
             with suppress(OSError):  # no /proc
-                members = guardian.members(self._mark, variable=guardian.CELL_VARIABLE)
-                self._strays = [pid for pid in members if _group_of(pid) not in {group, None}]
-        for pid in self._strays:
-            _send(signal.SIGSTOP, partial(os.kill, pid))
+                for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
+                    with suppress(ProcessLookupError):
+                        self._strays += [] if os.getpgid(pid) == group else [pid]
+            self._signal(signal.SIGSTOP)
         self._resting_since = wakeful()
 
     def log(self) -> str:
         """Return the end of the log of the cell's processes."""
         return self._child.log.end()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, and to its processes outside of it."""
+        for target in (-self._child.process.pid, *(self._strays or ())):
+            # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, number)
 
     def _heard(self) -> bytes | None:
         ended = not self._is_alive()
@@ -208,39 +251,9 @@ class LocalCell(CellProcess):
         self._guard.discard(self._child.process.pid)
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
-        if wakeful() > self._deadline:
-            how_far = self._how_far() if self._tells_where else ""
-            raise CellError(f"timed out after {self._timeout:.3g} s ({self._option}){how_far}")
+        super()._check_limits()
         if fault := self._child.fault():
             raise CellError(fault)
-
-    def _how_far(self) -> str:
-        """Return how far a process is that hangs. It answers that itself, unless it hangs outside of Python."""
-        _send(signal.SIGUSR2, partial(os.kill, self._child.process.pid))
-        until = wakeful() + _WHERE_S
-        with suppress(EOFError):
-            while (left := until - wakeful()) > 0:
-                if (line := self._child.lines.take()) is None:
-                    wakeful.wait([self._child.lines.descriptor], left)
-                    continue
-                with suppress(ValueError):
-                    if isinstance(answer := decode(line), Failure):
-                        return f", {answer.reason}" if answer.reason else ""
-        return ", in a step" if self._is_ready else ", while it was built or reset"
-
-
-def _send(number: signal.Signals, to: Callable[[int], None]) -> None:
-    # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
-    with suppress(ProcessLookupError, PermissionError):
-        to(number)
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return None
 
 
 class FarCell(CellProcess):
@@ -251,8 +264,8 @@ class FarCell(CellProcess):
     ``look``, so that no host waits for another. Time of day is not compared: no host needs to be set right.
     """
 
-    def __init__(self, site: Site, request: Request, interrupts: Interrupts, timeout: float) -> None:
-        super().__init__(site.descriptor, interrupts, timeout)
+    def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
+        super().__init__(site.descriptor, interrupts, limit, measures=measures)
         self._site, self._request = site, request
         site.cells += 1
         self._number = site.cells
@@ -274,13 +287,13 @@ class FarCell(CellProcess):
 
     def log(self) -> str:
         """Return the end of its log. A cell that is not done is ended for that."""
-        if self._may_close_until is None:
+        if not self._may_close_until:
             self._end()
         return self._log or ""
 
     def tell_to_end(self) -> None:
         """Tell it to end, without waiting for that. A cell that is done may first close its backend."""
-        if self._may_close_until is None and self._ends_until is None and self._log is None:
+        if not self._may_close_until and self._ends_until is None and self._log is None:
             self._ends_until = wakeful() + _ENDED_S
             self._site.tell(end=self._number)
 
@@ -293,7 +306,7 @@ class FarCell(CellProcess):
                     self._note_clock(said.clock)
                 elif said.ended is not None:
                     self._log = said.log
-                    if self._may_close_until is None:
+                    if not self._may_close_until:
                         raise CellError(said.ended)
                 elif said.line is not None:
                     return said.line.encode()
@@ -311,10 +324,13 @@ class FarCell(CellProcess):
         return self._log is None
 
     def _end(self) -> None:
-        self._may_close_until = None
+        self._may_close_until = 0.0
         self.tell_to_end()
         while self._ends_until is not None and wakeful() < self._ends_until and self._is_alive():
             wakeful.wait([self._site.descriptor], self._ends_until - wakeful())
+
+    def _start(self) -> None:
+        self._site.tell(start=self._request.as_json(), seconds=self._limit.seconds + _GRACE_S, cell=self._number)
 
     def _ask_clock(self) -> None:
         self._asked_ns = time.perf_counter_ns()
@@ -329,23 +345,19 @@ class FarCell(CellProcess):
             return
         error_ns, self.ahead_ns = min(self._trips)
         error = error_ns * _NANO
-        if error > max(MOST_ERROR_S, MOST_ERROR * self._request.settings.duration):
-            raise CellError(
-                f"its clock is known only to within {error:.2g} s, over {MOST_ERROR:.0%} of a window: use a longer "
-                "--duration"
-            )
+        if error > max(_MOST_ERROR_S, _MOST_ERROR * self._request.settings.duration):
+            within = f"{error:.2g} s, over {_MOST_ERROR:.0%} of a window"
+            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
         self._start()
-
-    def _start(self) -> None:
-        self._site.tell(start=self._request.as_json(), seconds=self._timeout + _GRACE_S, cell=self._number)
 
     def _share(self) -> HostShare:
         spent = sum(window.ns for window in self._windows)
         taken = sum(window.taken_ns for window in self._windows)
+        steps = sum(window.transitions for window in self._windows)
         cpus = len(self._request.setup.cpus)
         return HostShare(
             self._site.name,
-            sum(window.transitions for window in self._windows) / (spent * _NANO) if spent else 0.0,
+            steps / (spent * _NANO) if spent else 0.0,
             self.ahead_ns,
             min(self._trips)[0],
             taken,
@@ -353,41 +365,131 @@ class FarCell(CellProcess):
         )
 
 
-class Pace:
-    """Compares a cell's clock with the runner's: its windows must not take much longer than they claim.
+class Replicas(Conversation):
+    """The replicas of a cell as one conversation: they start together, and count only while all of them run.
 
-    ``clock`` returns nanoseconds. The cell's process has just been started.
+    The processes may be anywhere: times are by the runner's clock.
+
+    - ``windows``: the number of windows
+    - ``names``: of the replicas, in reasons
+    - ``lead_ns``: how long after the last replica is warm the first window begins
     """
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._started = self._began = clock()
-        self._passed = self._claimed = 0
-        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
+    def __init__(
+        self,
+        replicas: Sequence[CellProcess],
+        windows: int,
+        names: Sequence[str],
+        lead_ns: int = LOCAL_LEAD_NS,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._replicas, self._windows, self._names = replicas, windows, names
+        self._lead_ns, self._clock = lead_ns, clock
+        self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
+        self._talking = set(range(len(replicas)))
 
-    def heard(self, answer: Answer) -> None:
-        """Note an answer of the cell."""
-        match answer:
-            case Begins():
-                self._began = self._clock()
-            case Ends():
-                self._passed = self._clock() - self._began - answer.reading_ns
-            case Window():
-                self._note(answer)
-            case ReplicaWindow():
-                self._note(answer.window)
+    def messages(self) -> Iterator[Answer]:
+        """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
+        ready = self._each(Ready)
+        slowest = max(ready, key=lambda one: one.startup_ns)
+        unbound = next(filter(None, (one.layout.unbound for one in ready)), None)
+        layout = replace(joined_facts([one.layout for one in ready]), unbound=unbound)
+        yield replace(slowest, layout=layout)
+        self._each(Warm)
+        start = self._clock() + self._lead_ns
+        for replica in self._replicas:
+            replica.start(start)
+        for _ in range(self._windows):
+            yield common_window(self._each(ReplicaWindow))
+        yield joined_facts(self._each(Done))
 
-    def _note(self, window: Window) -> None:
-        self._claimed += window.ns
-        self._excess.append(self._passed - (1 + _SHARE) * window.ns)
+    def _each(self, kind: type[_T]) -> list[_T]:
+        """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind.
 
-    @property
-    def fault(self) -> str | None:
-        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
-        lived = self._clock() - self._started
-        if self._claimed > (1 + _SHARE) * lived + _SLACK_NS:
-            return f"its clock is too fast: it counts {self._claimed / 1e9:.2f} s within {lived / 1e9:.2f} s"
-        # Every window: messages of some come late on a busy machine.
-        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
-            return "its clock is too slow: its windows take longer than it claims"
-        return None
+        It listens to all at once: a replica that hangs must not hide that another has died.
+        """
+        due = self._talking
+        while True:
+            for number in sorted(due):
+                self._listen(number)
+            if all(self._arrived):
+                break
+            ready = wakeful.wait({news for number in self._talking for news in self._replicas[number].news})
+            heard = {number for number in self._talking if not ready.isdisjoint(self._replicas[number].news)}
+            due = heard or self._talking  # without news, all: each has limits
+        answers: list[_T] = []
+        for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
+            if not isinstance(answer, kind):
+                raise CellError(f"{name} answered {type(answer).__name__} instead of {kind.__name__}")
+            answers.append(answer)
+        return answers
+
+    def _listen(self, number: int) -> None:
+        """Take all answers of a replica that have come."""
+        answer: Answer | None = None
+        while not isinstance(answer, Done):
+            try:
+                answer = self._replicas[number].look()
+            except InterruptedCellError:  # by the user: not this replica's fault
+                raise
+            except CellError as error:
+                answer = Failure(str(error))
+            if answer is None:
+                return
+            if isinstance(answer, Failure):
+                raise CellError(f"{self._names[number]}: {answer.reason}")
+            self._arrived[number].append(answer)
+        self._talking = self._talking - {number}
+
+    def tell_to_end(self) -> None:
+        """Tell all of them to end, without waiting for one."""
+        for replica in self._replicas:
+            replica.tell_to_end()
+
+    def log(self) -> str:
+        """Return the end of each replica's log, under its name. Replicas that are not done are ended for that."""
+        self.tell_to_end()
+        texts = [replica.log() for replica in self._replicas]
+        return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
+
+
+def common_window(windows: Sequence[ReplicaWindow]) -> Window:
+    """Return the window in which all replicas ran. It sums the share that each replica did in it, at its own rate.
+
+    Raises CellError if they hardly ran at the same time.
+    """
+    begin = max(one.start_ns for one in windows)
+    end = min(one.start_ns + one.window.ns for one in windows)
+    if end - begin < _LEAST_COMMON * max(one.window.ns for one in windows):
+        raise CellError("replicas hardly ran at the same time: use a longer --duration")
+    shares = [(end - begin) / one.window.ns for one in windows]
+    return joined([one.window for one in windows], shares, end - begin)
+
+
+def _unique(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(values)))
+
+
+def _chained(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(chain.from_iterable(values))
+
+
+# How the facts about replicas are joined; other facts are alike.
+_JOINED: dict[str, Callable[[list[Any]], Any]] = {
+    **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes"), sum),
+    **dict.fromkeys(("threads", "warmup_ns"), max),
+    **dict.fromkeys(("differences", "engines", "priorities"), _unique),
+    **dict.fromkeys(("affinity", "seats", "hosts"), _chained),
+    "settled": all,
+    "memory_policy": lambda each: "; ".join(dict.fromkeys(each)),
+    "memory_by_node": lambda each: {node: sum(one.get(node, 0) for one in each) for node in sorted(_unique(each))},
+}
+
+
+def joined_facts(facts: Sequence[_Facts]) -> _Facts:
+    """Return the facts about all replicas together; a fact is None if it is not known of one of them."""
+    found: dict[str, Any] = {}
+    for name in vars(facts[0]).keys() & _JOINED.keys():
+        values = [getattr(each, name) for each in facts]
+        found[name] = None if None in values else _JOINED[name](values)
+    return replace(facts[0], **found)

@@ -13,9 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from vebench.child.answers import KINDS, Answer, Cause, CellProof, Done, Layout
+from vebench.child.answers import KINDS, Answer, Cause, CellProof, Done, Layout, Window
 from vebench.child.request import Recording
-from vebench.child.window import Window
 from vebench.plan.cells import Cell, Plan
 
 _UNKNOWN = Done()
@@ -47,11 +46,6 @@ class Conversation(ABC):
     def rest(self) -> None:  # noqa: B027 - replicas take no turns
         """Stop the cell until its next turn."""
 
-    @property
-    def fault(self) -> str | None:
-        """Why the windows so far cannot be trusted, None if nothing is wrong with them."""
-        return None
-
     @abstractmethod
     def log(self) -> str:
         """Return the end of the log of the cell's processes."""
@@ -80,12 +74,12 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: Layout | None = None  # None if it never got ready
-    startup_ns: int | None = None  # None if it never got ready
+    layout: Layout | None = None  # None if it never got ready, as the times
+    startup_ns: int | None = None
     windows: tuple[Window, ...] = ()
     done: Done = _UNKNOWN  # if it did not finish
     log: str = ""  # the end of what a failed cell printed
-    reset_ns: int | None = None  # None if it never got ready
+    reset_ns: int | None = None
     cause: Cause | None = None
 
 

@@ -18,10 +18,9 @@ from typing import Self
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CellStart, ChildProcess, ForkedProcess, Zygote, environment
-from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing, seeds_of
-from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell
+from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
+from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.interface import Conversation
-from vebench.engine.replicas import FAR_LEAD_NS, LOCAL_LEAD_NS, Replicas
 from vebench.hosts import Site, reached
 from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, python_path, wakeful
 from vebench.machine import guardian, pinning
@@ -59,7 +58,7 @@ class Launcher:
             stack.enter_context(self._guard)
             self._scratch = self._guard.scratch
             self._sites = stack.enter_context(reached(self._spec, self._guard, self._interrupts))
-            stack.callback(self._end_zygotes)
+            stack.callback(lambda: self._end_zygotes(*self._zygotes))
             stack.callback(self._keep_off, ())
             self._close: Callable[[], None] = stack.pop_all().close
         return self
@@ -70,40 +69,42 @@ class Launcher:
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
         """Start all replicas of ``cell``, and return its conversation."""
-        self._keep_off(_owned(cell))
+        here = not any(replica.host for replica in cell.replicas)
+        # Cells that are not timed share all CPUs.
+        keep_off = partial(self._keep_off, cell.cpus if here and _is_timed(cell) else ())
+        keep_off()
         with contextlib.ExitStack() as stack:
             running: list[CellProcess] = []
             for replica in cell.all_replicas:
-                running.append(self._start(cell, replica))
+                running.append(self._start(cell, replica, keep_off))
                 stack.callback(running[-1].end)
             if not cell.replicas or isinstance(cell.job, Replaying):
                 yield running[0]
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
-            lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
-            replicas = Replicas(running, self._spec.windows, names=names, lead_ns=lead)
+            replicas = Replicas(running, self._spec.windows, names, LOCAL_LEAD_NS if here else FAR_LEAD_NS)
             stack.callback(replicas.tell_to_end)  # all are told before one is waited for
             yield replicas
 
-    def _start(self, cell: Cell, replica: Replica) -> CellProcess:
+    def _start(self, cell: Cell, replica: Replica, keep_off: Callable[[], None]) -> CellProcess:
         request = self._request(cell, replica)
+        measures = cell.job is None or isinstance(cell.job, Recording)
         times = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
-        timeout = times * self._spec.timeout
+        timeout = seconds = times * self._spec.timeout
+        if cell.patience is not None:
+            seconds = min(timeout, times * cell.patience)
+        # The deadline includes the import of modules by a zygote.
+        limit = Limit(seconds, "--timeout" if seconds == timeout else "--budget", wakeful() + seconds)
         if replica.host:
-            return FarCell(self._sites[replica.host], request, self._interrupts, timeout)
+            return FarCell(self._sites[replica.host], request, self._interrupts, limit, measures=measures)
         number = next(self._started)
         mark = f"{self._token}.{number:06}"
         compares = isinstance(cell.job, Replaying | Judging)  # with the reference, in vebench's own interpreter
         python = self._python if compares else cell.python or self._python
-        seconds = timeout if cell.patience is None else min(timeout, times * cell.patience)
-        # The deadline includes the import of modules by a zygote.
-        limit = Limit(seconds, "--timeout" if seconds == timeout else "--budget", wakeful() + seconds)
         fork = partial(self._fork, cell, python, limit.deadline)
         child = ChildProcess(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guard.add(child.process.pid)
-        keep_off = partial(self._keep_off, _owned(cell))
-        tells_where = not isinstance(cell.job, Proving | Judging)  # the judge does
-        return LocalCell(child, mark, self._interrupts, limit, self._guard, keep_off, tells_where=tells_where)
+        return LocalCell(child, mark, self._interrupts, limit, self._guard, keep_off, measures=measures)
 
     def _env(self, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
@@ -120,7 +121,7 @@ class Launcher:
         if self._spec.isolation != FORK or modules is None or not sys.platform.startswith("linux"):
             return None
         if cell.repeat != self._pass:
-            self._end_zygotes()
+            self._end_zygotes(*self._zygotes)
             self._pass = cell.repeat
         key = (python, *modules)
         if key in self._unforkable:
@@ -129,27 +130,25 @@ class Launcher:
             folder, env = self._scratch / f"zygote-{next(self._started)}", self._env(f"{self._token}.------")
             zygote = self._zygotes[key] = Zygote(python, modules, folder, env, self._guard.lifeline)
             self._guard.add(zygote.pid)
-        forked = zygote.fork(start, partial(self._wait, deadline))
+
+        def wait(descriptor: int) -> None:
+            news = (descriptor, self._interrupts.fileno())
+            while wakeful() < deadline and not wakeful.wait(news, min(CHECK_S, deadline - wakeful())):
+                pass
+
+        forked = zygote.fork(start, wait)
         if forked is None and not self._interrupts.requested:
             self._unforkable.add(key)
-            self._end_zygote(self._zygotes.pop(key))
+            self._end_zygotes(key)
             imported = ", ".join(modules) or "vebench"
             self._note(f"cells have fresh interpreters: a process that has imported {imported} cannot be forked")
         return forked
 
-    def _wait(self, deadline: float, descriptor: int) -> None:
-        """Wait until something can be read, the deadline has passed, or the user interrupts."""
-        news = (descriptor, self._interrupts.fileno())
-        while wakeful() < deadline and not wakeful.wait(news, min(CHECK_S, deadline - wakeful())):
-            pass
-
-    def _end_zygotes(self) -> None:
-        while self._zygotes:
-            self._end_zygote(self._zygotes.popitem()[1])
-
-    def _end_zygote(self, zygote: Zygote) -> None:
-        zygote.end()
-        self._guard.discard(zygote.pid)
+    def _end_zygotes(self, *keys: tuple[str, ...]) -> None:
+        for key in keys:
+            zygote = self._zygotes.pop(key)
+            zygote.end()
+            self._guard.discard(zygote.pid)
 
     def _request(self, cell: Cell, replica: Replica) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
@@ -188,21 +187,8 @@ class Launcher:
 
 def settings_of(spec: RunSpec) -> Settings:
     """Return the part of a spec that children use."""
-    return Settings(
-        duration=spec.duration,
-        windows=spec.windows,
-        warmup=spec.warmup,
-        longest_warmup=spec.longest_warmup,
-        timeout=spec.timeout,
-        memory=spec.pin.memory,
-        policy=spec.policy,
-    )
-
-
-def _owned(cell: Cell) -> tuple[int, ...]:
-    """Return the CPUs of this machine that a cell has for itself. Cells that are not timed share all CPUs."""
-    here = not any(one.host for one in cell.replicas)
-    return cell.cpus if here and _is_timed(cell) else ()
+    alike = ("duration", "windows", "warmup", "longest_warmup", "timeout", "policy")
+    return Settings(memory=spec.pin.memory, **{name: getattr(spec, name) for name in alike})
 
 
 def _is_timed(cell: Cell) -> bool:

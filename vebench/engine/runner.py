@@ -17,13 +17,13 @@ from dataclasses import replace
 from itertools import cycle, groupby
 from math import inf
 from operator import attrgetter
+from typing import Literal
 
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm
+from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm, Window
 from vebench.child.request import SEEDS, Judging, Proving, Recorded, Recording, Replaying
-from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,
@@ -54,17 +54,13 @@ _LOOP_STEPS = 10  # of for-loop, before several backends are compared on an envi
 Over = dict[tuple[str, str], str]
 
 
-def _never() -> bool:
-    return False
-
-
 def run(
     plan: Plan,
     launch: Launch,
     done: int = 0,
     *,
     over: Over | None = None,
-    out_of_time: Callable[[], bool] = _never,
+    out_of_time: Callable[[], bool] = bool,
     gives_up: bool = False,
 ) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
@@ -89,25 +85,19 @@ def run(
                 continue
             unproven: list[CellFinished] = []
             try:
-                for event in _measured(part, launch, plan.spec, out_of_time if gives_up else _never, over):
-                    if isinstance(event, CellFinished):
-                        unproven.append(event)
+                for event in _measured(part, launch, plan.spec, out_of_time if gives_up else bool, over):
+                    unproven += [event] if isinstance(event, CellFinished) and event.is_proven else []
                     yield event
                 for event in replayed(unproven, launch, plan.spec):
                     if isinstance(event, ProofDone):
                         unproven = [one for one in unproven if one.cell is not event.cell]
                     yield event
             except KeyboardInterrupt:
-                yield from _lost(unproven)
+                lost = CellProof("unverified", reason="interrupted before it was compared", cause=Cause.INTERRUPTED)
+                for cell in (one.cell for one in unproven):
+                    if isinstance(cell.job, Recording):
+                        yield ProofDone(cell, replace(lost, seed=cell.job.seed))
                 raise
-
-
-def _lost(unproven: Sequence[CellFinished]) -> Iterator[ProofDone]:
-    """Yield that the recordings of these cells are lost, since the user has interrupted."""
-    for one in unproven:
-        if isinstance(one.cell.job, Recording) and one.is_proven:
-            reason, cause = "interrupted before it was compared", Cause.INTERRUPTED
-            yield ProofDone(one.cell, CellProof("unverified", reason=reason, cause=cause, seed=one.cell.job.seed))
 
 
 def _measured(
@@ -118,27 +108,26 @@ def _measured(
     So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
     takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
-    all_cells = tuple(_RunningCell(cell, over) for cell in cells)
-    late = [cell for cell in all_cells if cell.cell.entry.reference_row]
-    early = [cell for cell in all_cells if cell not in late]
-    directions, started = cycle((1, -1)), 0
+    running = [_RunningCell(cell, over) for cell in cells]
+    late = [cell for cell in running if cell.cell.entry.reference_row]
+    early = [cell for cell in running if cell not in late]
+    directions, first = cycle((1, -1)), (early or late)[0]
     try:
         with ExitStack() as stack:
             for some, enough in ((early, _A_FEW), (late, inf)):
                 for cell in some:
-                    if started and out_of_time():
+                    if cell is not first and out_of_time():
                         break
-                    started += 1
                     yield from cell.start(launch, stack)
-                yield from _turns(all_cells, spec.windows, out_of_time, directions, enough)
-                alive = [cell for cell in all_cells if cell.at_work]
+                yield from _turns(running, spec.windows, enough, out_of_time, directions)
+                alive = [cell for cell in running if cell.at_work]
                 if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
-        for cell in all_cells:
+        for cell in running:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))
     except InterruptedCellError:
-        for cell in all_cells:
+        for cell in running:
             if cell.at_work and cell.windows:  # a few windows are a result
                 few = len(cell.windows) < _A_FEW
                 yield CellFinished(cell.cell, cell.outcome(Cause.INTERRUPTED if few else None))
@@ -148,9 +137,9 @@ def _measured(
 def _turns(
     cells: Sequence[_RunningCell],
     windows: int,
+    enough: float,
     out_of_time: Callable[[], bool],
     directions: Iterator[int],
-    enough: float,
 ) -> Iterator[Event]:
     """Let cells take turns until each has enough windows, has ended, or lacks windows for which there is no time."""
 
@@ -192,8 +181,7 @@ class _RunningCell:
         try:
             self._conversation = self._own.enter_context(launch(cell))
         except OSError as error:
-            self._reason = f"its process could not be started: {error}"
-            yield CellFinished(cell, self.outcome())
+            yield CellFinished(cell, Outcome("failed", f"its process could not be started: {error}"))
             return
         self.at_work = True
         self._events = self._followed()
@@ -246,19 +234,11 @@ class _RunningCell:
     def outcome(self, cause: Cause | None = None) -> Outcome:
         """Return how the cell has ended, or ends now for this cause."""
         reason = cause.reason if cause else self._reason
-        if reason is None and self.at_work:  # its clock is not checked yet
-            reason = self._conversation.fault
-        return Outcome(
-            status="ok" if reason is None else "failed",
-            reason=reason,
-            cause=cause,
-            layout=self._ready.layout if self._ready else None,
-            startup_ns=self._ready.startup_ns if self._ready else None,
-            reset_ns=self._ready.reset_ns if self._ready else None,
-            windows=tuple(self.windows),
-            done=self._done,
-            log=self._log,
-        )
+        status: Literal["ok", "failed"] = "ok" if reason is None else "failed"
+        found = Outcome(status, reason, windows=tuple(self.windows), done=self._done, log=self._log, cause=cause)
+        if (ready := self._ready) is None:
+            return found
+        return replace(found, layout=ready.layout, startup_ns=ready.startup_ns, reset_ns=ready.reset_ns)
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:

@@ -19,8 +19,8 @@ import numpy as np
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace
+from vebench.child.actions import parse_policy
 from vebench.child.equality.compare import Comparer, Limit
-from vebench.child.policy import parse_policy
 from vebench.equality import distributions
 from vebench.equality.example import made, place
 from vebench.equality.rows import DiffStats, FirstDifference

@@ -29,7 +29,7 @@ from vebench.errors import InterruptedRunError, UsageError, one_line
 from vebench.interpreters.process_guard import ProcessGuard
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as
-from vebench.plan.verdicts import SAME, declared, reasons_of, why_not_identical
+from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
 
@@ -295,7 +295,7 @@ def _remarks(proof: Proof) -> Iterator[str]:
     if proof.own_classes is not None:
         yield proof.own_classes.words
     if proof.verdict in SAME:
-        yield from filter(None, (proof.reason, *declared(proof)))
+        yield from filter(None, (proof.reason, *excuses(proof)))
     if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
         yield f"frames by {proof.frames_from}"
     for engine in proof.engines:

@@ -1,4 +1,7 @@
-"""``vebench bisect``: find which commit or release changed the rate, by comparing candidates with the good end."""
+"""``vebench bisect``: find which commit or release changed the rate, by comparing candidates with the good end.
+
+``bisection`` decides which candidate to compare next, and when the change is found.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -17,12 +21,18 @@ from msgspec import Meta, Struct
 
 from vebench.analysis.comparison import CellComparison
 from vebench.commands.session import World
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
+from vebench.errors import (
+    InterruptedRunError,
+    NotComparableError,
+    RunFileError,
+    UsageError,
+    did_you_mean,
+    one_line,
+    shown,
+)
 from vebench.files import decoded
-from vebench.gates import bisection, candidates, compare
-from vebench.gates.bisect_page import BisectPage
-from vebench.gates.bisection import Ratio
-from vebench.gates.candidates import Candidate
+from vebench.gates import bisection, compare
+from vebench.gates.bisection import CERTAIN, Findings, LogRatio, mean_of_cells, mean_of_steps
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters.process_guard import ProcessGuard
 from vebench.interpreters.venvs import NotHadError
@@ -30,6 +40,8 @@ from vebench.plan.cells import CellKey
 from vebench.plan.spec import RunSpec
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.figures import ratio_text
 from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
@@ -37,8 +49,6 @@ _LEAST = 0.01  # the share by which the ends must differ
 _SURE = 3.3
 _OF_ENDS = 0.25  # the largest share of the budget for the difference of the ends
 _KEPT = 3  # interpreters at a time: each may take gigabytes
-_FEWEST = 2  # candidates: the ends
-_Log = Annotated[float, Meta(ge=-50, le=50)]
 
 
 @dataclass(frozen=True)
@@ -54,42 +64,53 @@ class BisectRequest:
     budget: float  # seconds in which steps are begun
 
 
-class Step(Struct, frozen=True, tag_field="type", tag="step"):
+class Candidate(Struct, frozen=True):
+    """A release by its version, or a commit by its hash, with its day and subject."""
+
+    name: str
+    day: str = ""
+    subject: str = ""
+
+    @property
+    def label(self) -> str:
+        """The candidate in a line: ``1f3a9c2b71 2026-11-20 Draw once``."""
+        return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
+
+
+class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
     """One comparison of a candidate with the good end, as a line of the file of steps."""
 
     at: Annotated[int, Meta(ge=1)]  # the index of the candidate
-    log: _Log | None = None  # the logarithm of the ratio, and its error; None if too few passes went well
-    error: _Log | None = None
+    # The logarithm of the ratio, and its error; None if too few passes went well.
+    log: Annotated[float, Meta(ge=-50, le=50)] | None = None
+    error: Annotated[float, Meta(ge=0, le=50)] | None = None
     skipped: str = ""  # why the candidate cannot be compared
     changed: tuple[CellKey, ...] = ()  # of the comparison of the ends: the cells whose rate has changed
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> LogRatio:
         """The ratio of the rates."""
-        return Ratio(self.log or 0.0, self.error or 0.0)
+        return LogRatio(self.log or 0.0, self.error or 0.0)
 
 
-def start(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
+def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
     Steps are kept in the file ``output``, by default a new one in ``.vebench/``; those in ``resume`` are not repeated.
     Raises UsageError for bad ends, NotComparableError if they do not differ, InterruptedRunError if the user interrupts
     it.
     """
-    if request.package:
-        known = candidates.releases(world.releases(request.package), request.good, request.bad)
-    else:
-        known = candidates.commits(request.folder, request.good, request.bad)
-    if len(known) < _FEWEST:
+    candidates = _releases(request, world) if request.package else _commits(request)
+    if len(candidates) < 2:  # noqa: PLR2004 - the ends
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
-    plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": known}
+    plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": candidates}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ProcessGuard() as guard, _opened(path, head, resume=resume is not None) as file:
-            page = _Bisection(request, known, file, guard.scratch, world).run()
+            page = _Bisection(request, candidates, file, guard.scratch, world).run()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"
         raise InterruptedRunError(f"interrupted: steps are in {path}; to continue: {world.command}{again}") from None
@@ -97,6 +118,42 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
         signal.signal(signal.SIGTERM, before)
     outlet.publish(page)
     return page.status
+
+
+def _releases(request: BisectRequest, world: World) -> list[Candidate]:
+    """Return the releases from the good end to the bad one. Raises UsageError for an unknown end."""
+    known = world.releases(request.package)
+    for option, name in (("--good", request.good), ("--bad", request.bad)):
+        if name not in known:
+            raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
+    return [Candidate(name) for name in known[known.index(request.good) : known.index(request.bad) + 1]]
+
+
+def _commits(request: BisectRequest) -> list[Candidate]:
+    """Return the commits from the good end to the bad one on the path of first parents.
+
+    Raises UsageError if git does not know them, or if the good end is not on that path.
+    """
+    good, bad = request.good, request.bad
+    first, last = (
+        _git(request.folder, f"{option} {shown(name)}", "rev-parse", "--verify", f"{name}^{{commit}}")
+        for option, name in (("--good", good), ("--bad", bad))
+    )
+    lines = _git(request.folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
+    newest_first = [Candidate(*line.split("\t", 2)) for line in lines]
+    for at, one in enumerate(newest_first):
+        if one.name == first:
+            return newest_first[at::-1]
+    raise UsageError(f"--good {shown(good)}: must be an ancestor of {shown(bad)} by first parents")
+
+
+def _git(folder: Path, about: str, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        *_, why = done.stderr.splitlines() or [""]
+        raise UsageError(f"{about}{': ' if why else ''}{one_line(why)}")
+    return done.stdout.strip()
 
 
 def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
@@ -118,10 +175,10 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
     return file
 
 
-def _steps_in(file: IO[bytes], last: int) -> list[Step]:
+def _steps_in(file: IO[bytes], last: int) -> list[BisectStep]:
     """Return the steps in a file, without a last line that was cut off, and without skipped ones.
 
-    What could not be installed may be there now. Raises RunFileError for a damaged line.
+    A candidate that could not be installed is tried again. Raises RunFileError for a damaged line.
     """
     steps, end = [], file.tell()
     for number, line in enumerate(file, start=2):
@@ -129,7 +186,7 @@ def _steps_in(file: IO[bytes], last: int) -> list[Step]:
             break
         end += len(line)
         try:
-            step = decoded(line, Step)
+            step = decoded(line, BisectStep)
         except ValueError as error:
             raise RunFileError(f"{file.name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
         if step.at > last:
@@ -145,58 +202,45 @@ class _Bisection:
     """One bisection. Interpreters, and what they measure, are in the folder ``scratch``."""
 
     def __init__(
-        self, request: BisectRequest, known: Sequence[Candidate], file: IO[bytes], scratch: Path, world: World
+        self, request: BisectRequest, candidates: Sequence[Candidate], file: IO[bytes], scratch: Path, world: World
     ) -> None:
         self._request = request
-        self._known = known
-        self._last = len(known) - 1
+        self._candidates = candidates
+        self._last = len(candidates) - 1
         self._file = file
         self._steps = _steps_in(file, self._last)
         self._world = world
         self._scratch = scratch
         self._numbers = count()
-        self._pythons: dict[int, str] = {}  # the one used last at the end
-        self._spec = replace(request.spec, backends=request.spec.backends or compare.CONTESTANTS)
+        self._pythons: dict[int, str] = {}  # by candidate, the one used last at the end
 
     def run(self) -> BisectPage:
         """Compare candidates until one is certain enough or the budget is spent, and return the result."""
         deadline = self._world.clock() + self._request.budget
-        ends = next((step for step in self._steps if step.changed), None) or self._ends()
-        change = ends.ratio
+        spec = replace(self._request.spec, backends=self._request.spec.backends or compare.CONTESTANTS)
+        ends = next((step for step in self._steps if step.changed), None) or self._compare_ends(spec)
         # Cells that have not changed between the ends say nothing, and would take time.
-        backends, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
+        labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
-            self._spec,
-            backends=tuple(one for one in self._spec.backends if one.label in backends),
-            workers=tuple(each for each in self._spec.workers if each in workers),
+            spec,
+            backends=tuple(one for one in spec.backends if one.label in labels),
+            workers=tuple(each for each in spec.workers if each in workers),
         )
         while True:
             skipped = {step.at: step.skipped for step in self._steps if step.skipped}
             measured = [(step.at, step.ratio) for step in self._steps if step.log is not None and not step.changed]
-            found = bisection.judge(self._last, change, measured, skipped)
+            found = bisection.look(self._last, ends.ratio, measured, skipped)
             if found.next is None or self._world.clock() > deadline:
                 break
             self._keep(self._step(found.next, spec, ends.changed))
-        answer = found.answer
-        decided = answer.found and found.one_change and answer.first == answer.last
-        return BisectPage(
-            self._known,
-            "release" if self._request.package else "commit",
-            self._file.name,
-            ends.changed,
-            found.ratios | {self._last: change},
-            {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)},
-            skipped,
-            found.chances,
-            answer,
-            found.one_change,
-            Status.DONE if decided else Status.UNDECIDED,
-        )
+        counts = {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)}
+        noun = "release" if self._request.package else "commit"
+        return BisectPage(self._candidates, noun, self._file.name, ends.changed, ends.ratio, found, counts, skipped)
 
-    def _ends(self) -> Step:
+    def _compare_ends(self, spec: RunSpec) -> BisectStep:
         """Return the comparison of the ends, with the cells that have changed. Raises NotComparableError if none has.
 
-        Several comparisons are pooled until a cell has clearly changed, or none has.
+        Several comparisons are averaged until a cell has clearly changed, or none has.
         """
         for option, name, at in (("--good", self._request.good, 0), ("--bad", self._request.bad, self._last)):
             try:
@@ -204,38 +248,39 @@ class _Bisection:
             except NotHadError as error:
                 raise UsageError(f"{option} {name}: cannot be installed: {error}") from None
         deadline = self._world.clock() + self._request.budget * _OF_ENDS
-        seen: dict[CellKey, list[Ratio]] = {}
+        seen: dict[CellKey, list[LogRatio]] = {}
         while True:
-            cells = self._compared(self._last, self._spec, max(1.0, deadline - self._world.clock()))
+            cells = self._compared(self._last, spec, max(1.0, deadline - self._world.clock()))
             for cell in cells:
                 if cell.ratio:
-                    seen.setdefault(cell.key, []).append(bisection.mean_of([cell.ratio]))
-            with_ratio = [cell for cell in cells if cell.ratio]
+                    seen.setdefault(cell.key, []).append(mean_of_cells([cell.ratio]))
+            means = {key: mean_of_steps(its) for key, its in seen.items()}
             for verdict, sign in (("slower", -1), ("faster", 1)):
                 # A cell that others disturbed has no verdict, but its ratio counts if it is clear.
-                clear = {key for key, its in seen.items() if _is_clear(its, sign)}
-                changed = tuple(cell.key for cell in with_ratio if cell.verdict == verdict or cell.key in clear)
+                clear = {key for key, mean in means.items() if sign * mean.log - _LEAST > _SURE * mean.error}
+                changed = tuple(
+                    cell.key for cell in cells if cell.ratio and (cell.verdict == verdict or cell.key in clear)
+                )
                 if changed:
                     rounds = zip(*(seen[key] for key in changed), strict=False)  # a cell may lack a ratio at times
-                    means = [bisection.mean_of([one.estimate for one in each]) for each in rounds]
-                    return self._keep(Step(self._last, *_pooled(means), changed=changed))
-            if self._world.clock() > deadline or all(cell.verdict == "same" for cell in with_ratio):
-                break
-        whys = [cell.why for cell in cells if cell.verdict in NO_ANSWER and cell.why]
-        why = next(iter(whys), f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows")
-        raise NotComparableError(f"the ends do not differ: {why}")
+                    ratio = mean_of_steps([mean_of_cells([one.estimate for one in each]) for each in rounds])
+                    return self._keep(BisectStep(self._last, *ratio, changed=changed))
+            if self._world.clock() > deadline or all(cell.verdict == "same" for cell in cells if cell.ratio):
+                whys = [cell.why for cell in cells if cell.verdict in NO_ANSWER and cell.why]
+                nothing = f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows"
+                raise NotComparableError(f"the ends do not differ: {next(iter(whys), nothing)}")
 
-    def _step(self, at: int, spec: RunSpec, changed: tuple[CellKey, ...]) -> Step:
+    def _step(self, at: int, spec: RunSpec, changed: tuple[CellKey, ...]) -> BisectStep:
         """Return the comparison of a candidate in the cells that have changed between the ends."""
         try:
             cells = [cell for cell in self._compared(at, spec, None) if cell.key in changed]
         except (NotHadError, NotComparableError, UsageError) as error:
-            return Step(at, skipped=one_line(str(error)))
+            return BisectStep(at, skipped=one_line(str(error)))
         ratios = [cell.ratio for cell in cells if cell.ratio]
         if len(ratios) == len(changed):
-            return Step(at, *bisection.mean_of(ratios))
+            return BisectStep(at, *mean_of_cells(ratios))
         why = next((cell.why for cell in cells if not cell.ratio and cell.verdict in NO_ANSWER), "")
-        return Step(at, skipped=f"cannot be measured: {why}" if why else "")
+        return BisectStep(at, skipped=f"cannot be measured: {why}" if why else "")
 
     def _compared(self, at: int, spec: RunSpec, budget: float | None) -> Sequence[CellComparison]:
         base = self._scratch / f"comparison-{next(self._numbers)}.jsonl"
@@ -249,46 +294,152 @@ class _Bisection:
             while len(self._pythons) >= _KEPT:
                 oldest = next(number for number in self._pythons if number)  # the good end is always needed
                 del self._pythons[oldest]
-                shutil.rmtree(self._folder(oldest), ignore_errors=True)
+                shutil.rmtree(self._scratch / f"python-{oldest}", ignore_errors=True)
             self._pythons[at] = self._installed(at)
         self._pythons[at] = self._pythons.pop(at)
         return self._pythons[at]
 
-    def _folder(self, at: int) -> Path:
-        return self._scratch / f"python-{at}"
-
     def _installed(self, at: int) -> str:
-        request, name = self._request, self._known[at].name
-        source = self._scratch / f"source-{at}"
-        console.note(f"installing {self._known[at].label}")
+        request, name = self._request, self._candidates[at].name
+        folder, source = self._scratch / f"python-{at}", self._scratch / f"source-{at}"
+        console.note(f"installing {self._candidates[at].label}")
         try:
             what = f"{request.package}>={name},<={name}"  # == would also install a release that was yanked
             if not request.package:
-                what = str(candidates.check_out(request.folder, name, source))
-            return self._world.install((what, *request.needed), self._folder(at))
+                # A clone that borrows the repository's objects, so the repository gets no worktree.
+                top, prefix = (
+                    _git(request.folder, "--repo", "rev-parse", f"--show-{it}") for it in ("toplevel", "prefix")
+                )
+                _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(source))
+                _git(source, "--repo", "checkout", "--quiet", "--detach", name)
+                what = str(source / prefix)
+            return self._world.install((what, *request.needed), folder)
         except BaseException:
-            shutil.rmtree(self._folder(at), ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
             shutil.rmtree(source, ignore_errors=True)
 
-    def _keep(self, step: Step) -> Step:
+    def _keep(self, step: BisectStep) -> BisectStep:
         """Write a step to the disk, and say what it shows."""
         self._file.write(msgspec.json.encode(step) + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.log is not None else "too few passes"
-        console.note(f"{self._known[step.at].label}: {step.skipped or shows}")
+        console.note(f"{self._candidates[step.at].label}: {step.skipped or shows}")
         self._steps.append(step)
         return step
 
 
-def _pooled(ratios: Sequence[Ratio]) -> Ratio:
-    """Return the mean of several ratios of one candidate."""
-    return bisection.pooled([(0, ratio) for ratio in ratios])[0]
+@dataclass(frozen=True)
+class BisectPage(DataPage):
+    """All candidates from the good end to the bad one, and by their indices what is known of them."""
+
+    candidates: Sequence[Candidate]
+    noun: str  # what a candidate is
+    file: str  # has all steps
+    changed: tuple[CellKey, ...]  # the cells whose rates differ between the ends
+    change: LogRatio  # of the bad end
+    findings: Findings
+    steps: Mapping[int, int]  # the number of comparisons
+    skipped: Mapping[int, str]  # the reasons
+    kind = "bisect"
+
+    @property
+    def found(self) -> bool:
+        """Whether one candidate made the change."""
+        suspects = self.findings.suspects
+        return suspects.found and self.findings.one_change and suspects.first == suspects.last
+
+    @property
+    def status(self) -> Status:
+        """The exit status of the command."""
+        return Status.DONE if self.found else Status.UNDECIDED
+
+    @property
+    def outcome(self) -> str:
+        """The answer in a line: ``slower since 1f3a9c2b71 2026-11-20 Draw once``."""
+        suspects = self.findings.suspects
+        first, last = (self.candidates[at].label for at in (suspects.first, suspects.last))
+        since = f"{'slower' if self.change.log < 0 else 'faster'} since"
+        if self.found:
+            return f"{since} {first}"
+        if suspects.found and not self.findings.one_change:
+            return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
+        number = figures.counted(suspects.last - suspects.first + 1, self.noun)
+        skipped = ", and others were skipped" if suspects.found else ""
+        return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
+
+    @property
+    def _ratios(self) -> dict[int, LogRatio]:
+        """The ratios of the candidates that were compared with the good end."""
+        return self.findings.ratios | {len(self.candidates) - 1: self.change}
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: a row for each candidate that was compared, and why others were skipped."""
+        good, bad, suspects = self.candidates[0], self.candidates[-1], self.findings.suspects
+        from_there = _as_change(self._ratios[suspects.last]) if self.found else ""
+        facts = (
+            ("good", good.label),
+            ("bad", f"{bad.label}: {_as_change(self.change)}"),
+            ("from there on", from_there),
+            ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
+            ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
+            ("steps", one_line(self.file)),
+        )
+        rows = []
+        for at, ratio in sorted(self._ratios.items()):
+            chance, best = self.findings.chances[at], self.found and at == suspects.first
+            texts = (
+                Text((ratio_text(ratio.estimate),), value=ratio.estimate),
+                Text((str(self.steps[at]),), value=self.steps[at]),
+                Text((f"{chance:.1%}",), "best" if best else "plain", chance),
+            )
+            rows.append(TableRow(self.candidates[at].label, texts))
+        title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s"
+        skipped = figures.by_key((why, self.candidates[at].label) for at, why in sorted(self.skipped.items()))
+        document = Document(
+            title=f"Bisect: {self.outcome}",
+            facts=tuple((name, text) for name, text in facts if text),
+            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=self.noun),),
+            legend=(
+                "ratio: the rate relative to the good end, with its 95 % confidence interval.",
+                f"chance: the probability that this {self.noun} made the change.",
+            ),
+            explanations=tuple(Remark("skipped", one_line(why), tuple(places)) for why, places in skipped.items()),
+            best="where the change is" if self.found else "",
+        )
+        return (document,)
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The answer, and an object for each candidate."""
+        suspects, ratios = self.findings.suspects, self._ratios
+        return {
+            "status": self.status,
+            "outcome": self.outcome,
+            "found": self.found,
+            "first": self.candidates[suspects.first].name,
+            "last": self.candidates[suspects.last].name,
+            "chance": suspects.chance,
+            "ratio": ratios[suspects.last].estimate if self.found else None,
+            "ends": self.change.estimate,
+            "changed": [key._asdict() for key in self.changed],
+            "candidates": [
+                {
+                    "name": one.name,
+                    "day": one.day or None,
+                    "subject": one.subject or None,
+                    "ratio": ratios[at].estimate if at in ratios else None,
+                    "steps": self.steps.get(at, 0),
+                    "chance": self.findings.chances[at],
+                    "skipped": self.skipped.get(at),
+                }
+                for at, one in enumerate(self.candidates)
+            ],
+        }
 
 
-def _is_clear(ratios: Sequence[Ratio], sign: int) -> bool:
-    """Return whether ratios of one cell are clearly above 1 by ``_LEAST``, or below it with a negative ``sign``."""
-    found = _pooled(ratios)
-    return sign * found.log - _LEAST > _SURE * found.error
+def _as_change(ratio: LogRatio) -> str:
+    return f"{figures.change(ratio.estimate.median)}, ratio {ratio_text(ratio.estimate)}"

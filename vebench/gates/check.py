@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from vebench.analysis.comparison import (
     Comparison,
     Metric,
     RunSpread,
+    compare_runs,
     denominator,
     without_unknown_reference,
 )
@@ -26,16 +28,15 @@ from vebench.commands import planning
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.gates import gate
-from vebench.gates.check_page import CheckPage
-from vebench.gates.gate import Budget, Cells, Criteria
+from vebench.gates.gate import Cells, Compare, PassBudget
 from vebench.gates.history import runs_in
+from vebench.gates.page import CheckPage
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.plan.cells import CellKey, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
-from vebench.reports.console import Outlet
 from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
@@ -61,23 +62,19 @@ class CheckRequest:
     allowed: bool = False  # whether the baseline may name code that ``envs`` and ``backends`` do not
 
 
-def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
-    """Compare, and publish the verdicts. Returns the exit status."""
-    return gate.published(judge(request, world), outlet)
-
-
-def judge(request: CheckRequest, world: World) -> CheckPage:
+def checked(request: CheckRequest, world: World) -> CheckPage:
     """Compare, and return the verdicts.
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
-    budget = Budget(request.budget, world.clock)
     gate.check_tolerance(request.tolerance)
+    budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    criteria = Criteria(request.metric, request.tolerance, _run_spread(request, before.header))
+    spread = None if request.history is None else _run_spread(request.history, before.header, request.metric)
+    compare = partial(compare_runs, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
     if request.candidate is None:
-        candidate, after, found = _measure(request, before, old, criteria, world, budget)
+        candidate, after, found = _measure(request, before, old, compare, world, budget)
     else:
         candidate, after, found = request.candidate, store.read(request.candidate), None
         if candidate.samefile(request.baseline):
@@ -85,7 +82,7 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     differences += map(one_line, gate.classes_that_differ(old, new))
-    found = without_unknown_reference(found or criteria.compare(_chosen(request, old), new))
+    found = without_unknown_reference(found or compare(_chosen(request, old), new))
     if request.envs or request.backends:
         found = replace(found, new=())
     if not found.cells:
@@ -93,15 +90,12 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     return CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
 
 
-def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
-    """Return by how much runs like the baseline differ, None without a history. Raises UsageError for a short one."""
-    if request.history is None:
-        return None
-    runs = ((str(path), run) for path, run in runs_in(request.history))
-    spread = spread_of_runs(runs, head, request.metric)
+def _run_spread(folder: Path, head: RunRecord, metric: Metric) -> RunSpread:
+    """Return by how much runs like the baseline differ. Raises UsageError if there are too few in the folder."""
+    spread = spread_of_runs(((str(path), run) for path, run in runs_in(folder)), head, metric)
     if spread is None:
         raise UsageError(
-            f"--history {request.history}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
+            f"--history {folder}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
             "leave it out, and a documented spread is used"
         )
     return spread
@@ -128,7 +122,8 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
 def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> list[str]:
     """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
     both = f"{request.baseline} and {candidate}"
-    if _is_pinned(before) != _is_pinned(after):
+    pinned = [bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)]
+    if pinned[0] != pinned[1]:
         raise NotComparableError(
             f"{both}: one was measured with cells pinned to CPUs, the other without: measure both with the same --pin"
         )
@@ -136,45 +131,33 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if "policy" in of_plan:
         told = "; ".join(of_plan.values())
         raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
+    # Versions of our own packages are reported, but forbid no comparison.
+    ours = records.OUR_PACKAGES
+    others = [
+        msgspec.structs.replace(head, packages={name: head.packages[name] for name in head.packages.keys() - ours})
+        for head in (before, after)
+    ]
     pin = of_plan.pop("pin", None)
-    conditions = ([pin] if pin else []) + records.what_differs(_of_others(before), _of_others(after))
-    if not request.allow_different_host:
-        if conditions and request.metric == "fps":
-            raise NotComparableError(
-                f"{both} were measured under different conditions ({'; '.join(conditions)}): measure a baseline here, "
-                "or compare with --metric yardstick or --allow-different-host"
-            )
-        if request.metric == "yardstick":
-            _refuse_another_yardstick(before, after)
-    versions = [
+    conditions = ([pin] if pin else []) + records.what_differs(*others)
+    if conditions and request.metric == "fps" and not request.allow_different_host:
+        raise NotComparableError(
+            f"{both} were measured under different conditions ({'; '.join(conditions)}): measure a baseline here, "
+            "or compare with --metric yardstick or --allow-different-host"
+        )
+    if request.metric == "yardstick" and not request.allow_different_host:
+        # The yardstick is Python and numpy at work: with others, it is another program.
+        versions = [(head.host.python.rpartition(".")[0], head.packages.get("numpy", "")) for head in (before, after)]
+        for name, one, other in zip(("Python", "numpy"), *versions, strict=True):
+            if one and other and one != other:
+                why = f"{name} {one} against {other}: the yardstick runs on it, and is another one"
+                instead = "compare with --metric fps or speedup, or add --allow-different-host"
+                raise NotComparableError(one_line(f"{why}: measure a baseline with the same, {instead}"))
+    versions_of_ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
-        for name in sorted(records.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
+        for name in sorted(ours & before.packages.keys() & after.packages.keys())
         if before.packages[name] != after.packages[name]
     ]
-    return [one_line(text) for text in (*conditions, *of_plan.values(), *versions)]
-
-
-def _is_pinned(head: RunRecord) -> bool:
-    return bool(head.spec.pin.pins and head.host.pinning)
-
-
-def _of_others(head: RunRecord) -> RunRecord:
-    """Return the header without our own packages: their versions are reported, but forbid no comparison."""
-    packages = {name: version for name, version in head.packages.items() if name not in records.OUR_PACKAGES}
-    return msgspec.structs.replace(head, packages=packages)
-
-
-def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
-    """Raise NotComparableError if the yardstick, which is Python and numpy at work, was not the same program."""
-    versions = [(run.host.python.rpartition(".")[0], run.packages.get("numpy", "")) for run in (before, after)]
-    for name, one, other in zip(("Python", "numpy"), *versions, strict=True):
-        if one and other and one != other:
-            raise NotComparableError(
-                one_line(
-                    f"{name} {one} against {other}: the yardstick runs on it, and is another one: measure a baseline "
-                    "with the same, compare with --metric fps or speedup, or add --allow-different-host"
-                )
-            )
+    return [one_line(text) for text in (*conditions, *of_plan.values(), *versions_of_ours)]
 
 
 def _chosen(request: CheckRequest, cells: Cells) -> list[CellSummary]:
@@ -193,7 +176,7 @@ def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
 
 
 def _measure(
-    request: CheckRequest, before: Run, old: Cells, criteria: Criteria, world: World, budget: Budget
+    request: CheckRequest, before: Run, old: Cells, compare: Compare, world: World, budget: PassBudget
 ) -> tuple[Path, Run, Comparison]:
     """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
@@ -215,7 +198,7 @@ def _measure(
             f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request.baseline, cells, criteria)
+    enough = _foresee(request, cells, compare)
     path = request.output or store.default_path(world.now(), spec.envs)
     try:
         with session(RunWriter.create(path, head), world, quiet=False) as measuring:
@@ -230,7 +213,7 @@ def _measure(
 
             first = min(before.header.spec.passes, _FIRST_PASSES)
             found = gate.decide(
-                lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, criteria, keys, first, budget, enough
+                lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, compare, keys, first, budget, enough
             )
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
@@ -238,20 +221,18 @@ def _measure(
     return path, measuring.run, found
 
 
-def _foresee(baseline: Path, cells: Cells, criteria: Criteria) -> int:
+def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
     """Say what a new run can find. Returns after how many passes it hardly finds more.
 
     Raises NotComparableError if no number of passes would find unchanged code the same.
     """
-    once, forever = (gate.resolution(cells, criteria, forever=forever) for forever in (False, True))
+    once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
     known = {group.key: group.resolves for group in forever if group.resolves is not None}
     in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
-    instead = "use --metric yardstick, vebench compare or --history" if criteria.metric == "fps" else "give --history"
-    remedy = (
-        f"measure a baseline with more --passes, allow more than --tolerance {criteria.tolerance:.3g}, or {instead}"
-    )
+    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
+    remedy = f"measure a baseline with more --passes, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
     if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{baseline}: more passes cannot resolve this tolerance: {remedy}")
+        raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
         line = f"such a check finds a backend that is {max(known.values()):.0%} slower in {POWER:.0%} of cases"
         if in_vain:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
-from vebench.analysis.cell import CellSummary
-from vebench.analysis.comparison import COMPARE
+from vebench.analysis.comparison import COMPARE, compare_runs
 from vebench.analysis.summary import next_repeats
-from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.commands import planning
 from vebench.commands.session import World, session
 from vebench.errors import NotComparableError, UsageError, shown
 from vebench.gates import gate
-from vebench.gates.check_page import CheckPage
-from vebench.gates.gate import Budget, Criteria
-from vebench.interpreters.interpreter import Interpreter
+from vebench.gates.gate import Cells, PassBudget
+from vebench.gates.page import CheckPage
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -75,65 +73,48 @@ def compared(
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     specs = [
-        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, passes=passes)
-        for one in (instead or spec, spec)
+        replace(each, backends=each.backends or CONTESTANTS, interleave=each.replicas == 1, passes=passes)
+        for each in (instead or spec, spec)
     ]
-    if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
+    if named := next((choice.label for each in specs for choice in each.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    sides = _sides(pythons, specs, files, world)
-    return _judged(sides, Criteria("fps", tolerance, in_turn=True, names=COMPARE), budget, spec.passes, world, quiet)
-
-
-def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
-    """Return the plans of both sides as one, in which each cell is interleaved with the same cell of the other side.
-
-    The first side alternates pass by pass. Two cells that do not fit into ``memory_available``, in bytes, together are
-    measured one after the other.
-    """
-    pairs = zip(*(plan.cells for plan in plans), strict=True)
-    ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
-    return Plan(plans[0].spec, in_groups(ordered, memory_available))
-
-
-def _judged(
-    sides: tuple[_Side, _Side], criteria: Criteria, seconds: float | None, first: int, world: World, quiet: bool
-) -> CheckPage:
-    budget = None if seconds is None else Budget(seconds, world.clock)
-    one, other = sides
-    files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    pythons = {side.name: side.python for side in sides}
+    sides = one, other = _sides(pythons, specs, files, world)
     # The second side's key by the first side's.
-    keys = {
-        cell.key.without_repeat: same.key.without_repeat
-        for cell, same in zip(one.plan.cells, other.plan.cells, strict=True)
-    }
-    with session(files, world, quiet=quiet, pythons=pythons) as measuring:
+    pairs = zip(one.plan.cells, other.plan.cells, strict=True)
+    keys = {cell.key.without_repeat: same.key.without_repeat for cell, same in pairs}
+    compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
+    time = None if budget is None else PassBudget(budget, world.clock)
+    writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
+    with session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
 
-        def measured() -> tuple[Sequence[CellSummary], Sequence[CellSummary]]:
+        def measured() -> tuple[Cells, Cells]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
             return [replace(cell, key=keys[cell.key]) for cell in before], after
+
+        def measure(*plans: Plan) -> None:
+            """Measure each cell interleaved with its twin. The first side alternates pass by pass."""
+            twins = zip(*(plan.cells for plan in plans), strict=True)
+            ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in twins]
+            measuring.one_pass(Plan(plans[0].spec, in_groups(ordered, world.memory_available())))
 
         def add_pass(wanted: frozenset[CellKey]) -> bool:
             ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
             # Cells whose last pass went well on both sides.
             both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
-            again = {key for key in both if keys[key] in wanted}
-            more = next_pass(one.plan, again, both)
-            same = next_pass(other.plan, wanted, {keys[key]: number for key, number in both.items()})
+            more = next_pass(one.plan, {key for key in both if keys[key] in wanted}, both)
             if more.cells:
-                measuring.one_pass(both_in_turn([more, same], world.memory_available()))
+                measure(more, next_pass(other.plan, wanted, {keys[key]: number for key, number in both.items()}))
             return bool(more.cells)
 
-        measuring.one_pass(both_in_turn([side.plan for side in sides], world.memory_available()))
-        if budget is None:
-            found = criteria.compare(*measured())
+        measure(one.plan, other.plan)
+        if time is None:
+            found = compare(*measured())
         else:
-            found = gate.decide(measured, add_pass, criteria, frozenset(keys.values()), first, budget)
+            found = gate.decide(measured, add_pass, compare, frozenset(keys.values()), spec.passes, time)
     cells = measured()
     differences = (*records.what_differs(one.head, other.head), *gate.classes_that_differ(*cells))
-    unusable = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
-    why = "; ".join(filter(None, unusable))
-    return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), why)
+    whys = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
+    return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
 
 
 def _sides(
@@ -150,40 +131,28 @@ def _sides(
     rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
     if rows[0] != rows[1] or len(old) != len(new):
         raise UsageError("nothing to compare: A and B differ in the number of environments, backends or reference rows")
-    first = _side(0, interpreters[0], before, old, files[0], world)
-    second = _side(1, interpreters[1], after, new, files[1], world)
+    sides = []
+    for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
+        plan, head = planning.planned(spec, tasks, world, python)
+        cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
+        sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
+    first, second = sides
     # The same order of cells, and one time, which marks both runs as one comparison.
     envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
     labels = {choice.label: same.label for choice, same in zip(before.backends, after.backends, strict=True)}
-    cells = {cell.key: cell for cell in second.plan.cells}
-    order = [cell.key for cell in first.plan.cells]
-    same = [cells[key._replace(env=envs[key.env], backend=labels[key.backend])] for key in order]
-    head = structs.replace(second.head, started=first.head.started)
-    second = replace(second, plan=replace(second.plan, cells=tuple(same)), head=head)
-    _refuse_nothing_to_compare(first, second)
+    cells_of_second = {cell.key: cell for cell in second.plan.cells}
+    order = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in (c.key for c in first.plan.cells)]
+    plan = replace(second.plan, cells=tuple(cells_of_second[key] for key in order))
+    second = replace(second, plan=plan, head=structs.replace(second.head, started=first.head.started))
+    asked = [planning.contestants(side.plan) for side in (first, second)]
+    if not asked[0]:
+        names = " and ".join(sorted({cell.backend.name for cell in first.plan.cells}))
+        raise NotComparableError(f"nothing to compare: {names} alone say nothing about a backend: name others with -b")
+    if all(cell.skip or same.skip for cell, same in zip(*asked, strict=True)):
+        missing = "; ".join(
+            f"{side.name} ({side.python}): {planning.reasons(its)}"
+            for side, its in zip((first, second), asked, strict=True)
+            if any(cell.skip for cell in its)
+        )
+        raise NotComparableError(f"nothing to compare: no cell can run on both sides: {missing}")
     return first, second
-
-
-def _side(
-    number: int, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
-) -> _Side:
-    plan, head = planning.planned(spec, tasks, world, interpreter)
-    name = _SIDES[number]
-    cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
-    return _Side(name, interpreter.path, replace(plan, cells=cells), head, path)
-
-
-def _refuse_nothing_to_compare(*sides: _Side) -> None:
-    """Raise NotComparableError unless a cell of a backend can run on both sides."""
-    asked = [planning.contestants(side.plan) for side in sides]
-    pairs = list(zip(*asked, strict=True))
-    if not pairs:
-        rows = " and ".join(sorted({cell.backend.name for cell in sides[0].plan.cells}))
-        raise NotComparableError(f"nothing to compare: {rows} alone say nothing about a backend: name others with -b")
-    if all(any(cell.skip for cell in pair) for pair in pairs):
-        missing = [
-            f"{side.name} ({side.python}): {planning.reasons(cells)}"
-            for side, cells in zip(sides, asked, strict=True)
-            if any(cell.skip for cell in cells)
-        ]
-        raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")

@@ -9,44 +9,33 @@ that a clear difference is found at the first looks, also within a long budget.
 
 from __future__ import annotations
 
-import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from math import ceil, e, inf, log1p
 from pathlib import Path
 
 from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.comparison import (
-    CHECK,
     CellComparison,
     Comparison,
     GroupComparison,
     GroupKey,
-    Metric,
-    Names,
-    RunSpread,
     SpeedVerdict,
-    compare_runs,
     group_of,
 )
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import Block, Effects, Pool, Spread, new_id
+from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, one_line, shown
-from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
-from vebench.reports import console
-from vebench.reports.console import Outlet, save
-from vebench.reports.formats import MARKDOWN
-from vebench.reports.formats.data import workflow_commands
-from vebench.results import store
 from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
-Clock = Callable[[], float]
+Compare = Callable[..., Comparison]  # ``compare_runs`` of the two sides and a ``part`` of the error; the rest is given
 
 FEWEST_PASSES = 2  # with fewer, no side shows how its processes differ
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
@@ -65,37 +54,13 @@ class Status(IntEnum):
     UNDECIDED = 3
 
 
-@dataclass(frozen=True)
-class Criteria:
-    """How two sides are compared, as ``compare_runs`` has it."""
-
-    metric: Metric
-    tolerance: float
-    run_spread: RunSpread | None = None
-    in_turn: bool = False
-    names: Names = CHECK
-
-    def compare(self, baseline: Cells, candidate: Cells, part: float = 1.0) -> Comparison:
-        """Return the verdicts, by tests that may make this ``part`` of the error that is allowed."""
-        return compare_runs(
-            baseline,
-            candidate,
-            metric=self.metric,
-            tolerance=self.tolerance,
-            in_turn=self.in_turn,
-            run_spread=self.run_spread,
-            part=part,
-            names=self.names,
-        )
-
-
 def decide(
     sides: Callable[[], tuple[Cells, Cells]],
     add_pass: Callable[[frozenset[CellKey]], bool],
-    criteria: Criteria,
+    compare: Compare,
     cells: frozenset[CellKey],
     first: int,
-    budget: Budget,
+    budget: PassBudget,
     enough: int | None = None,
 ) -> Comparison:
     """Look, and add passes, until every backend is decided or the budget is spent. Returns the verdicts.
@@ -118,17 +83,18 @@ def decide(
         passes += added
         over = not budget.allows_a_pass or added < wanted or (enough is not None and passes >= enough)
         used = budget.used if enough is None else max(budget.used, passes / enough)
-        found = decisions.after(criteria.compare(*sides(), part=decisions.part(1.0 if over else used)))
-        cells = undecided(found)
+        found = decisions.after(compare(*sides(), part=decisions.part(1.0 if over else used)))
+        undecided = {group.key for group in found.groups if group.judged and group.verdict == "inconclusive"}
+        cells = frozenset(cell.key for cell in found.cells if group_of(cell.key) in undecided)
         if over or not cells:
             return found
-        wanted = passes_until_next_look(passes) if enough is None else enough - passes
+        wanted = max(1, ceil(_GROWTH * passes)) if enough is None else enough - passes
 
 
-class Budget:
+class PassBudget:
     """Seconds to spend from now on. No pass is begun that would hardly end in time."""
 
-    def __init__(self, seconds: float, clock: Clock) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._clock = clock
         self._start = self._now = clock()
@@ -148,11 +114,6 @@ class Budget:
     def used(self) -> float:
         """The share that was used when the last pass ended."""
         return (self._now - self._start) / self._seconds
-
-
-def passes_until_next_look(passes: int) -> int:
-    """Return how many passes to add before the next look, given how many there are."""
-    return max(1, ceil(_GROWTH * passes))
 
 
 class Decisions:
@@ -183,27 +144,19 @@ class Decisions:
         )
 
 
-def undecided(found: Comparison) -> frozenset[CellKey]:
-    """Return the cells of the groups that more passes could decide."""
-    open_groups = {group.key for group in found.groups if group.judged and group.verdict == "inconclusive"}
-    return frozenset(cell.key for cell in found.cells if group_of(cell.key) in open_groups)
-
-
-def resolution(baseline: Cells, criteria: Criteria, *, forever: bool = False) -> tuple[GroupComparison, ...]:
+def resolution(baseline: Cells, compare: Compare, *, forever: bool = False) -> tuple[GroupComparison, ...]:
     """Return, for each group, what a second run like ``baseline`` could detect; with ``forever``, a very long one."""
-    blocks: dict[Block, Block] = {}
+    blocks: dict[int, int] = defaultdict(new_id)
     shifted: dict[Effects, Effects] = {}
     twins = []  # the same cells, as if measured in other passes
     for cell in baseline:
-        spread = cell.sample.spread
+        pool, effects = cell.sample.pool, cell.sample.effects
         if forever:
-            spread = Spread(Pool(0.0, inf))
-        elif spread is not None and spread.effects is not None:
-            effects = spread.effects
-            block = blocks.setdefault(effects.block, replace(effects.block))
-            spread = replace(spread, effects=shifted.setdefault(effects, replace(effects, block=block)))
-        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
-    return criteria.compare(baseline, twins).groups
+            pool, effects = ProcessPool(0.0, inf), None
+        elif effects is not None:
+            effects = shifted.setdefault(effects, replace(effects, block=blocks[effects.block]))
+        twins.append(replace(cell, sample=replace(cell.sample, pool=pool, effects=effects, id=new_id())))
+    return compare(baseline, twins).groups
 
 
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], passes: int) -> int:
@@ -223,17 +176,6 @@ def exit_status(found: Comparison) -> Status:
         return Status.WORSE
     unanswered = (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
     return Status.UNDECIDED if unanswered or not verdicts or "inconclusive" in verdicts else Status.DONE
-
-
-def published(page: CheckPage, outlet: Outlet) -> int:
-    """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary:
-        save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        console.write_error(workflow_commands(page))
-    outlet.publish(page)
-    return page.status
 
 
 def check_tolerance(share: float) -> None:

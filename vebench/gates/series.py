@@ -1,6 +1,6 @@
 """Many runs as series: for each cell its level over time, where the level changed, and by how much runs differ.
 
-Pure functions of runs. A series has the points of one cell under the same conditions: on the same machine with the same
+Pure functions of runs. A series has the levels of one cell under the same conditions: on the same machine with the same
 packages or, for speedups, with the same packages on any machine.
 
 Changes are found by e-divisive. It looks for the place that divides a stretch into the two parts that are farthest
@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp, inf, log, log1p, sqrt
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
 # the correlation of runs less well, and CI looks at them after each run (docs/method.md).
-LEVEL = 0.002
+_LEVEL = 0.002
 _LENIENT = 10.0  # times the level, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
 SHORTEST = 3  # values of a part: a single outlier is not a level
@@ -70,7 +70,7 @@ class Change:
         return self.ratio.median < 1
 
 
-def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
+def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
     ``level`` is the level of the test of one place in a long series.
@@ -189,36 +189,16 @@ def _chance(ratio: Contrast) -> float:
 
 
 @dataclass(frozen=True)
-class SeriesKey:
-    """The identity of a series."""
+class Series:
+    """The levels of one cell under the same conditions, the oldest first, and its changes."""
 
     cell: CellKey
-    shape: tuple[int, ...]  # the numbers in ``DECISIVE``
     conditions: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """The level of a cell in one run."""
-
-    run: int  # the index of the run
-    level: float  # the logarithm of the metric
-
-
-@dataclass(frozen=True)
-class Series:
-    """The points of one cell, the oldest first, and its changes."""
-
-    key: SeriesKey
-    points: tuple[Point, ...]
+    runs: tuple[int, ...]  # the index of each level's run
+    levels: tuple[float, ...]  # logarithms of the metric
     changes: tuple[Change, ...] = ()
     # The newest change, if runs before the newest ``RECENT`` do not show it, under the conditions of the newest run.
     news: Change | None = None
-
-    @property
-    def levels(self) -> list[float]:
-        """The levels of all points, as logarithms."""
-        return [point.level for point in self.points]
 
     @property
     def parts(self) -> list[Sequence[float]]:
@@ -235,27 +215,14 @@ class Series:
         return around(middle, Error(variance(newest) / len(newest), len(newest) - 1).half_width())
 
     @property
-    def residuals(self) -> list[float]:
-        """The difference of each point from the level of its part."""
-        return [level - fmean(part) for part in self.parts for level in part]
-
-    @property
-    def freedom(self) -> int:
-        """The degrees of freedom of the residuals."""
-        return len(self.points) - len(self.parts)
-
-    @property
-    def spread(self) -> float | None:
-        """The standard deviation of the residuals; None for too few points."""
-        return sqrt(sum(residual**2 for residual in self.residuals) / self.freedom) if self.freedom else None
-
-    def run_of(self, change: Change) -> int:
-        """Return the index of the first run after a change."""
-        return self.points[change.at].run
+    def residual(self) -> Error:
+        """The variance of levels around their part's, and its degrees of freedom; none for too few levels."""
+        freedom = len(self.levels) - len(self.parts)
+        squares = sum((level - fmean(part)) ** 2 for part in self.parts for level in part)
+        return Error(squares / max(freedom, 1), freedom)
 
 
-@dataclass(frozen=True)
-class PastRun:
+class PastRun(NamedTuple):
     """One run of a history."""
 
     name: str  # of its file
@@ -264,19 +231,19 @@ class PastRun:
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """Runs, the oldest first, and their series."""
 
     metric: Metric
     machines: int
     runs: tuple[PastRun, ...]
     series: tuple[Series, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)  # the number of points in no series, by reason
+    left_out: Mapping[str, int]  # the number of points in no series, by reason
 
     @property
     def current(self) -> tuple[Series, ...]:
         """The series that have the conditions of the newest run."""
-        return tuple(one for one in self.series if self.runs and one.key.conditions == self.runs[-1].conditions)
+        return tuple(one for one in self.series if self.runs and one.conditions == self.runs[-1].conditions)
 
     @property
     def slower(self) -> tuple[Series, ...]:
@@ -286,27 +253,27 @@ class History:
     @property
     def decided(self) -> bool:
         """Whether any current series has enough points to show a change."""
-        return any(len(series.points) >= FEWEST for series in self.current)
+        return any(len(series.levels) >= FEWEST for series in self.current)
 
 
-def history(
+def history_of(
     runs: Iterable[tuple[str, Run]],
     metric: Metric | None = None,
     choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
-) -> History:
+) -> RunHistory:
     """Return the series of ``runs``, each with the name of its file, without reference rows.
 
     ``choose`` returns which of their cells are wanted, by default all. Without a ``metric``, it is frames per second if
     all ran on one machine, else the speedup. ``runs`` may be lazy: a run is dropped once its rates are known.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
-    measured.sort(key=lambda item: (_moment(item[1].started), item[0]))
+    measured.sort(key=lambda item: (item[1].started, item[0]))
     machines = len({machine_fingerprint(header) for _, header, _ in measured})
     metric = metric or ("fps" if machines <= 1 else "speedup")
     past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
     keys = [*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)]
     wanted = set(keys if choose is None else choose(keys))
-    points: dict[SeriesKey, list[Point]] = {}
+    points: dict[tuple[CellKey, str, tuple[int, ...]], list[tuple[int, float]]] = {}
     left_out: Counter[str] = Counter()
     for index, (*_, cells) in enumerate(measured):
         by_key = {cell.key: cell for cell in cells}
@@ -316,103 +283,51 @@ def history(
             if cell.key not in wanted or cell.status == "skipped" or cell.reference_row or itself:
                 continue
             base = None if metric == "fps" else by_key.get(_RELATIVE_TO[metric](cell.key))
-            level = _level(cell, base, metric)
-            reason = whole.code if whole else _why_excluded(cell, base)
-            if reason is not None:
-                left_out[reason] += 1
-            elif not level:
-                left_out["no rate" if metric == "fps" else "no speedup"] += 1
+            level = whole.code if whole else _level(cell, base, metric)
+            if isinstance(level, str):
+                left_out[level] += 1
             else:
                 shape = tuple(getattr(cell.built, name) for name in DECISIVE)
-                key = SeriesKey(cell.key, shape, past[index].conditions)
-                points.setdefault(key, []).append(Point(index, log(level)))
-    series = [Series(key, tuple(its)) for key, its in points.items()]
-    return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
+                points.setdefault((cell.key, past[index].conditions, shape), []).append((index, level))
+    series = []
+    tests = max(sum(len(its) >= FEWEST for its in points.values()), 1)  # together they have the level of one
+    for (key, conditions, _), its in points.items():
+        of_runs, levels = zip(*its, strict=True)
+        one = Series(key, conditions, of_runs, levels, change_points(levels, _LEVEL / tests))
+        series.append(replace(one, news=_news(one, past, _LEVEL / tests)))
+    return RunHistory(metric, machines, past, tuple(series), left_out)
 
 
-def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterator[Series]:
-    """Yield the series with their changes: all tests together have the level of one (Bonferroni)."""
-    level = LEVEL / max(sum(len(one.points) >= FEWEST for one in series), 1)
-    for one in series:
-        alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
-        earlier = [point.level for point in one.points if point.run not in alike[-RECENT:]]
-        changes = change_points(one.levels, level)
-        news = None
-        if changes and one.key.conditions == runs[-1].conditions:
-            # A change is old if earlier runs show it, or one of its kind at about its place.
-            newest, known = changes[-1], change_points(earlier, level)
-            old = any(abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
-            news = None if old else newest
-        yield replace(one, changes=changes, news=news)
-
-
-def run_spread(series: Sequence[Series]) -> Error | None:
-    """Return by how much whole runs differ, as a variance of log levels; None with too few runs.
-
-    What one run shares, such as a machine that is slower that day, shifts all its cells alike. Each point is split into
-    the level of its part of its series, the shift of its run, and a rest, by least squares (the two-way layout, as in
-    ``pooling``). The result is the variance of the shifts. Runs that no level connects show nothing about how they
-    differ, so each connected set of runs costs one degree of freedom. Series with few points are left out.
-
-    The variance includes the error of a run's cells, divided by their number.
-    """
-    levels: list[dict[int, float]] = []  # the points between changes, by run
-    for one in series:
-        runs_of = (point.run for point in one.points)
-        if len(one.points) >= FEWEST_FOR_SPREAD:
-            levels += [dict(zip(islice(runs_of, len(part)), part, strict=True)) for part in one.parts]
-    runs = {run for level in levels for run in level}
-    sets = _connected(levels)
-    freedom = len(runs) - len(sets)
-    if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
+def _news(one: Series, past: Sequence[PastRun], level: float) -> Change | None:
+    """Return the newest change, unless earlier runs show it, or one of its kind at about its place."""
+    if not one.changes or one.conditions != past[-1].conditions:
         return None
-    columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
-    normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
-    for level in levels:
-        # Subtract each part's mean, so that only the shifts of runs remain.
-        places, middle = [columns[run] for run in level], fmean(level.values())
-        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
-        right[places] += [value - middle for value in level.values()]
-    for among in sets:  # the shifts of each connected set add up to zero
-        places = [columns[run] for run in among]
-        normal[np.ix_(places, places)] += 1 / len(places)
-    return Error(sum(float(shift) ** 2 for shift in np.linalg.solve(normal, right)) / freedom, freedom)
+    newest = one.changes[-1]
+    recent = [index for index, run in enumerate(past) if run.conditions == one.conditions][-RECENT:]
+    earlier = [level for run, level in zip(one.runs, one.levels, strict=True) if run not in recent]
+    for change in change_points(earlier, level):
+        if abs(change.at - newest.at) < RECENT and change.worse == newest.worse:
+            return None
+    return newest
 
 
-def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
-    """Return the sets of runs that are connected, directly or by way of others, by a group that has both."""
-    sets: list[set[int]] = []
-    for group in groups:
-        joined = set(group).union(*(one for one in sets if not one.isdisjoint(group)))
-        sets = [*(one for one in sets if one.isdisjoint(joined)), joined]
-    return sets
-
-
-def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
-    """Return by how much runs, each with the name of its file, differ under the conditions of the run ``like``.
-
-    None if there are too few. The part of single cells includes the error of their measurement, so it is rather too
-    large.
-    """
-    conditions = _conditions(like, metric)
-    alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)
-    known = [one for one in history(alike, metric).series if len(one.points) >= FEWEST_FOR_SPREAD]
-    shared, freedom = run_spread(known), sum(one.freedom for one in known)
-    if shared is None or not freedom:
-        return None
-    of_points = sum(residual**2 for one in known for residual in one.residuals) / freedom
+def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | str:
+    """Return the logarithm of a cell's metric, relative to its ``base``, or why it has none that counts."""
+    if cell.status != "ok":
+        return cell.status
+    both = (cell,) if base is None else (cell, base)
+    for one in both:
+        if one.exclusion is not None:
+            return one.exclusion
+    for one in both:
+        if one.conditions.throttled_windows:
+            return Code.THROTTLED
+        if one.conditions.disturbed:
+            return Code.DISTURBED
     if metric == "fps":
-        return RunSpread(shared, Error(max(0.0, of_points - shared.variance), shared.freedom))
-    return RunSpread(None, Error(of_points / 2, shared.freedom))  # a ratio has the errors of two cells
-
-
-def _moment(started: str) -> float:
-    """Return when a run started, in seconds; before all others if unknown."""
-    try:
-        moment = datetime.fromisoformat(started)
-    except ValueError:
-        return -inf
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return log(cell.sample.middle) if cell.sample.middle else "no rate"
+    over = None if base is None else ratio(cell.sample, base.sample)
+    return log(over.median) if over and over.median else "no speedup"
 
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
@@ -426,24 +341,47 @@ def _conditions(header: RunRecord, metric: Metric) -> str:
     return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))
 
 
-def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | None:
+def run_spread(series: Sequence[Series]) -> Error | None:
+    """Return by how much whole runs differ, as a variance of log levels; None with too few runs.
+
+    A machine that is slower that day shifts all cells of a run alike. Each level is split into the mean of its part of
+    its series, the shift of its run, and a rest, by least squares (the two-way layout, as in ``pooling``). The result
+    is the variance of the shifts, including the error of a run's cells, divided by their number. Runs that no part
+    connects show nothing about how they differ, so each connected set of runs costs one degree of freedom.
+    """
+    levels: list[dict[int, float]] = []  # of each part, by run
+    for one in series:
+        if len(one.levels) >= FEWEST_FOR_SPREAD:
+            for start, end in pairwise((0, *(change.at for change in one.changes), len(one.levels))):
+                levels.append(dict(zip(one.runs[start:end], one.levels[start:end], strict=True)))
+    runs = sorted({run for part in levels for run in part})
+    if len(runs) < FEWEST_FOR_SPREAD:
+        return None
+    normal, right = np.zeros((len(runs), len(runs))), np.zeros(len(runs))
+    for part in levels:
+        # Subtract the part's mean, so that only the shifts of runs remain.
+        places, middle = [runs.index(run) for run in part], fmean(part.values())
+        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
+        right[places] += [value - middle for value in part.values()]
+    # The shortest solution: the shifts of each connected set add up to zero.
+    shifts, _, freedom, _ = np.linalg.lstsq(normal, right, rcond=None)
+    return Error(float(shifts @ shifts) / int(freedom), int(freedom)) if freedom else None
+
+
+def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
+    """Return by how much runs, each with the name of its file, differ under the conditions of the run ``like``.
+
+    None if there are too few. The part of single cells includes the error of their measurement, so it is rather too
+    large.
+    """
+    conditions = _conditions(like, metric)
+    alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)
+    series = [one for one in history_of(alike, metric).series if len(one.levels) >= FEWEST_FOR_SPREAD]
+    shared, errors = run_spread(series), [one.residual for one in series]
+    freedom = sum(error.freedom for error in errors)
+    if shared is None or not freedom:
+        return None
+    of_points = sum(error.variance * error.freedom for error in errors) / freedom
     if metric == "fps":
-        return cell.sample.middle
-    over = None if base is None else ratio(cell.sample, base.sample)
-    return None if over is None else over.median
-
-
-def _why_excluded(cell: CellSummary, base: CellSummary | None) -> str | None:
-    """Return why a cell's rate, or the rate of its ``base``, is no point of a series; None if it is one."""
-    if cell.status != "ok":
-        return cell.status
-    both = (cell,) if base is None else (cell, base)
-    for one in both:
-        if one.exclusion is not None:
-            return one.exclusion
-    for one in both:
-        if one.conditions.throttled_windows:
-            return Code.THROTTLED
-        if one.conditions.disturbed:
-            return Code.DISTURBED
-    return None
+        return RunSpread(shared, Error(max(0.0, of_points - shared.variance), shared.freedom))
+    return RunSpread(None, Error(of_points / 2, shared.freedom))  # a ratio has the errors of two cells

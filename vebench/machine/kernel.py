@@ -1,7 +1,8 @@
-"""Files of sysfs, procfs and control groups: their text, the sets of numbers in them, and this process' own groups.
+"""Files of the Linux kernel: sets of CPUs, this process' control groups, and counters of processes and CPUs.
 
-A missing or damaged file reads as an empty one. Only version 2 of control groups is read. Formats: cgroups(7),
-proc_pid_mountinfo(5), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
+A missing or damaged file reads as an empty one, and a counter is None if the system does not have it.
+``child/window.py`` declares which counters a window has. Only version 2 of control groups is read. Formats: proc(5),
+cgroups(7), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
 from __future__ import annotations
@@ -17,12 +18,9 @@ from pathlib import Path
 Cpus = tuple[int, ...]
 
 PROC = Path("/proc")
-
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
+NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 _MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
-# In ``mountinfo``: which control group is mounted, and where.
-_MOUNTED = re.compile(r"^(?:\S+ ){3}(\S+) (\S+) (?:\S+ )*?- cgroup2 ", re.MULTILINE)
-_IN_MOUNTS = re.compile(r"^\S+ (\S+) cgroup2 ", re.MULTILINE)  # where, in ``proc/mounts``
 
 
 @dataclass(frozen=True)
@@ -42,24 +40,21 @@ def text_of(path: Path) -> str:
         return ""
 
 
-@cache  # a run file has the same lists again and again
-def parse_list(text: str) -> Cpus:
-    """Return the numbers of a Linux list (``0-3,8``), ascending; empty if ``text`` is not such a list."""
-    return tuple(sorted({number for part in ranges(text) for number in part}))
-
-
 def ranges(text: str) -> list[range]:
-    """Return the parts of a Linux list; none if ``text`` is not such a list."""
+    """Return the parts of a Linux list (``0-3,8``); none if ``text`` is not such a list."""
     parts: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
-        if match is None:
+        if match is None or int(match[2] or match[1]) > MAX_CPU:
             return []
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last > MAX_CPU:
-            return []
-        parts.append(range(first, last + 1))
+        parts.append(range(int(match[1]), int(match[2] or match[1]) + 1))
     return parts
+
+
+@cache  # a run file has the same lists again and again
+def parse_list(text: str) -> Cpus:
+    """Return the numbers of a Linux list, ascending; empty if ``text`` is not such a list."""
+    return tuple(sorted({number for part in ranges(text) for number in part}))
 
 
 def number_in(path: Path) -> int | None:
@@ -78,23 +73,21 @@ def entries(folder: Path, prefix: str) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def is_folder(path: Path) -> bool:
-    """Return whether the path is a folder that this process can access."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise PermissionError before Python 3.14
-
-
 def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folder of this process' control group, then its ancestors; none without version 2."""
-    groups = text_of(root / "proc/self/cgroup").splitlines()
-    path = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
-    mounts = _MOUNTED.findall(text_of(root / "proc/self/mountinfo"))
-    mounts += [("/", folder) for folder in _IN_MOUNTS.findall(text_of(root / "proc/mounts"))]  # dumps may have it alone
-    if path is None or not mounts:
+    found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
+    mounts = (root / "sys/fs/cgroup/unified", root / "sys/fs/cgroup")  # the first beside version 1
+    top = next((mount for mount in mounts if _is_folder(mount)), None)
+    if found is None or top is None:
         return ()
-    shows, folder = mounts[0]
-    top = root / _unescaped(folder).lstrip("/")
-    own = _inside(top, _unescaped(shows), path)
-    return tuple(one for one in (own, *own.parents) if one.is_relative_to(top))
+    own = top / found[1].strip("/")
+    if ".." in own.parts or not _is_folder(own):  # a container hides its own group, and mounts it alone
+        own = top
+    return tuple(folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise PermissionError before Python 3.14
 
 
 def cpu_quota(root: Path = Path("/")) -> Quota | None:
@@ -107,38 +100,13 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
     return min(found, key=lambda one: one.cpus, default=None)
 
 
-def _unescaped(path: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)  # blanks are written as octal numbers
-
-
-def _inside(top: Path, shows: str, path: str) -> Path:
-    """Return the folder of the group ``path`` below a mount at ``top``, which shows the group ``shows``.
-
-    A container may hide its own group, and shows another at ``top``: then return ``top``.
-    """
-    shown = shows.rstrip("/")
-    below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
-    parts = [part for part in below.split("/") if part]
-    if ".." in parts:  # outside the part that this namespace can see
-        return top
-    folder = top.joinpath(*parts)
-    return folder if is_folder(folder) else top
-
-
-NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-# Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
-_BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
-_STEAL = 8
-_PRIORITY = 15  # field 18 of /proc/PID/stat, counted from the state, which follows the name
-
-
 def process_tree(root: int) -> list[int]:
     """Return ``root`` and all its descendants, parents before children; only ``root`` without /proc."""
     children: dict[int, list[int]] = {}
     for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
         try:
             with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - faster
-                # The command name is in parentheses and may contain anything, even parentheses: proc(5).
+                # The command name is in parentheses and may contain anything, even parentheses.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:  # it has ended
             continue
@@ -160,27 +128,23 @@ def cpu_time_ns(pids: list[int]) -> int | None:
 
 def proportional_memory(pids: list[int]) -> int | None:
     """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them."""
-    total = 0
-    for pid in pids:
-        try:
-            lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return total or None
+    found = [re.search(r"^Pss:\s+(\d+)", text_of(PROC / str(pid) / "smaps_rollup"), re.MULTILINE) for pid in pids]
+    return sum(int(match[1]) * 1024 for match in found if match) or None
 
 
 def steal_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
-    return _stat_ns(cpus, (_STEAL,))
+    return _stat_ns(cpus, (8,))
 
 
 def busy_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that these CPUs have worked for any process since boot, in nanoseconds, in whole ticks."""
-    return _stat_ns(cpus, _BUSY)
+    # user, nice, system, irq, softirq. User and nice already include guest time.
+    return _stat_ns(cpus, (1, 2, 3, 6, 7))
 
 
 def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
+    """Return the sum of these fields of the lines ``cpuN``, counted from the label."""
     try:
         lines = (PROC / "stat").read_text().splitlines()
     except OSError:
@@ -219,8 +183,8 @@ def cpus_by_thread(pids: list[int]) -> list[list[str]]:
 def priorities(pids: list[int]) -> list[str]:
     """Return the priorities of all threads of these processes, each once: ``nice -5``, ``real-time 1``."""
     stats = [text_of(task / "stat").rpartition(")")[2].split() for task in _tasks(pids)]
-    # proc(5): 20 more than the nice value, below 0 with a policy of real time.
-    found = dict.fromkeys(int(fields[_PRIORITY]) for fields in stats if fields)
+    # Field 18: 20 more than the nice value, below 0 with a policy of real time. The name before ")" is field 2.
+    found = dict.fromkeys(int(fields[15]) for fields in stats if fields)
     return [f"nice {each - 20}" if each >= 0 else f"real-time {-1 - each}" for each in found]
 
 

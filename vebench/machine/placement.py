@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
+from operator import attrgetter
 from typing import TypeVar
 
 from vebench.errors import UsageError, shown
 from vebench.machine.host import Topology, flat
-from vebench.machine.kernel import MAX_CPU, Cpus
+from vebench.machine.kernel import Cpus, ranges
 from vebench.machine.pinning import PIN_POLICIES
 
 _T = TypeVar("_T")
-_MOST_DIGITS = len(str(MAX_CPU))
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,6 @@ class Placement:
     def nodes(self, cpus: Iterable[int]) -> tuple[int, ...]:
         """Return the memory nodes nearest to these CPUs, ascending; empty if unknown."""
         return tuple(sorted({node for cpu in cpus for node in self.homes.get(cpu, ())}))
-
-
-@dataclass(frozen=True)
-class _Core:
-    """A core with allowed CPUs, and where it is."""
-
-    cpus: Cpus  # the allowed ones, ascending
-    package: str | None
-    node: int | None
-    cache: int | None
-    speed: int  # the rank of its kind, 0 for the slowest
 
 
 def place(
@@ -65,22 +54,23 @@ def place(
     Raises UsageError if ``pin`` is not a list of allowed CPUs, and if no CPU is left.
     """
     machine = topology or flat(allowed)
+    core = {cpu: cpus for cpus in machine.cores for cpu in cpus}
     pinned = pin != "none"
     if pin in PIN_POLICIES:
         order = order_of(machine, allowed, pin if pinned else "compact", smt)
     else:
-        order = _listed(pin, allowed, machine, smt)
+        order = _allowed_in(pin, "--pin", allowed)
+        if smt == "off":
+            order = tuple(cpus[0] for cpus in _grouped(order, lambda cpu: core.get(cpu, (cpu,))))
     most = len(order) if quota is None else min(len(order), max(1, int(quota)))
     if most <= reserve:
         raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({most} usable)")
     if not pinned:
         order = tuple(sorted(allowed))
     elif reserve:  # the cores that would come last
-        core = {cpu: cpus for cpus in machine.cores for cpu in cpus}
         by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
         last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus)]
-        reserved = frozenset(last_first[:reserve])
-        order = tuple(cpu for cpu in order if cpu not in reserved)
+        order = tuple(cpu for cpu in order if cpu not in last_first[:reserve])
     homes = {cpu: home for cpu in order if (home := _home(cpu, machine, nodes))}
     return Placement(order, most - reserve, pinned=pinned, homes=homes)
 
@@ -92,10 +82,19 @@ def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
     with_memory = [node.id for node in usable if node.memory_bytes != 0]
     if own is None or not with_memory:
         return ()
-    if own.id in with_memory:
-        return (own.id,)
-    far = max(own.distances.values(), default=0) + 1
-    return (min(with_memory, key=lambda node: (own.distances.get(node, far), node)),)
+    distances = {node.id: 1 << 30 for node in usable} | dict(own.distances) | {own.id: 0}
+    return (min(with_memory, key=lambda node: (distances[node], node)),)
+
+
+@dataclass(frozen=True)
+class _Core:
+    """A core with allowed CPUs, and where it is."""
+
+    cpus: Cpus  # the allowed ones, ascending
+    package: str | None
+    node: int | None
+    cache: int | None
+    speed: int  # the rank of its kind, 0 for the slowest
 
 
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
@@ -109,7 +108,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     cores = _compact(_cores(topology, frozenset(allowed)))
     if policy == "scatter":  # one from each node in turn; from each package if no node is known
         by_node = any(core.node is not None for core in cores)
-        nodes = _grouped(cores, lambda core: core.node if by_node else core.package)
+        nodes = _grouped(cores, attrgetter("node" if by_node else "package"))
         packages = _grouped(nodes, lambda members: members[0].package)
         cores = _in_turn(_in_turn(packages))
     if smt == "close":
@@ -124,8 +123,7 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
     cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
     speed = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
-    unknown = sorted(allowed - set(topology.online))
-    cores = chain(topology.cores, ((cpu,) for cpu in unknown))
+    cores = chain(topology.cores, ((cpu,) for cpu in sorted(allowed - set(topology.online))))
     allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
     first = {cpus[0]: cpus for cpus in allowed_of_each if cpus}
     return [_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)) for at, cpus in first.items()]
@@ -133,17 +131,19 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
 
 def _compact(cores: list[_Core]) -> list[_Core]:
     """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other."""
-    node_rank = _ranks(cores, lambda core: core.node, _fastest_first)
-    # If nodes contain packages, as on some virtual machines, the packages of a node follow one another.
-    package_rank = _ranks(
-        cores,
-        lambda core: core.package,
-        lambda members: (min(node_rank[core.node] for core in members), *_fastest_first(members)),
-    )
-    cache_rank = _ranks(cores, lambda core: core.cache, _fastest_first)
+    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
+    # Groups with the fastest core come first, then those with the lowest CPU.
+    ranks = {
+        (part, getattr(members[0], part)): (-max(core.speed for core in members), min(core.cpus for core in members))
+        for part, found in groups.items()
+        for members in found
+    }
+    # Nodes contain packages on some virtual machines.
+    parts = ("package", "node") if len(groups["package"]) <= len(groups["node"]) else ("node", "package")
 
     def rank(core: _Core) -> tuple[object, ...]:
-        return package_rank[core.package], node_rank[core.node], -core.speed, cache_rank[core.cache], core.cpus
+        places = [ranks[part, getattr(core, part)] for part in parts]
+        return *places, -core.speed, ranks["cache", core.cache], core.cpus
 
     return sorted(cores, key=rank)
 
@@ -162,64 +162,35 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
     return list(groups.values())
 
 
-def _ranks(
-    cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], tuple[int, ...]]
-) -> dict[Hashable, int]:
-    """Return, for each key, the position of its group of cores in the order of ``rank``."""
-    groups = sorted(_grouped(cores, key), key=rank)
-    return {key(members[0]): index for index, members in enumerate(groups)}
-
-
-def _fastest_first(members: list[_Core]) -> tuple[int, ...]:
-    return -max(core.speed for core in members), min(core.cpus[0] for core in members)
-
-
 def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     """Return the allowed CPUs without those in ``text``, which ``--policy`` keeps for itself.
 
     Raises UsageError if it is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
     """
-    option = "--policy: cpus"
-    kept = frozenset(parse_cpu_list(text, option))
-    _check_allowed(f"{option} {text}", kept, allowed)
+    kept = frozenset(_allowed_in(text, "--policy: cpus", allowed))
     if not allowed - kept:
-        raise UsageError(f"{option} {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
-    if pin not in PIN_POLICIES and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
-        raise UsageError(f"{option} {text}: --pin {pin} also gives CPU {format_cpu_list(both)} to workers")
+        raise UsageError(f"--policy: cpus {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
+    if pin not in PIN_POLICIES and (both := kept.intersection(parse_cpu_list(pin))):
+        raise UsageError(f"--policy: cpus {text}: --pin {pin} also gives CPU {format_cpu_list(both)} to workers")
     return allowed - kept
 
 
-def _check_allowed(option: str, cpus: Iterable[int], allowed: frozenset[int]) -> None:
-    if outside := sorted(set(cpus) - allowed):
-        lists = map(format_cpu_list, (outside, allowed))
-        raise UsageError("{}: CPU {} is not allowed here (allowed: {})".format(option, *lists))
-
-
-def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> Cpus:
-    order = parse_cpu_list(pin)
-    _check_allowed(f"--pin {pin}", order, allowed)
-    if smt != "off":
-        return order
-    core = {cpu: cpus for cpus in topology.cores for cpu in cpus}
-    return tuple(cpus[0] for cpus in _grouped(order, lambda cpu: core.get(cpu, (cpu,))))
+def _allowed_in(text: str, option: str, allowed: frozenset[int]) -> Cpus:
+    cpus = parse_cpu_list(text, option)
+    if outside := set(cpus) - allowed:
+        which, right = format_cpu_list(outside), format_cpu_list(allowed)
+        raise UsageError(f"{option} {text}: CPU {which} is not allowed here (allowed: {right})")
+    return cpus
 
 
 def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
     """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is invalid."""
-    cpus: dict[int, None] = {}
-    for part in text.split(","):
-        first, dash, last = (piece.strip() for piece in part.partition("-"))
-        if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-            policy = f"not a policy ({', '.join(PIN_POLICIES)}) and " if option == "--pin" else ""
-            raise UsageError(f"{option} {shown(text)}: {policy}not a list of CPUs such as 0-3,8")
-        start, end = (int(number) if len(number) <= _MOST_DIGITS else MAX_CPU + 1 for number in (first, last or first))
-        if end < start or end > MAX_CPU:
-            raise UsageError(f"{option} {shown(text)}: {shown(part.strip())} is not a range of CPUs")
-        listed = range(start, end + 1)
-        if not cpus.keys().isdisjoint(listed):
-            raise UsageError(f"{option} {shown(text)}: a CPU is named twice")
-        cpus.update(dict.fromkeys(listed))
-    return tuple(cpus)
+    parts = ranges(text)
+    cpus = tuple(cpu for part in parts for cpu in part) if all(parts) else ()
+    if not cpus or len(set(cpus)) < len(cpus):
+        policies = f" nor a policy ({', '.join(PIN_POLICIES)})" if option == "--pin" else ""
+        raise UsageError(f"{option} {shown(text)}: not a list of CPUs such as 0-3,8, each once{policies}")
+    return cpus
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:

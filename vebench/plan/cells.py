@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, count, product
+from itertools import chain, count, product
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from vebench.backends import registry
-from vebench.backends.entry import Shape
+from vebench.backends.entry import BackendEntry, Shape
 from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
+from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import TORCH, how_to_install, importable
+from vebench.child.request import Job, Mode
 from vebench.errors import UsageError, shown
-from vebench.machine.placement import apart, place
+from vebench.interpreters.interpreter import Interpreter
+from vebench.machine.host import Host
+from vebench.machine.placement import Placement, apart, place
 from vebench.plan.grammar import BackendChoice, doubled
-from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, check_spec
+from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import asked_as, engines_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.backends.interface import Engine, Task
-    from vebench.child.request import Job, Mode
-    from vebench.interpreters.interpreter import Interpreter
-    from vebench.machine.host import Host
-    from vebench.machine.placement import Placement
-    from vebench.plan.spec import RunSpec
-    from vebench.plan.verdicts import Knowledge, KnownVerdict
+from vebench.plan.verdicts import Knowledge, KnownVerdict
 
 _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
-# Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
-# if it goes on later, with more memory for example.
-_NOTHING_BESIDE = "no requested backend can run here"
 MOST_PROCESSES = 256  # alive at the same time in a group, though the processes of only one cell work
-_GIB = 1 << 30
 # A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
 # environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
 # each of them adds, and the measurements behind these numbers.
@@ -167,6 +157,8 @@ class Cell:
 
 
 class _Where(NamedTuple):
+    """Where cells run; see ``expand``."""
+
     placement: Placement
     memory_available: int | None
     has: Callable[[str], bool] | None
@@ -181,11 +173,6 @@ class Plan:
     spec: RunSpec
     cells: tuple[Cell, ...]
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """How long its cells warm up and measure, in seconds, without starting and ending them."""
-        return self.spec.cell_seconds * sum(cell.skip is None for cell in self.cells)
 
 
 def expand(
@@ -271,22 +258,25 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
-    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
+    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
+
+    They are planned even where no backend can run, so that a run has the same cells if it goes on with more memory.
+    """
     planned = {cell.key for cell in cells}
-    asked = {(cell.task, cell.envs_per_worker) for cell in cells if not cell.entry.reference_row}
-    can_run = {(one.task, one.envs_per_worker) for one in cells if not one.entry.reference_row and one.skip is None}
+    backends = [cell for cell in cells if not cell.entry.reference_row]
+    can_run = {cell.task for cell in backends if cell.skip is None}
     alone = replace(spec, workers=(1,))
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
     for task in tasks:
-        for cell in _cells(alone, task, BackendChoice(registry.REFERENCE), where):
-            size = task, cell.envs_per_worker
-            if size in asked and cell.key not in planned:
-                yield cell if size in can_run else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
-        if task in {one for one, _ in asked} and not where.hosts:
-            for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
-                if cell.key not in planned:
-                    yield cell if task in {one for one, _ in can_run} else replace(cell, skip=_NOTHING_BESIDE)
+        sizes = tuple(sorted({cell.envs_per_worker for cell in backends if cell.task == task}))
+        added = [*_cells(replace(alone, envs_per_worker=sizes), task, BackendChoice(registry.REFERENCE), where)]
+        if sizes and not where.hosts:
+            added += _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where)
+        for cell in added:
+            if cell.key not in planned:
+                nothing = None if task in can_run else "no requested backend can run here"
+                yield replace(cell, skip=cell.skip or nothing)
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
@@ -300,19 +290,8 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         cpus = () if where.hosts else where.placement.owned(workers)
-        if spec.hosts is None:
-            cells = [[("", where.placement, *part) for part in divided(spec.replicas, workers, where.placement)]]
-        else:  # a cell for each count of hosts
-            there = [(name, where.hosts[name]) for name in spec.hosts.names]
-            each = [(name, placement, workers, placement.owned(workers)) for name, placement in there]
-            cells = [each[:number] for number in spec.hosts.numbers]
-        for parts in cells:
-            shapes = [entry.shape_of(share, envs, len(owned), choice.options) for _, _, share, owned in parts]
-            firsts = accumulate((shape.num_envs for shape in shapes), initial=0)
-            replicas = tuple(
-                Replica(share, shape, owned, placement.nodes(owned), first, name)
-                for (name, placement, share, owned), shape, first in zip(parts, shapes, firsts, strict=False)
-            )
+        for replicas in _replicas(spec, choice, workers, envs, where):
+            shapes = [replica.shape for replica in replicas]
             together = Shape(
                 sum(shape.num_envs for shape in shapes),
                 sum(shape.batch_size for shape in shapes),
@@ -334,6 +313,25 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
                 replicas=replicas if len(replicas) > 1 or where.hosts else (),
                 interpreter=interpreter,
             )
+
+
+def _replicas(
+    spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: _Where
+) -> Iterator[tuple[Replica, ...]]:
+    """Yield the replicas of each cell with this size: of one cell, or of a cell for each count of hosts."""
+    if spec.hosts is None:
+        parts = [("", where.placement, *part) for part in divided(spec.replicas, workers, where.placement)]
+    else:
+        there = [(name, where.hosts[name]) for name in spec.hosts.names]
+        parts = [(name, placement, workers, placement.owned(workers)) for name, placement in there]
+    replicas: list[Replica] = []
+    first = 0
+    for host, placement, share, cpus in parts:
+        shape = choice.entry.shape_of(share, envs, len(cpus), choice.options)
+        replicas.append(Replica(share, shape, cpus, placement.nodes(cpus), first, host))
+        first += shape.num_envs
+    for number in (len(parts),) if spec.hosts is None else spec.hosts.numbers:
+        yield tuple(replicas[:number])
 
 
 def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
@@ -368,19 +366,13 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
 
 def _too_large(needed: int, least: int, available: int | None, most: int | None) -> str | None:
     """Return why a cell does not fit into the memory; ``least`` is what one worker with one environment would need."""
+    about = f"needs about {needed / (1 << 30):.2g} GiB of memory"
     if available is not None and needed > available:
         remedy = "; fewer workers or --envs-per-worker would fit" if least <= available else ""
-        return f"needs about {format_bytes(needed)} of memory, {format_bytes(available)} are available{remedy}"
+        return f"{about}, {available / (1 << 30):.2g} GiB are available{remedy}"
     if most is not None and needed > most:
-        return f"needs about {format_bytes(needed)} of memory, more than the {format_bytes(most)} allowed"
+        return f"{about}, more than the {most / (1 << 30):.2g} GiB allowed"
     return None
-
-
-def format_bytes(count: int) -> str:
-    """Return a number of bytes in a suitable binary unit: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
-    if count < _GIB:
-        return f"{count / MIB:.0f} MiB"
-    return f"{count / _GIB:.1f} GiB" if count < 10 * _GIB else f"{count / _GIB:.0f} GiB"
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:

@@ -1,42 +1,38 @@
-"""How an option is declared, and the kinds of values that options take.
+"""How an option is declared, and how the values of options are read, checked and written.
 
-A kind reads a value, from text as the command line has it or from a Python value, checks its bounds and writes it.
+Numbers, times and words come first, then values with a language of their own: environments, backends, hosts, pinning
+and the learner's time. What ``label`` or ``Kind.written`` writes reads back as the same value.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vebench.backends import bracketed, registry
-from vebench.backends.entry import MAX_COUNT
-from vebench.child import policy
+from vebench.backends.bracketed import OptionValue
+from vebench.backends.entry import MAX_COUNT, BackendEntry
+from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from vebench.backends.bracketed import OptionValue
-    from vebench.backends.entry import BackendEntry
 
 # Groups of options in the help, in its order. Options of the last group are rare: only --help-all shows them.
 GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 
+MISSING_NAME = "a name is missing; vebench list shows them"
 _LONGEST_S = 31 * 86400.0  # a month: longer waits overflow in system calls
 _SHORTEST_S = 1e-9  # the resolution of a clock that counts nanoseconds
-_LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 60
-
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
-_UNITS_OF_TIME = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_UNITS_OF_SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.ASCII | re.IGNORECASE)
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})(?::([+*])(\d{1,9}))?)?", re.ASCII)
+_ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_VIAS = ("ssh", "srun", "ray")
+# Nothing that ssh would take for an option, and nothing that a shell would.
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 
 
 def _text(given: Any) -> str:
@@ -51,14 +47,10 @@ def _text(given: Any) -> str:
 
 def _texts(given: Any) -> list[str]:
     if isinstance(given, str | int):
-        return [_text(str(given))]
+        given = [given]
     if not isinstance(given, Sequence):
         raise ValueError("must be text, or a list")  # noqa: TRY004 - every kind raises ValueError
-    return [_text(str(one)) for one in given]
-
-
-def _any(_: Any) -> None:
-    """Accept every value."""
+    return [_text(_written(one)) for one in given]
 
 
 def _written(value: Any) -> str:
@@ -69,12 +61,46 @@ def _written(value: Any) -> str:
 class Kind:
     """A kind of values, by default any text."""
 
-    read: Callable[[Any], Any] = _text  # raises ValueError
-    check: Callable[[Any], None] = _any  # raises ValueError for a value out of bounds
+    read: Callable[[Any], Any] = _text  # from text or from a Python value; raises ValueError for a bad one
     written: Callable[[Any], str] = _written  # as a user types it
     many: bool = False  # the option may be repeated
     named: bool | None = None  # the value of a switch that is named; None: the option has a value
     choices: Callable[[], Iterable[str]] = tuple  # words that a shell can complete
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: of the command line by its ``flags``, of Python functions and run files by its ``name``."""
+
+    name: str
+    flags: tuple[str, ...]
+    group: str
+    metavar: str  # empty for a switch
+    help: str
+    kind: Kind
+
+    def value(self, given: Any) -> Any:
+        """Return the value of a text or of a Python value. Raises UsageError for a bad one."""
+        try:
+            return self.kind.read(given)
+        except ValueError as error:
+            text = ",".join(map(_written, given)) if isinstance(given, list | tuple) else _written(given)
+            raise UsageError(f"{self.flags[0]} {shown(text)}: {error}") from None
+
+    def check(self, value: Any) -> None:
+        """Raise UsageError for a value that ``value`` does not return."""
+        if self.value(value) != value:
+            raise UsageError(f"{self.flags[0]} {shown(self.kind.written(value))}: not as vebench writes it")
+
+    def typed(self, given: Any) -> list[str]:
+        """Return the words of a command line that give the same value as ``given``."""
+        if self.kind.named is not None:
+            return [self.flags[0]] if given is self.kind.named else []
+        many = isinstance(given, Sequence) and not isinstance(given, str)
+        return [self.flags[0], ",".join(map(str, given)) if many else str(given)]
+
+
+FILE = Kind(Path)
 
 
 def switch(*, named: bool = True) -> Kind:
@@ -92,35 +118,26 @@ def switch(*, named: bool = True) -> Kind:
 def word(*words: str) -> Kind:
     """Return the kind of these words."""
 
-    def check(value: str) -> None:
-        if value not in words:
+    def read(given: Any) -> str:
+        if given not in words:
             raise ValueError(f"must be one of {', '.join(words)}")
+        return str(given)
 
-    return Kind(check=check, choices=lambda: words)
-
-
-FILE = Kind(Path)
+    return Kind(read, choices=lambda: words)
 
 
 def whole(least: int, most: int, word: str = "") -> Kind:
     """Return the kind of whole numbers within bounds, and of a word."""
-    bounds = f"must be a whole number from {least} to {most}{word and f', or {word}'}"
 
     def read(given: Any) -> int | str:
         if word and given == word:
             return word
-        digits = given.removeprefix("-") if isinstance(given, str) else ""
-        if digits.isascii() and digits.isdecimal() and len(digits) <= len(str(most)):
-            return int(given)
-        if type(given) is not int:
-            raise ValueError(bounds)
-        return given
+        number = int(given) if isinstance(given, str) and re.fullmatch(r"-?\d{1,18}", given, re.ASCII) else given
+        if type(number) is not int or not least <= number <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}{word and f', or {word}'}")
+        return number
 
-    def check(value: int | str) -> None:
-        if value != word and not (isinstance(value, int) and least <= value <= most):
-            raise ValueError(bounds)
-
-    return Kind(read, check)
+    return Kind(read)
 
 
 def counts(most: int = MAX_COUNT) -> Kind:
@@ -131,50 +148,27 @@ def counts(most: int = MAX_COUNT) -> Kind:
 
     def read(given: Any) -> tuple[int, ...]:
         terms = [term.strip() for text in _texts(given) for term in text.split(",")]
-        try:
-            return tuple(sorted({count for term in terms for count in _expanded(term, most)}))
-        except ValueError as error:
-            raise ValueError(f"{error}; {_COUNTS_GRAMMAR}") from None
-
-    def check(value: Sequence[int]) -> None:
-        if not value:
+        if not terms:
             raise ValueError("give at least one number")
-        if not 1 <= min(value) <= max(value) <= most:
-            raise ValueError(f"must be a whole number from 1 to {most}")
-        if list(value) != sorted(set(value)):
-            raise ValueError("numbers must ascend, each once")
+        return tuple(sorted({count for term in terms for count in _expanded(term, most)}))
 
-    return Kind(read, check, lambda value: ",".join(map(str, value)), many=True)
+    return Kind(read, lambda value: ",".join(map(str, value)), many=True)
 
 
 def _expanded(term: str, most: int) -> Iterator[int]:
     match = _RANGE.fullmatch(term)
-    if match is None:
-        raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
-    first = _count(match[1], most)
-    last = first if match[2] is None else _count(match[2], most)
-    step = 2 if match[4] is None else _count(match[4], most)
-    adds = match[3] == "+"
-    if last < first:
-        raise ValueError(f"{shown(term)} runs backwards")
-    if step == 1 and not adds:
-        raise ValueError(f"{shown(term)} never grows")
+    first = int(match[1]) if match else 0
+    last = int(match[2]) if match and match[2] else first
+    adds = match is not None and match[3] == "+"
+    step = int(match[4]) if match and match[4] else 2
+    if not 1 <= first <= last <= most or step < (1 if adds else 2):
+        raise ValueError(
+            f"give numbers from 1 to {most}: 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+        )
     while first < last:
         yield first
         first = first + step if adds else first * step
     yield last
-
-
-def _count(digits: str, most: int) -> int:
-    if digits.startswith("-"):
-        raise ValueError(f"{shown(digits)} is negative")
-    digits = digits.lstrip("0")
-    if not digits:
-        raise ValueError("0 is too few")
-    # Check the length first: Python refuses to convert thousands of digits.
-    if len(digits) > len(str(most)) or int(digits) > most:
-        raise ValueError(f"{shown(digits)} is more than {most}")
-    return int(digits)
 
 
 def doubled(most: int) -> tuple[int, ...]:
@@ -182,23 +176,29 @@ def doubled(most: int) -> tuple[int, ...]:
     return tuple(_expanded(f"1..{most}", most))
 
 
+def _quantity(given: Any, units: Mapping[str, float], example: str) -> float:
+    """Return a finite number, or the product of a number and its unit in a text."""
+    if isinstance(given, str):
+        match = _QUANTITY.fullmatch(given.strip())
+        if match is None or match[2] not in units:
+            raise ValueError(example)
+        given = float(match[1]) * units[match[2]]
+    if type(given) not in {int, float} or not math.isfinite(given):
+        raise ValueError(example)
+    return float(given)
+
+
 def seconds(*, or_none: bool = False) -> Kind:
     """Return the kind of times: ``90``, ``250ms``, ``2m`` or ``1.5h``. With ``or_none``, 0 is allowed."""
+    units = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
     def read(given: Any) -> float:
-        text = given.strip() if isinstance(given, str) else given
-        number = text.rstrip("umsh") if isinstance(text, str) else text
-        unit = text[len(number) :] if isinstance(text, str) else ""
-        if unit not in _UNITS_OF_TIME:
-            number = ""
-        return _number(number, "write a time such as 250ms, 90s, 2m or 1h") * _UNITS_OF_TIME.get(unit, 1.0)
-
-    def check(value: float) -> None:
-        # A comparison with NaN is false.
+        value = _quantity(given, units, "write a time such as 250ms, 90s, 2m or 1h")
         if not _SHORTEST_S <= value <= _LONGEST_S and not (or_none and value == 0):
             raise ValueError(f"must be {'0 or ' if or_none else ''}above 0 seconds, at most {_LONGEST_S:.0f}")
+        return value
 
-    return Kind(read, check, time_of)
+    return Kind(read, time_of)
 
 
 def time_of(seconds: float) -> str:
@@ -213,104 +213,39 @@ def share() -> Kind:
     """Return the kind of shares between 0 and 1: ``5%`` or ``0.05``."""
 
     def read(given: Any) -> float:
-        percent = isinstance(given, str) and given.strip().endswith("%")
-        number = _number(given.strip().removesuffix("%") if percent else given, "write a share such as 5% or 0.05")
-        return number / 100 if percent else number
-
-    def check(value: float) -> None:
+        number = _quantity(given, {"": 1, "%": 1}, "write a share such as 5% or 0.05")
+        value = number / 100 if isinstance(given, str) and "%" in given else number
         if not 0 < value < 1:
             raise ValueError("must be between 0% and 100%")
+        return value
 
-    return Kind(read, check, lambda value: f"{100 * value:g}%")
+    return Kind(read, lambda value: f"{100 * value:g}%")
 
 
 def size() -> Kind:
     """Return the kind of numbers of bytes: ``512M`` or ``8G``."""
+    units = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
     def read(given: Any) -> int:
-        if type(given) is int:
-            return given
-        text = _text(given).strip().upper().removesuffix("B").removesuffix("I")
-        unit = text[-1:] if text[-1:] in _UNITS_OF_SIZE else ""
-        return int(_number(text.removesuffix(unit), "write a size such as 512M or 8G") * _UNITS_OF_SIZE[unit])
-
-    def check(value: int) -> None:
-        if not _LEAST_BYTES <= value <= _MOST_BYTES:
+        text = given.strip().upper().removesuffix("B").removesuffix("I") if isinstance(given, str) else given
+        value = _quantity(text, units, "write a size such as 512M or 8G")
+        if not 1 << 20 <= value <= 1 << 60 or value != int(value):
             raise ValueError("must be at least 1M: write a size such as 512M or 8G")
+        return int(value)
 
-    return Kind(read, check)
-
-
-def _number(given: Any, problem: str) -> float:
-    if isinstance(given, str):
-        text = given.strip()
-        given = float(text) if _NUMBER.fullmatch(text) else None
-        if given is not None and not math.isfinite(given):
-            given = None
-    if type(given) not in {int, float}:
-        raise ValueError(problem)
-    return float(given)
+    return Kind(read)
 
 
-def parsed(parse: Callable[[str], Any], check: Callable[[Any], None]) -> Kind:
-    """Return the kind of values with a language of their own. Both functions raise ValueError."""
-    return Kind(lambda given: parse(_text(given)), check)
+def parsed(parse: Callable[[str], Any]) -> Kind:
+    """Return the kind of values that ``parse`` reads. A value is read from its ``label``."""
+    return Kind(lambda given: parse(_text(getattr(given, "label", given))))
 
 
 def listed(parse: Callable[[Sequence[str]], Any] = tuple, choices: Callable[[], Iterable[str]] = tuple) -> Kind:
     """Return the kind of values that ``parse`` reads from texts, each a list joined by commas."""
     return Kind(
-        lambda given: parse(_texts(given)),
-        written=lambda value: ",".join(map(_written, value)),
-        many=True,
-        choices=choices,
+        lambda given: parse(_texts(given)), lambda value: ",".join(map(_written, value)), many=True, choices=choices
     )
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option: of the command line by its ``flags``, of Python functions and run files by its ``name``."""
-
-    name: str
-    flags: tuple[str, ...]
-    group: str
-    metavar: str  # empty for a switch
-    help: str
-    kind: Kind
-
-    def value(self, given: Any) -> Any:
-        """Return the value of a text or of a Python value. Raises UsageError for a bad one."""
-        try:
-            value = self.kind.read(given)
-            self.kind.check(value)
-        except ValueError as error:
-            text = ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
-            raise UsageError(f"{self.flags[0]} {shown(text)}: {error}") from None
-        return value
-
-    def check(self, value: Any) -> None:
-        """Raise UsageError for a value that is out of bounds."""
-        try:
-            self.kind.check(value)
-        except ValueError as error:
-            raise UsageError(f"{self.flags[0]} {shown(self.kind.written(value))}: {error}") from None
-
-    def typed(self, given: Any) -> list[str]:
-        """Return the words of a command line that give the same value as ``given``."""
-        if self.kind.named is not None:
-            return [self.flags[0]] if given is self.kind.named else []
-        many = isinstance(given, Sequence) and not isinstance(given, str)
-        return [self.flags[0], ",".join(map(str, given)) if many else str(given)]
-
-
-_ALL_PEERS = "all-peers"
-MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
-_MISSING_BACKEND = "--backend: a name is missing; vebench list shows the backends"
-_ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_VIAS = ("ssh", "srun", "ray")
-# Nothing that ssh would take for an option, and nothing that a shell would.
-_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
-_MOST_LEARNER_STEPS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -347,7 +282,7 @@ class LearnerStep:
     @property
     def label(self) -> str:
         """The time as a user writes it: ``0.3s/2048``."""
-        return f"{self.seconds:g}s" if self.steps is None else f"{self.seconds:g}s/{self.steps}"
+        return f"{self.seconds!r}s" if self.steps is None else f"{self.seconds!r}s/{self.steps}"
 
 
 @dataclass(frozen=True)
@@ -367,14 +302,9 @@ class Pinning:
     @property
     def label(self) -> str:
         """The pinning as a user writes it: ``compact[smt=off]``."""
-        details: dict[str, OptionValue] = {}
-        if self.smt != "last":
-            details["smt"] = self.smt
-        if self.reserve:
-            details["reserve"] = self.reserve
-        if self.memory != "local":
-            details["mem"] = self.memory
-        return bracketed.written(self.cpus, details)
+        details: dict[str, OptionValue] = {"smt": self.smt, "reserve": self.reserve, "mem": self.memory}
+        usual: dict[str, OptionValue] = {"smt": "last", "reserve": 0, "mem": "local"}
+        return bracketed.written(self.cpus, {name: value for name, value in details.items() if value != usual[name]})
 
 
 @dataclass(frozen=True)
@@ -395,20 +325,23 @@ class Hosts:
 
     @property
     def label(self) -> str:
-        """The hosts as a user writes them, without details: ``a,b,c``."""
-        return ",".join(self.names) or f"ray[address={self.address}]"
+        """The hosts as a user writes them: ``a,b[via=srun]``."""
+        details: dict[str, OptionValue] = {"via": self.via, "count": ",".join(map(str, self.counts))}
+        details |= {"address": self.address, "python": self.python, "unlike": self.unlike}
+        usual = ("ssh" if self.names else "ray", "", "auto", "", False)
+        changed = {name: value for (name, value), each in zip(details.items(), usual, strict=True) if value != each}
+        return bracketed.written(",".join(self.names) or "ray", changed)
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the environments in ``texts``, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``.
 
     Arguments are sorted by key. A value is a bool, an int or a float if it reads as one, otherwise text. Raises
-    UsageError for a missing name and for arguments that cannot be read.
+    ValueError for a missing name and for arguments that cannot be read.
     """
     return tuple(
         bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
-        for text in texts
-        for name, given in _bracketed("--env", text, MISSING_ENV)
+        for name, given in _bracketed(texts)
     )
 
 
@@ -417,109 +350,100 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
 
     ``module:Class`` names a third party's adapter, ``all-peers`` every backend that competes. Choices with the same
     meaning are equal: options with their default values are left out, the others are in a fixed order. Raises
-    UsageError for an unknown name or option, and for a bad value.
+    ValueError for an unknown name or option, and for a bad value.
     """
     found: dict[str, BackendChoice] = {}
-    for text in texts:
-        for name, given in _bracketed("--backend", text, _MISSING_BACKEND):
-            if name == _ALL_PEERS and not given:
-                choices = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
-            else:
-                choices = [_choice(text, name, given)]
-            found |= {choice.label: choice for choice in choices}
+    for name, given in _bracketed(texts):
+        if name == "all-peers" and not given:
+            choices = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
+        else:
+            choices = [_choice(name, given)]
+        found |= {choice.label: choice for choice in choices}
     return tuple(found.values())
 
 
-def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the names in a list joined by commas, with their brackets. Raises UsageError."""
-    try:
+def _bracketed(texts: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the names in lists joined by commas, with their brackets. Raises ValueError."""
+    for text in texts:
         for name, bracket in bracketed.split(text):
             if not name:
-                raise UsageError(missing)
+                raise ValueError(MISSING_NAME)
             yield name, {} if bracket is None else bracketed.pairs(bracket)
-    except ValueError as error:
-        raise UsageError(f"{option} {shown(text)}: {error}; write NAME[KEY=VALUE,...]") from None
 
 
-def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
+def _choice(named: str, given: dict[str, str]) -> BackendChoice:
     name, at, python = (part.strip() for part in named.partition("@"))
-    if at and not python:
-        raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
     if not name:
-        raise UsageError(_MISSING_BACKEND)
+        raise ValueError(MISSING_NAME)
+    if at and not python:
+        raise ValueError(f"a Python is missing after @, such as {name}@venv/bin/python")
     if ":" in name:
         if not _ADAPTER.fullmatch(name):
-            raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
+            raise ValueError("a third party's adapter is named module:Class")
         return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
         of_class = [one.name for one in registry.ENTRIES if name.casefold() in re.split(r"\W+", one.summary.casefold())]
         near = f" (did you mean {' or '.join(of_class)}?)" if of_class else did_you_mean(name, registry.BY_NAME)
-        raise UsageError(f"--backend {shown(name)}: no such backend{near}; vebench list shows them")
+        raise ValueError(f"no such backend{near}; vebench list shows them")
     if python and not entry.builds_environments:
-        raise UsageError(f"--backend {shown(named)}: {name} steps nothing: leave out @{python}")
-    return BackendChoice(name, dict(_known_options(entry, given)), python)
+        raise ValueError(f"{name} steps nothing: leave out @{python}")
+    values = _values(given, {key: option.parse for key, option in entry.options.items()}, "option", "give ")
+    changed = {key: value for key, value in values.items() if value != entry.options[key].default}
+    return BackendChoice(name, changed, python)
 
 
-def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
+def _values(
+    given: Mapping[str, str], readers: Mapping[str, Callable[[str], Any]], what: str, right: str = ""
+) -> dict[str, Any]:
+    """Return the values in brackets, in the order of ``readers``. ``right``: the beginning of a reader's error."""
     for key in given:
-        if key not in entry.options:
-            known = f"it has {', '.join(entry.options)}" if entry.options else "it has none"
-            near = did_you_mean(key, entry.options)
-            raise UsageError(f"--backend {entry.name}: no option {shown(key)}{near}; {known}")
-    for key, option in entry.options.items():
-        if key not in given:
-            continue
-        try:
-            value = option.parse(given[key])
-        except ValueError as error:
-            raise UsageError(f"--backend {entry.name}[{key}={shown(given[key])}]: {key} must be {error}") from None
-        if value != option.default:
-            yield key, value
+        if key not in readers:
+            it_has = f"it has {', '.join(readers) or 'none'}"
+            raise ValueError(f"no {what} {shown(key)}{did_you_mean(key, readers)}; {it_has}")
+    found = {}
+    for key, read in readers.items():
+        if key in given:
+            try:
+                found[key] = read(given[key])
+            except ValueError as error:
+                raise ValueError(f"{key} {shown(given[key])}: {right}{error}") from None
+    return found
 
 
 def parse_pin(text: str) -> Pinning:
-    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError."""
-    cpus, details = _detailed(text, ("smt", "reserve", "mem"))
-    reserve = _detail("reserve", whole(0, MAX_COUNT).read, details.get("reserve", "0"))
-    return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
+    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError.
 
-
-def check_pin(pin: Pinning) -> None:
-    """Raise ValueError if there is no such pinning. Whether the machine has the CPUs is not checked."""
-    if pin.smt not in SMT_POLICIES:
-        raise ValueError(f"smt must be one of {', '.join(SMT_POLICIES)}")
-    _detail("reserve", whole(0, MAX_COUNT).check, pin.reserve)
-    if pin.memory not in MEMORY_POLICIES:
-        raise ValueError(f"mem must be one of {', '.join(MEMORY_POLICIES)}")
+    Whether the machine has the CPUs is not checked.
+    """
+    kinds = {"smt": word(*SMT_POLICIES), "reserve": whole(0, MAX_COUNT), "mem": word(*MEMORY_POLICIES)}
+    cpus, details = _detailed(text, kinds)
+    pin = Pinning(cpus, details.get("smt", "last"), details.get("reserve", 0), details.get("mem", "local"))
     if pin.memory != "local" and not pin.pins:
         raise ValueError("without CPUs of its own, a cell has no memory nodes of its own")
+    return pin
 
 
 def parse_hosts(text: str) -> Hosts:
     """Return the hosts of ``a,b[via=srun]``, ``@FILE``, or ``ray`` for a Ray cluster. Raises ValueError."""
-    listed, details = _detailed(text, ("via", "count", "address", "python", "unlike"), ("count",))
-    names = [name for part in listed.split(",") for name in _hosts_in(part.strip())]
-    all_of_ray = names == ["ray"]
-    unlike = bracketed.value_of(details.get("unlike", "false"))
-    if not isinstance(unlike, bool):
-        raise ValueError("unlike must be true or false")  # noqa: TRY004 - the text is wrong, not its type
-    return Hosts(
-        names=() if all_of_ray else tuple(names),
-        counts=_detail("count", counts().read, details["count"]) if "count" in details else (),
-        via=details.get("via", "ray" if all_of_ray else "ssh"),
-        address=details.get("address", "auto"),
-        python=details.get("python", ""),
-        unlike=unlike,
-    )
+    kinds = {"via": word(*_VIAS), "count": counts(), "address": Kind(), "python": Kind(), "unlike": switch()}
+    written, details = _detailed(text, kinds)
+    names = [name for part in written.split(",") for name in _hosts_in(part.strip())]
+    if names == ["ray"]:
+        return Hosts((), details.pop("count", ()), **{"via": "ray", **details})
+    for number, name in enumerate(names):
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not the name of a host")
+        if name in names[:number]:
+            raise ValueError(f"{shown(name)} is named twice, but a host has one replica of a cell")
+    numbers = details.pop("count", ())
+    return Hosts(tuple(names), counts(len(names)).read(numbers) if numbers else (), **details)
 
 
 def _hosts_in(part: str) -> list[str]:
     """Return the name of a host, or the names in ``@FILE``: the first word of each line, as in a list for mpirun."""
     from vebench.files import contents  # it loads msgspec
 
-    if not part:
-        raise ValueError("a name is missing")
     if not part.startswith("@"):
         return [part]
     try:
@@ -527,62 +451,22 @@ def _hosts_in(part: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(getattr(error, "strerror", None) or str(error)) from None
     words = [line.partition("#")[0].split() for line in lines]
-    if not any(words):
-        raise ValueError("the file names no host")
-    return [line[0] for line in words if line]
+    return [line[0] for line in words if line] or [""]
 
 
-def check_hosts(hosts: Hosts) -> None:
-    """Raise ValueError for a name that is not a host's, a host that is named twice, and an unknown way."""
-    if hosts.via not in _VIAS:
-        raise ValueError(f"via={shown(hosts.via)} must be one of {', '.join(_VIAS)}")
-    for number, name in enumerate(hosts.names):
-        if not _HOST_NAME.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not the name of a host")
-        if name in hosts.names[:number]:
-            raise ValueError(f"{shown(name)} is named twice, but a host has one replica of a cell")
-    if hosts.counts:
-        _detail("count", counts(len(hosts.names) or MAX_COUNT).check, hosts.counts)
+def _detailed(text: str, kinds: Mapping[str, Kind]) -> tuple[str, dict[str, Any]]:
+    """Return the text before the brackets, and the values of the details in them, by name. Raises ValueError."""
+    first, bracket, rest = text.strip().partition("[")
+    if bracket and not rest.endswith("]"):
+        raise ValueError("brackets do not match")
+    given = bracketed.pairs(rest[:-1], [name for name, kind in kinds.items() if kind.many]) if bracket else {}
+    return first.strip(), _values(given, {name: kind.read for name, kind in kinds.items()}, "detail")
 
 
 def parse_learner(text: str) -> LearnerStep:
     """Return the time in ``4ms``, for each batch, or ``300ms/2048``, for each 2,048 steps. Raises ValueError."""
     time, slash, steps = text.strip().partition("/")
     try:
-        count = whole(0, _MOST_LEARNER_STEPS).read(steps) if slash else None
-        return LearnerStep(policy.parse_time(time), count)
+        return LearnerStep(seconds().read(parse_time(time)), whole(1, 1 << 40).read(steps) if slash else None)
     except ValueError:
         raise ValueError("write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps") from None
-
-
-def check_learner(learner: LearnerStep) -> None:
-    """Raise ValueError for a time or a number of steps out of bounds."""
-    seconds().check(learner.seconds)
-    if learner.steps is not None:
-        whole(1, _MOST_LEARNER_STEPS).check(learner.steps)
-
-
-def check_policy(chosen: policy.PolicyChoice) -> None:
-    """Raise ValueError for a policy that no text gives: it comes from a file."""
-    if policy.parse_policy(chosen.label) != chosen:
-        raise ValueError("not as vebench writes it")
-
-
-def _detailed(text: str, keys: Collection[str], lists: Collection[str] = ()) -> tuple[str, dict[str, str]]:
-    """Return the text before the brackets, and the details in them. Values of ``lists`` may have commas."""
-    first, bracket, rest = text.strip().partition("[")
-    if bracket and not rest.endswith("]"):
-        raise ValueError("brackets do not match")
-    details = bracketed.pairs(rest[:-1], lists) if bracket else {}
-    if unknown := [key for key in details if key not in keys]:
-        near = did_you_mean(unknown[0], keys)
-        raise ValueError(f"no detail {shown(unknown[0])}{near}; it has {', '.join(keys)}")
-    return first.strip(), details
-
-
-def _detail(name: str, of: Callable[[Any], Any], value: Any) -> Any:
-    """Return what ``of`` returns, and name the detail in its ValueError."""
-    try:
-        return of(value)
-    except ValueError as error:
-        raise ValueError(f"{name} {shown(str(value))}: {error}") from None

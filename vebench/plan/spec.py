@@ -1,19 +1,19 @@
-"""The plan of a run: ``RunSpec``, whose fields declare the options of the command line and of Python."""
+"""The plan of a run: ``RunSpec``, whose fields declare the options of the command line and of Python; fixed plans."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import SUITES, short_name
-from vebench.child.policy import TAPED, PolicyChoice, parse_policy
+from vebench.child.actions import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import PIN_POLICIES
 from vebench.plan.grammar import (
@@ -27,10 +27,6 @@ from vebench.plan.grammar import (
     LearnerStep,
     Option,
     Pinning,
-    check_hosts,
-    check_learner,
-    check_pin,
-    check_policy,
     counts,
     doubled,
     listed,
@@ -46,39 +42,26 @@ from vebench.plan.grammar import (
     switch,
     whole,
     word,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+)  # fmt: skip
 
 MAX_PASSES = 1 << 10
-_MAX_REPLICAS = 1 << 10
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 _MAX_SEED = 2_000_000_000
 PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
-# A warm-up whose rate has not settled takes at most this many times --warmup, or this many seconds if that is more.
-_MOST_WARMUPS, _MOST_WARMUP_S = 5, 2.5
-_STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
 PASSES_OF_ALL = 2  # of all cells in a race
 TOLERANCE = 0.1  # how much slower a backend may be, in every gate
 UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
-def _env_names() -> Iterable[str]:
-    return (short_name(name) for suite in SUITES.values() for name in suite.tasks)
-
-
-def _backend_names() -> Iterable[str]:
-    return (entry.name for entry in registry.ENTRIES)
-
-
 def option(kind: Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
-    """Return a field of ``RunSpec`` with the option that sets it."""
+    """Return a field of ``RunSpec`` with the option that sets it. By default, the flag is the field's name."""
     given = {} if default is ... else {"default": default}
     return field(**given, metadata={"option": (flags, group, metavar, meaning, kind)})
 
 
+_ENV_NAMES = listed(parse_envs, lambda: [short_name(name) for suite in SUITES.values() for name in suite.tasks])
+_BACKEND_NAMES = listed(parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
 _COMPACT = Pinning()
 _ENVS = "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ..."
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
@@ -86,6 +69,7 @@ _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [defa
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _PIN = "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."
+_PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
 _HOSTS = "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8]."
 
 
@@ -94,78 +78,55 @@ class RunSpec:
     """Everything that decides what a run measures. Times are in seconds.
 
     It is one flat record because each field is one option, one keyword of ``vebench.measure`` and one key of run files.
-    The defaults are for run files without the field; the defaults of commands are in ``DEFAULTS``.
+    The defaults are for run files without the field; see ``defaults`` for those of commands.
     """
 
-    envs: tuple[str, ...] = option(listed(parse_envs, _env_names), WHAT, "ENV", _ENVS, "--env", "-e")
+    envs: tuple[str, ...] = option(_ENV_NAMES, WHAT, "ENV", _ENVS, "--env", "-e")
     # Empty: 1, 2, 4 and so on, up to the number of usable CPUs.
     workers: tuple[int, ...] = option(counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
     # Empty: all that can run.
-    backends: tuple[BackendChoice, ...] = option(
-        listed(parse_backends, _backend_names), WHAT, "NAME", _BACKENDS, "--backend", "-b", default=()
-    )
+    backends: tuple[BackendChoice, ...] = option(_BACKEND_NAMES, WHAT, "NAME", _BACKENDS, "--backend", "-b", default=())
     envs_per_worker: tuple[int, ...] = option(
-        counts(), WHAT, "COUNTS", "Environments of each worker.  [default: 1]", "--envs-per-worker", default=(1,)
+        counts(), WHAT, "COUNTS", "Environments of each worker.  [default: 1]", default=(1,)
     )
     # The cells that are measured, as ``CellKey.place`` names them; empty: all of the plan.
     only: tuple[str, ...] = ()
-    duration: float = option(seconds(), ADVANCED, "TIME", "Length of one window.", "--duration", default=1.0)
-    windows: int = option(whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", "--windows", default=6)
-    warmup: float = option(
-        seconds(or_none=True), ADVANCED, "TIME", "Least time before the first window.", "--warmup", default=1.0
-    )
+    duration: float = option(seconds(), ADVANCED, "TIME", "Length of one window.", default=1.0)
+    windows: int = option(whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
+    warmup: float = option(seconds(or_none=True), ADVANCED, "TIME", "Least time before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
-    passes: int = option(whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", "--passes", default=1)
+    passes: int = option(whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
     # Passes are added until each interval is within this share of its level, or ``budget`` is spent.
     until: float | None = option(
-        share(), HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until", default=None
+        share(), HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", default=None
     )
     budget: float = option(
-        seconds(), HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget",
-        default=600.0,
-    )  # fmt: skip
-    base: bool = option(
-        switch(named=False),
-        ADVANCED,
-        "",
-        "Leave out the cells that speedups are relative to.",
-        "--no-base",
-        default=False,
+        seconds(), HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", default=600.0
     )
+    base: bool = option(
+        switch(named=False), ADVANCED, "", "Leave out the cells that speedups are relative to.", "--no-base",
+        default=False,
+    )  # fmt: skip
     # Cells take turns, window by window.
     interleave: bool = option(
         switch(named=False), ADVANCED, "", "Measure cells one after another.", "--no-interleave", default=False
     )
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured: see ``Session.measure``.
     race: bool = False
-    seed: int = option(whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", "--seed", default=0)
-    pin: Pinning = option(parsed(parse_pin, check_pin), WHERE, "CPUS", _PIN, "--pin", default=_COMPACT)
+    seed: int = option(whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
+    pin: Pinning = option(parsed(parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
     replicas: int | Literal["node"] = option(
-        whole(1, _MAX_REPLICAS, PER_NODE), ADVANCED, "N", "Copies of the backend: N, or node (one on each node).",
-        "--replicas", default=1,
-    )  # fmt: skip
-    hosts: Hosts | None = option(parsed(parse_hosts, check_hosts), WHERE, "HOSTS", _HOSTS, "--hosts", default=None)
-    memory: int | None = option(
-        size(), ADVANCED, "SIZE", "Leave out cells that need more memory (8G).", "--memory", default=None
+        whole(1, 1 << 10, PER_NODE), ADVANCED, "N", "Copies of the backend: N, or node (one on each node).", default=1
     )
-    timeout: float = option(
-        seconds(), ADVANCED, "TIME", "Longest time for one cell or backend.", "--timeout", default=300.0
-    )
-    proof: str = option(
-        word("auto", "full", "off"), ADVANCED, "HOW",
-        "How much of each cell's rows to compare with a plain loop's: auto, full or off.", "--proof", default="off",
-    )  # fmt: skip
-    isolation: str = option(
-        word(FRESH, FORK), ADVANCED, "HOW", "How cells start: fork or fresh.", "--isolation", default=FRESH
-    )
-    policy: PolicyChoice = option(
-        parsed(parse_policy, check_policy), WHAT, "POLICY", _POLICY, "--policy", default=TAPED
-    )
-    learner: LearnerStep | None = option(
-        parsed(parse_learner, check_learner), WHAT, "TIME[/STEPS]", _LEARNER, "--learner", default=None
-    )
-    # The suite in ``plan.suites`` whose plan this is.
-    suite: str = option(Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", "--suite", default="")
+    hosts: Hosts | None = option(parsed(parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
+    memory: int | None = option(size(), ADVANCED, "SIZE", "Leave out cells that need more memory (8G).", default=None)
+    timeout: float = option(seconds(), ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
+    proof: str = option(word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
+    isolation: str = option(word(FRESH, FORK), ADVANCED, "HOW", "How cells start: fork or fresh.", default=FRESH)
+    policy: PolicyChoice = option(parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
+    learner: LearnerStep | None = option(parsed(parse_learner), WHAT, "TIME[/STEPS]", _LEARNER, default=None)
+    # The ``id`` in ``SUBMISSION_SUITES`` if this is the plan of a suite.
+    suite: str = option(Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Return whether a cell was asked for, and was not added by ``base``."""
@@ -200,12 +161,16 @@ class RunSpec:
     @property
     def longest_warmup(self) -> float:
         """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
-        most = max(_MOST_WARMUPS * self.warmup, _MOST_WARMUP_S)
+        most = max(5 * self.warmup, 2.5)
         return self.warmup + min(most - self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
+def _declared(name: str, flags: tuple[str, ...], *rest: Any) -> Option:
+    return Option(name, flags or (f"--{name.replace('_', '-')}",), *rest)
+
+
 OPTIONS: Mapping[str, Option] = {
-    one.name: Option(one.name, *one.metadata["option"]) for one in fields(RunSpec) if one.metadata
+    one.name: _declared(one.name, *one.metadata["option"]) for one in fields(RunSpec) if one.metadata
 }
 # Two runs are compared cell by cell, so these fields may differ: they choose cells, or state a time. The header has
 # the hosts that were measured.
@@ -238,34 +203,27 @@ EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-def effort(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields that ``--effort`` sets in a command, without those ``given``. Raises UsageError.
-
-    With ``passes`` or ``until``, all cells get the same number of passes: there is no race.
-    """
-    levels = EFFORTS.get(command, {})
-    if not levels:
-        return {}
-    if level not in tuple(levels):
-        raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
-    numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
-    if {"passes", "until"}.intersection(given):
-        numbers["race"] = False
-    return {name: number for name, number in numbers.items() if name not in given}
-
-
-DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK},
-        "compare": {"proof": "auto"},
-        "bisect": {"proof": "auto"},
-    }
-)
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK},
+    "compare": {"proof": "auto"},
+    "bisect": {"proof": "auto"},
+}
 
 
 def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields in which a command's defaults differ from ``RunSpec``'s."""
-    return {**DEFAULTS.get(command, {}), **effort(command, level, given)}
+    """Return the fields in which a command's defaults, with this ``--effort``, differ from ``RunSpec``'s.
+
+    The effort sets none of the fields that are ``given``. With ``passes`` or ``until``, all cells get the same number
+    of passes: there is no race. Raises UsageError for an unknown level of effort.
+    """
+    found = dict(_DEFAULTS.get(command, {}))
+    if levels := EFFORTS.get(command):
+        if level not in tuple(levels):
+            raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
+        numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
+        numbers["race"] = numbers["race"] and not {"passes", "until"}.intersection(given)
+        found |= {name: number for name, number in numbers.items() if name not in given}
+    return found
 
 
 def asked(command: str, given: Mapping[str, Any], level: str = "normal") -> RunSpec:
@@ -285,39 +243,24 @@ def check_spec(spec: RunSpec) -> None:
         if value is not None and (value or name != "workers"):
             one.check(value)
     if spec.replicas != 1 and not spec.pin.pins:
-        raise UsageError(
-            f"--replicas {spec.replicas}: each replica needs CPUs of its own, but --pin none gives it none"
-        )
+        raise UsageError(f"--replicas {spec.replicas}: needs CPUs of its own for each, which --pin none does not give")
     if spec.policy.cpus and not spec.pin.pins:
         raise UsageError(f"--policy {shown(spec.policy.label)}: with --pin none, nothing is held to CPUs")
     if spec.hosts is not None:
-        _check_for_hosts(spec, spec.hosts)
+        of_one = {
+            f"--replicas {spec.replicas}": spec.replicas != 1,
+            f"--policy {shown(spec.policy.label)}": bool(spec.policy.cpus),
+            f"--pin {shown(spec.pin.cpus)}": spec.pin.cpus not in PIN_POLICIES,
+        }
+        if wrong := [named for named, given in of_one.items() if given]:
+            raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
+        if len(spec.hosts.counts) > 1 and len(spec.workers) != 1:
+            raise UsageError("--hosts: with several counts of hosts, give one number of --workers, for each of them")
     if spec.timeout <= spec.cell_seconds:
-        enough = math.ceil(spec.cell_seconds + _STARTUP_ALLOWANCE)
+        enough = math.ceil(spec.cell_seconds + 30)  # a cell starts within that
         raise UsageError(
             f"--timeout {spec.timeout:g}s: warm-up and windows alone take {spec.cell_seconds:g}s; {enough}s is enough"
         )
-
-
-def _check_for_hosts(spec: RunSpec, hosts: Hosts) -> None:
-    of_one = {
-        f"--replicas {spec.replicas}": spec.replicas != 1,
-        f"--policy {shown(spec.policy.label)}": bool(spec.policy.cpus),
-        f"--pin {shown(spec.pin.cpus)}": spec.pin.cpus not in PIN_POLICIES,
-    }
-    if wrong := [named for named, given in of_one.items() if given]:
-        raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
-    if len(hosts.counts) > 1 and len(spec.workers) != 1:
-        raise UsageError("--hosts: with several counts of hosts, give one number of --workers, for each of them")
-
-
-def check_names(spec: RunSpec) -> None:
-    """Raise UsageError unless the environments and backends of a spec from a file are as the parsers return them."""
-    labels = [choice.label for choice in spec.backends]
-    if parse_envs(spec.envs) != spec.envs:
-        raise UsageError(f"--env {shown(', '.join(spec.envs))}: not as vebench writes it")
-    if parse_backends(labels) != spec.backends:
-        raise UsageError(f"--backend {shown(', '.join(labels))}: not as vebench writes it")
 
 
 def check_count(flag: str, value: int, least: int, most: int) -> None:
@@ -325,30 +268,25 @@ def check_count(flag: str, value: int, least: int, most: int) -> None:
     Option("", (flag,), "", "", "", whole(least, most)).check(value)
 
 
-# All cells have the same number of passes: no cell is measured less because it seemed slow. Passes differ more than
-# windows do, so there are many short passes.
+# All cells of a suite have the same number of passes: no cell is measured less because it seemed slow. Passes differ
+# more than windows do, so there are many short passes.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {
-        **defaults("run"),
-        "timeout": 300.0,
-        "passes": 6,
-        "windows": 6,
-        "duration": 0.2,
-        "warmup": 0.1,
-        "seed": 0,
-        "race": False,
-    }
+    defaults("run")
+    | {"timeout": 300.0, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
 )
 
 
 @dataclass(frozen=True)
 class SubmissionSuite:
-    """A fixed plan. Only the backends and the number of CPUs differ between runs."""
+    """A plan that is fixed before anything is measured, so that runs of different machines can be compared.
+
+    Only the backends and the number of CPUs differ between runs. A suite never changes: another plan is another
+    version, and submissions have the digest of the plan.
+    """
 
     name: str
     version: int
     envs: tuple[str, ...]
-    source: str = ""  # where the choice of tasks is explained
     widest: float = 0.25  # the largest half width of a speedup's interval, as a share of the speedup
 
     @property
@@ -367,15 +305,16 @@ class SubmissionSuite:
         return RunSpec(envs=self.envs, workers=doubled(cpus), backends=backends, suite=self.id, **_PLAN)
 
 
-_ATARI_5 = SubmissionSuite(
-    "atari-5",
-    1,
-    ("ALE/BattleZone-v5", "ALE/DoubleDunk-v5", "ALE/NameThisGame-v5", "ALE/Phoenix-v5", "ALE/Qbert-v5"),
-    source="https://arxiv.org/abs/2210.02019",
-)
-_MUJOCO_5 = SubmissionSuite("mujoco-5", 1, ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5"))
-_CLASSIC_3 = SubmissionSuite("classic-3", 1, ("Acrobot-v1", "CartPole-v1", "Pendulum-v1"))
-SUBMISSION_SUITES = {suite.id: suite for suite in (_ATARI_5, _MUJOCO_5, _CLASSIC_3)}
+# Five games that predict the rest: https://arxiv.org/abs/2210.02019
+_GAMES = ("ALE/BattleZone-v5", "ALE/DoubleDunk-v5", "ALE/NameThisGame-v5", "ALE/Phoenix-v5", "ALE/Qbert-v5")
+SUBMISSION_SUITES = {
+    suite.id: suite
+    for suite in (
+        SubmissionSuite("atari-5", 1, _GAMES),
+        SubmissionSuite("mujoco-5", 1, ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")),
+        SubmissionSuite("classic-3", 1, ("Acrobot-v1", "CartPole-v1", "Pendulum-v1")),
+    )
+}
 
 
 def suite_named(name: str) -> SubmissionSuite:

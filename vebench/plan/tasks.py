@@ -1,4 +1,4 @@
-"""The tasks: known names, a lookup for every other environment that Gymnasium can make, and what a file may name.
+"""Names: the tasks that environments mean, the Pythons that backends run in, and what a file may name.
 
 Only vebench's own parts, and environments of packages that it knows, may be named by a run file without its user's
 consent. ``not_ours`` decides it alone: it is asked before anything is looked up, imported, started or connected to.
@@ -10,28 +10,23 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from vebench.backends import bracketed, registry
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
-from vebench.errors import UsageError, did_you_mean, shown
+from vebench.errors import UsageError, did_you_mean, one_line, shown
 from vebench.files import contents
 from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import PLUGINS, look_up, packages_here
 from vebench.interpreters.venvs import config_folder
-from vebench.plan.grammar import MISSING_ENV
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.backends.environments.suites import Suite
-    from vebench.plan.grammar import BackendChoice
-    from vebench.plan.spec import RunSpec
-
-_MOST_NAMED = 5  # environments of a module that an error lists
+from vebench.plan.grammar import MISSING_NAME, BackendChoice
+from vebench.plan.spec import RunSpec
 
 KNOWN = tuple(Task(name, suite.name, skip) for suite in SUITES.values() for name, skip in suite.tasks.items())
 # By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
@@ -40,6 +35,7 @@ TASKS: Mapping[str, Task] = {
 }
 
 ALLOW = "--allow-code"
+_CONFIG = "config.toml"  # of the user
 
 # What Gymnasium and the suites' plugins register besides the suites' tasks. Gymnasium's GymV21Environment and
 # GymV26Environment are left out: they make any environment of another library.
@@ -65,7 +61,7 @@ def resolve(
     """
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
-        raise UsageError(MISSING_ENV)
+        raise UsageError(f"--env: {MISSING_NAME}")
     unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(TASKS)
@@ -86,12 +82,12 @@ def _full_name(name: str) -> str:
     """Return the name, with the full id if it is a known one with arguments. Raises UsageError for a file."""
     short, arguments = bracketed.name_and_values(name)
     file, _, function = short.partition(":")
-    if file.endswith(".py") and Path(file).is_file():
+    if file.endswith(".py"):
         module = file.removesuffix(".py").removeprefix("./").replace("/", ".")
-        raise UsageError(f"--env {shown(name)}: {file} is a file here: write {module}:{function or 'FUNCTION'}")
-    if not arguments or short not in TASKS:
+        raise UsageError(f"--env {shown(name)}: {file} is a file: write {module}:{function or 'FUNCTION'}")
+    task = TASKS.get(short) if arguments else None
+    if task is None:
         return name
-    task = TASKS[short]
     _check_arguments(name, SUITES[task.suite], arguments)
     return bracketed.written(task.id, arguments)
 
@@ -129,9 +125,9 @@ def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     return Task(env, OTHER.name, frame_skip, module=module or None)
 
 
-def check_policy(target: str, *, python: str = sys.executable, timeout: float = 120.0) -> None:
-    """Raise UsageError unless a user's policy, ``module:function``, can be loaded; arguments as for ``resolve``."""
-    _check_loaded("--policy", target, look_up(python, timeout, functions=[target])["functions"][0])
+def check_policy(target: str) -> None:
+    """Raise UsageError unless a user's policy, ``module:function``, can be loaded in this interpreter."""
+    _check_loaded("--policy", target, look_up(sys.executable, 120.0, functions=[target])["functions"][0])
 
 
 def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
@@ -142,8 +138,7 @@ def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     if "error" in facts:
-        problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
-        raise UsageError(f"--env {shown(name)}: {problem}")
+        raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
@@ -166,27 +161,22 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
     module, _, env_id = name.rpartition(":")
     if module:
         names = facts.get("names", ())
-        some = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+        some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")  # noqa: PLR2004 - enough to recognise them
         near = did_you_mean(env_id, names)
         return f"module {module} has no callable or environment {shown(env_id)}{near}; it registers {some or 'none'}"
     for suite in SUITES.values():
-        there = not suite.namespace or any(each.startswith(suite.namespace) for each in registered)
-        if suite.namespace and name.startswith(suite.namespace) and not there:
+        space = suite.namespace
+        if space and name.startswith(space) and not any(each.startswith(space) for each in registered):
             needed = [package for package in suite.packages if package is not GYMNASIUM]
             return f"{', '.join(package.name for package in needed)} not installed? ({how_to_install(needed)})"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
-    same = ours.get(short_name(name).casefold())
-    near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])
+    meant = known_as(name)  # an earlier id: PongDeterministic-v4
+    same = short_name(meant) if meant else ours.get(short_name(name).casefold())
+    near = f" (did you mean {same}?)" if same else did_you_mean(name, [*ours.values(), *registered])
     return (
         f"no such environment{near}; vebench list shows the known ones; "
         "if your own module registers it, write MODULE:ID; if a function creates it, MODULE:FUNCTION"
     )
-
-
-def _known(name: str) -> str:
-    """Return `` (did you mean Pong?)`` for an id that it had before, ``PongDeterministic-v4``, else an empty string."""
-    known = known_as(bracketed.cut(name)[0])
-    return "" if known is None else f" (did you mean {short_name(known)}?)"
 
 
 def not_ours(spec: RunSpec) -> Iterator[str]:
@@ -217,22 +207,16 @@ def _is_known(env: str) -> bool:
     return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())
 
 
-_TABLE, _CONFIG = "pythons", "config.toml"
-
-
 def table() -> dict[str, str]:
     """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
     path = config_folder() / _CONFIG
     try:
-        read = tomllib.loads(contents(path).decode())
+        return msgspec.convert(tomllib.loads(contents(path).decode()).get("pythons", {}), dict[str, str])
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    pythons = read.get(_TABLE, {})
-    if not isinstance(pythons, dict) or not all(isinstance(python, str) for python in pythons.values()):
-        raise UsageError(f"{path}: [{_TABLE}] must map names to paths of Pythons")
-    return pythons
+        why = getattr(error, "strerror", None) or one_line(str(error))
+        raise UsageError(f"{path}: {why}: [pythons] must map names to paths of Pythons") from None
 
 
 def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
@@ -255,7 +239,7 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     near = did_you_mean(name, [*pythons, *known])
     raise UsageError(
         f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
-        f"such as ./venv/bin/python, or in [{_TABLE}] of {config_folder() / _CONFIG}"
+        f"such as ./venv/bin/python, or in [pythons] of {config_folder() / _CONFIG}"
     )
 
 

@@ -8,19 +8,21 @@ and environments, whose code may change at any time.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from pathlib import Path
+from typing import NamedTuple, get_args
 
 import msgspec
 
 import vebench
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.packages import BASE
+from vebench.backends.interface import OwnClasses, Task
+from vebench.backends.packages import BASE, Package
 from vebench.backends.registry import REFERENCE
-from vebench.child.answers import WorkVerdict
+from vebench.child.answers import Proof, WorkVerdict
 from vebench.errors import one_line
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
@@ -28,15 +30,7 @@ from vebench.interpreters.venvs import cache_folder
 from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from vebench.backends.interface import OwnClasses, Task
-    from vebench.backends.packages import Package
-    from vebench.child.answers import Proof
-
-    Versions = Mapping[str, str] | None
+Versions = Mapping[str, str] | None
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
@@ -81,7 +75,7 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
     return backend.is_ours and SUITES[task.suite].ours and not names_something
 
 
-def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
+def key(task: Task, backend: BackendChoice, versions: Versions = None) -> VerdictKey:
     """Return the key of verdicts on this backend and task, with these package versions or with the installed ones."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
@@ -118,17 +112,14 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
     It is ``unverified`` if no episode has ended in a short comparison, because backends differ most at resets.
     """
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
-        return KnownVerdict(
-            "unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs
-        )
+        why = f"{proof.verdict} over {steps:,} steps, but no episode ended"
+        return KnownVerdict("unverified", why, steps, num_envs)
     return KnownVerdict(proof.verdict, why_not_identical(proof), steps, num_envs)
 
 
 def why_not_identical(proof: Proof) -> str:
     """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
-    if proof.fault:
-        return one_line(proof.fault)
-    return one_line("; ".join(reasons_of(proof)))
+    return one_line(proof.fault or "; ".join(reasons_of(proof)))
 
 
 def reasons_of(proof: Proof) -> list[str]:
@@ -138,13 +129,13 @@ def reasons_of(proof: Proof) -> list[str]:
         size = "" if first.size is None else f" (off by {first.size:.3g})"
         place = f"environment {first.env_id}, step {first.step}"
         lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
-    lines += declared(proof)
+    lines += excuses(proof)
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: use a larger --steps")
     return lines
 
 
-def declared(proof: Proof) -> list[str]:
+def excuses(proof: Proof) -> list[str]:
     """Return the declared differences that occurred, and in which share of all rows."""
     share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
     return [f"declared{share}: {text}" for text in proof.allowed]
@@ -162,8 +153,21 @@ class Knowledge:
     @classmethod
     def load(cls) -> Knowledge:
         """Return the verdicts of the survey, and those in the user's file as far as it can be read."""
-        kept, damage = _kept(kept_file())
-        return cls([*_surveyed(), *kept], damage)
+        path, found, damaged = kept_file(), [*_surveyed()], 0
+        try:
+            lines = contents(path).split(b"\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return cls(found)
+        except OSError as error:
+            return cls(found, f"{path}: {error.strerror}: its verdicts are not available")
+        for line in filter(None, lines):
+            try:
+                read = decoded(line, _Line)
+                found.append((read.key, read.known))
+            except (ValueError, RecursionError):
+                damaged += 1
+        remedy = "to restore all verdicts, delete the file and run vebench verify"
+        return cls(found, f"{path}: damaged lines are ignored ({damaged}); {remedy}" if damaged else "")
 
     def of(
         self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None
@@ -174,9 +178,7 @@ class Knowledge:
         entry = key(task, as_stepped(task, backend, own), versions)
         return self._known.get(entry, UNKNOWN)
 
-    def add(
-        self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None
-    ) -> bool:
+    def add(self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> bool:
         """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
         return self._add(key(task, backend, versions), found) and lasts(task, backend)
 
@@ -204,44 +206,18 @@ class _Survey(msgspec.Struct, frozen=True):
     verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
 
 
-def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None) -> None:
+def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> None:
     """Add a verdict to the user's file. Raises OSError if it cannot be written."""
     line = msgspec.json.encode(_Line(key(task, backend, versions), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        # A line that was cut off before costs no more than itself.
-        if end := file.seek(0, os.SEEK_END):
-            file.seek(end - 1)
-            line = line if file.read() == b"\n" else b"\n" + line
-        file.write(line + b"\n")
+    with path.open("ab") as file:
+        file.write(b"\n" + line + b"\n")  # after a line that was cut off, too
 
 
 def kept_file() -> Path:
     """Return the path of the user's file in the cache folder. The file may not exist yet."""
     return cache_folder() / "verdicts.jsonl"
-
-
-def _kept(path: Path) -> tuple[list[tuple[VerdictKey, KnownVerdict]], str]:
-    """Return the verdicts in the user's file, without its damaged lines, and the damage in a line."""
-    try:
-        lines = contents(path).split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return [], ""
-    except OSError as error:
-        return [], f"{path}: {error.strerror}: its verdicts are not available"
-    found, damaged = [], 0
-    for line in filter(None, lines):
-        try:
-            read = decoded(line, _Line)
-        except (ValueError, RecursionError):
-            damaged += 1
-            continue
-        found.append((read.key, read.known))
-    if not damaged:
-        return found, ""
-    count = f"{damaged} damaged {'line is' if damaged == 1 else 'lines are'}"
-    return found, f"{path}: {count} ignored; to restore all verdicts, delete the file and run vebench verify"
 
 
 @cache

@@ -21,8 +21,7 @@ from msgspec import Meta, Struct
 
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
-from vebench.child.answers import Cause, CellProof, Done, Layout, WorkVerdict
-from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
+from vebench.child.answers import OF_LOOP, SHOWN, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
 from vebench.errors import NotComparableError, one_line
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning

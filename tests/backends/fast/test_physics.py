@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,14 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
-from support.same_bytes import Case, benchmark_case, compare, made_case
+from gymnasium.vector import SyncVectorEnv
+from support.same_bytes import Case, Way, benchmark_case, compare, made_case
 
-from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.native import library
+from vebench.backends.fast import make_vec
+from vebench.backends.fast.classes import NOT_BUILT, class_of, library
 from vebench.backends.fast.physics import PhysicsBatch, PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
-from vebench.backends.fast.share import FastShare
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.errors import WorkerFailure
-from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 from vebench.plan.tasks import TASKS
 
 COUNT = 3
@@ -62,38 +62,7 @@ VARIED: Mapping[str, Mapping[str, Any]] = {
     "Walker2d-v5": {**LOCOMOTION, "healthy_angle_range": (-0.1, 0.1), "terminate_when_unhealthy": False},
 }
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the C library was not built")
-
-
-class Side:
-    """Our environments, in rows of their own."""
-
-    def __init__(self, task: PhysicsTask) -> None:
-        self.actions = np.zeros((COUNT, *(task.action_space.shape or ())))
-        observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
-        flags = np.zeros((2, COUNT), np.bool_)
-        self.rows = RowArrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
-        self.share = FastShare(task, Division(COUNT, 2), "NextStep", self.rows)
-        self.share.open()
-
-    def step(self, actions: np.ndarray[Any, Any]) -> list[tuple[bytes, bytes, bool, bool]]:
-        self.actions[:] = actions
-        self.act()
-        return self.seen()
-
-    def act(self) -> None:
-        self.share.start()
-        self.share.step()
-
-    def seen(self) -> list[tuple[bytes, bytes, bool, bool]]:
-        (observations,), rewards, terminated, truncated, _ = self.rows
-        rows = zip(observations, rewards, terminated, truncated, strict=True)
-        return [(seen.tobytes(), reward.tobytes(), bool(ended), bool(cut)) for seen, reward, ended, cut in rows]
-
-
-def stepped(environment: gymnasium.Env[Any, Any], action: np.ndarray[Any, Any]) -> tuple[bytes, bytes, bool, bool]:
-    observation, reward, terminated, truncated, _ = environment.step(action)
-    return observation.tobytes(), np.float64(reward).tobytes(), bool(terminated), bool(truncated)
+pytestmark = pytest.mark.skipif(library() is None, reason=NOT_BUILT)
 
 
 @pytest.mark.parametrize("varied", [False, True], ids=["defaults in float64", "other settings in float32"])
@@ -108,14 +77,18 @@ def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool)
 
 
 CHEETAH, HOPPER, PENDULUM = (TASKS[name] for name in ("HalfCheetah", "Hopper", "InvertedPendulum"))
+SHORT = {"max_episode_steps": 7}
+ALONE = {"num_envs": 3, "ways": (Way(7, singly=True), Way(1, singly=True))}
 
 
 @pytest.mark.parametrize(
     ("case", "ends"),
     [
         (made_case("new starts", CHEETAH, 60, {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20), ""),
-        (made_case("SameStep", CHEETAH, 24, {"max_episode_steps": 7}, autoreset="SameStep", num_envs=3), "limit"),
-        (made_case("Disabled", HOPPER, 24, {"max_episode_steps": 7}, autoreset="Disabled", num_envs=3), "limit"),
+        (made_case("one by one", CHEETAH, 60, SHORT, **ALONE), "limit"),
+        (made_case("one by one, SameStep", CHEETAH, 24, SHORT, autoreset="SameStep", **ALONE), "limit"),
+        (made_case("SameStep", CHEETAH, 24, SHORT, autoreset="SameStep", num_envs=3), "limit"),
+        (made_case("Disabled", HOPPER, 24, SHORT, autoreset="Disabled", num_envs=3), "limit"),
         (benchmark_case("benchmark", HOPPER, 210), "terminated"),
         (made_case("both ends at once", PENDULUM, 24, {"max_episode_steps": 6}, num_envs=9), "both"),
     ],
@@ -149,59 +122,62 @@ def test_every_setting_of_gymnasiums_class_is_supported_but_the_model() -> None:
         assert arguments & ours.unsupported == {"xml_file"}
 
 
+def both(env_id: str) -> tuple[Any, Any]:
+    """Return three environments of ours, and Gymnasium's."""
+    theirs = SyncVectorEnv([partial(gymnasium.make, env_id, disable_env_checker=True)] * COUNT)
+    return closing(make_vec(env_id, COUNT, num_processes=2, own_classes=True)), closing(theirs)
+
+
+def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    return [part.tobytes() for part in ours[:-1]] == [part.tobytes() for part in theirs[:-1]]
+
+
 def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    side = Side(PhysicsTask("Walker2d-v5", {}))
-    theirs = [gymnasium.make("Walker2d-v5", disable_env_checker=True) for _ in range(COUNT)]
-    side.share.answer("reset", 0)
-    for i, environment in enumerate(theirs):
-        environment.reset(seed=i)
-    actions = np.zeros((COUNT, 6))
-    for odd in (np.nan, np.inf, 1e8):
-        actions[1, 2] = odd
-        assert side.step(actions) == [stepped(one, row) for one, row in zip(theirs, actions, strict=True)]
-
-
-def test_an_error_of_mujoco_names_its_environment_and_does_not_end_the_process() -> None:
-    task = PhysicsTask("HalfCheetah-v5", {"max_episode_steps": 2})
-    side = Side(task)
-    side.share.answer("reset", 0)
-    side.act()
-    side.share.answer("reset", ([None] * COUNT, [True, False, False], None))
-    side.act()  # to the end of the others' episodes
-    integrator, task.model.opt.integrator = task.model.opt.integrator, 99
-    with pytest.raises(mujoco.FatalError, match="integrator"):
-        side.act()  # a step of the first one only
-    assert side.share.current == 0
-    # Of those that are asked for singly, each has an error of its own.
-    for index in range(COUNT):
-        side.share.put([index])
-    done, remarks = side.share.get(COUNT, None)
-    assert sorted(done) == sorted(remarks) == [*range(COUNT)]
-    for index, failure in remarks.items():
-        assert isinstance(failure, WorkerFailure)
-        assert failure.env_id == index
-        assert isinstance(failure.error, mujoco.FatalError)
-    task.model.opt.integrator = integrator
-    side.act()
-    assert side.rows.rewards[1:].all()  # of steps, not of what has begun at the first error
+    one, other = both("Walker2d-v5")
+    with one as ours, other as theirs:
+        assert same(ours.reset(seed=0), theirs.reset(seed=0))
+        actions = np.zeros((COUNT, 6), np.float32)
+        for odd in (np.nan, np.inf, 1e8):
+            actions[1, 2] = odd
+            assert same(ours.step(actions), theirs.step(actions))
 
 
 def test_a_height_of_no_number_ends_what_it_ends_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    env_id = "InvertedDoublePendulum-v5"
-    task, theirs = PhysicsTask(env_id, {}), gymnasium.make(env_id, disable_env_checker=True)
-    side = Side(task)
-    side.share.answer("reset", 0)
-    theirs.reset(seed=0)
-    for model in (task.model, theirs.unwrapped.model):
-        model.opt.gravity[:] = np.nan
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    actions = np.zeros((COUNT, 1))
-    for _ in range(2):
-        (found, *_), expected = side.step(actions), stepped(theirs, actions[0])
-        assert np.isnan(np.frombuffer(found[0])).any()
-        assert found[2:] == expected[2:]
+    one, other = both("InvertedDoublePendulum-v5")
+    with one as ours, other as theirs:
+        ours.reset(seed=0)
+        theirs.reset(seed=0)
+        for model in (ours._own.model, *(env.unwrapped.model for env in theirs.envs)):
+            model.opt.gravity[:] = np.nan
+            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        actions = np.zeros((COUNT, 1), np.float32)
+        for _ in range(2):
+            mine, its = ours.step(actions), theirs.step(actions)
+            assert np.isnan(mine[0]).any()
+            assert [part.tolist() for part in mine[2:4]] == [part.tolist() for part in its[2:4]]
+
+
+@pytest.mark.parametrize("asked", [{}, {"batch_size": 2}], ids=str)
+def test_an_error_of_mujoco_names_its_environment_and_does_not_end_the_process(asked: dict[str, Any]) -> None:
+    with closing(make_vec("HalfCheetah-v5", COUNT, num_processes=2, own_classes=True, **asked)) as envs:
+        envs.reset(seed=0)
+        envs._own.model.opt.integrator, before = 99, envs._own.model.opt.integrator
+        actions, named = envs.action_space.sample(), set()
+        for _ in range(COUNT if asked else 1):
+            if asked and not named:
+                envs.send(actions)
+            with pytest.raises(mujoco.FatalError, match="integrator") as raised:
+                envs.recv(min_batch=1) if asked else envs.step(actions)
+            named.add(str(raised.value.__cause__).partition(":")[0])
+        assert named == {f"environment {index}" for index in range(COUNT if asked else 1)}
+        envs._own.model.opt.integrator = before
+        envs.reset(seed=0)
+        if asked:
+            envs.send(actions)
+        rows = envs.recv(min_batch=1) if asked else envs.step(actions)
+        assert rows[1].all()
 
 
 def test_a_setting_that_gymnasiums_space_does_not_follow_is_refused() -> None:

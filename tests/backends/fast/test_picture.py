@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 cv2 = pytest.importorskip("cv2")
 
-from vebench.backends.fast import native, picture  # noqa: E402 - they need OpenCV
-from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
+from vebench.backends.fast import atari, classes  # noqa: E402 - they need OpenCV
+from vebench.backends.fast.atari import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
 
 WIDTH = 160
 HEIGHTS = (210, 214, 220, 230, 250)
-pytestmark = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
+pytestmark = pytest.mark.skipif(classes.library() is None, reason=classes.NOT_BUILT)
 
 
 class Game:
@@ -40,7 +40,7 @@ class Game:
     def draw(self, name: str) -> None:
         """Take the screen as it is, as the first of two, the second, alone, or draw the stale picture without it."""
         screen = [] if name == "stale" else [pointer(self.screen)]
-        native.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
+        classes.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
         if name == "first":
             self._first = self._greys[self.screen]
             return
@@ -49,9 +49,6 @@ class Game:
         if name != "alone":
             self._larger = np.maximum(self._larger, self._first)
         self.expected = by_opencv(self._larger, self._size)
-
-    def check(self) -> None:
-        np.testing.assert_array_equal(self.into[0], self.expected)
 
 
 def greys_of(seed: int) -> NDArray[np.uint8]:
@@ -72,27 +69,17 @@ def test_whatever_changes_between_screens_the_pictures_are_opencvs(
 ) -> None:
     check_pictures((height, WIDTH), size)
     greys = greys_of(0)
-    game = Game(PictureMaker((height, WIDTH), size, greys), greys, height, size)
+    maker = PictureMaker((height, WIDTH), size, greys)
+    games = [Game(maker, greys, height, size) for _ in range(2)]
     for kind, seed, boxes in [("alone", 0, 1), *changes]:
-        game.change(seed, boxes)
-        if kind != "alone":
-            game.draw("first")
-            game.change(seed + 1, boxes)
-        game.draw(kind)
-        game.check()
-
-
-def test_pictures_of_several_games_do_not_meet() -> None:
-    greys = greys_of(1)
-    maker = PictureMaker((210, WIDTH), (84, 84), greys)
-    games = [Game(maker, greys, 210, (84, 84)) for _ in range(2)]
-    for step in range(6):
-        for name in ("first", "second"):
-            for number, game in enumerate(games):
-                game.change(100 * step + 10 * number + (name == "first"), 2)
-                game.draw(name)
+        for number, game in enumerate(games):
+            game.change(seed + number, boxes)
+            if kind != "alone":
+                game.draw("first")
+                game.change(seed + number + 2, boxes)
+            game.draw(kind)
         for game in games:
-            game.check()
+            np.testing.assert_array_equal(game.into[0], game.expected)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +87,7 @@ def test_pictures_of_several_games_do_not_meet() -> None:
     [
         (200, 300, "from"),
         # For these OpenCV adds in integers: a few pixels in a thousand pictures differ.
-        *((*size, "goes a whole number of times into") for size in ((80, 70), (10, 70), (20, 14), (40, 5), (2, 105))),
-        *((*size, "goes a whole number of times into") for size in ((1, 1), (160, 210))),
+        *((*size, "goes a whole number of times into") for size in ((80, 70), (2, 105), (1, 1), (160, 210))),
     ],
 )
 def test_sizes_that_opencv_makes_otherwise_are_refused(columns: int, rows: int, relation: str) -> None:
@@ -113,6 +99,6 @@ def test_pictures_that_differ_from_those_of_this_opencv_are_an_error(monkeypatch
     def another(grey: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
         return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
-    monkeypatch.setattr(picture, "by_opencv", another)
+    monkeypatch.setattr(atari, "by_opencv", another)
     with pytest.raises(ValueError, match="compiled pictures differ from the pictures of this OpenCV"):
         check_pictures((210, WIDTH), (84, 84))

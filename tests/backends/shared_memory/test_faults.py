@@ -80,24 +80,6 @@ def test_an_exception_is_raised_unchanged_and_its_cause_says_where_it_comes_from
     assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
 
 
-class Unreadable:
-    """Can be sent, and not be read back."""
-
-    def __reduce__(self) -> tuple[type[int], tuple[str]]:
-        return int, ("no number",)
-
-
-def test_infos_that_cannot_be_read_are_an_error_each_time_and_not_a_hang(build: Build) -> None:
-    ours = build()
-    ours.set_attr("level", 1.0)
-    ours.call("spoil", Unreadable)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="no number") as caught:
-            ours.get_attr("spoilt")
-        assert "environments 2 to 3 returned cannot be read" in str(caught.value.__cause__)
-    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
-
-
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_what_cannot_be_copied_says_so(build: Build, make: Callable[[object], object]) -> None:
     with pytest.raises(TypeError, match="SharedMemoryVectorEnv cannot be pickled or copied"):

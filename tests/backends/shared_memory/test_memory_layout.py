@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.shared_memory.memory_layout import LINE, MemoryLayout, divide, share_out
+from vebench.backends.shared_memory.memory_layout import LINE, Division, divide
 
 LEAVES = st.lists(
     st.builds(
@@ -19,20 +19,20 @@ LEAVES = st.lists(
 ).map(tuple)
 
 
-@given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 20), LEAVES, LEAVES)
+@given(st.integers(1, 20), st.integers(0, 5), st.booleans(), LEAVES, LEAVES)
 def test_nothing_in_the_layout_overlaps(
-    envs: int, workers: int, ring: int, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]
+    envs: int, workers: int, one_by_one: bool, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]
 ) -> None:
-    layout = MemoryLayout(envs, share_out(envs, workers + 1)[1:], observations, actions, ring)
+    layout = Division(envs, workers + 1, one_by_one=one_by_one).layout(observations, actions)
     memory = mmap.mmap(-1, layout.size)
     base = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     arrays = layout.arrays(memory)
     asleep, message = layout.caller_words(memory)
     polled, rings = [asleep], [message]
     for worker in range(workers):
-        words = layout.words(memory, worker)
-        polled += [words.request, words.done, words.asleep]
-        rings += [words.entries, words.remarks]
+        request, done, sleeps, entries, remarks = layout.words(memory, worker)
+        polled += [request, done, sleeps]
+        rings += [entries, remarks]
     pieces = [np.asarray(view) for view in (*polled, *rings)]
     pieces += [*arrays.observations, *arrays.actions, arrays.rewards, arrays.terminated, arrays.truncated]
     taken = np.zeros(layout.size, np.int64)
@@ -59,7 +59,7 @@ def test_each_environment_has_one_process(envs: int, processes: int, caller_step
 
 
 def test_workers_keep_to_the_cpus_after_the_callers() -> None:
-    division = divide(8, cpus=[5, 6, 7])
+    division = divide(8, 3, cpus=[5, 6, 7])
     assert (division.processes, [division.cpu_of(worker) for worker in range(2)]) == (3, [6, 7])
-    apart = divide(8, cpus=[5, 6], caller_steps=False)
+    apart = divide(8, 2, cpus=[5, 6], caller_steps=False)
     assert [apart.cpu_of(worker) for worker in range(2)] == [5, 6]

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child.actions import Tape
+from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality import recorder as module
 from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
 from vebench.child.equality.recording import OUT_OF_ORDER, About, Began, Ended, Order, Record, Rows, read
 from vebench.child.loop import Loop
 from vebench.child.request import Recording
-from vebench.child.window import READINGS_PER_WINDOW
 
 TAPE = [np.full(1, number) for number in range(7)]
 

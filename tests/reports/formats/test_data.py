@@ -10,7 +10,7 @@ import pytest
 from support.pages import document_of, page_of
 from support.records import make_cell, shares
 
-from vebench.child.window import Window
+from vebench.child.answers import Window
 from vebench.reports import columns
 from vebench.reports.formats import data
 from vebench.reports.formats.data import bmf, github

@@ -13,8 +13,7 @@ from support.records import make_cell, make_header
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import OwnClasses
-from vebench.child.answers import CellProof
-from vebench.child.window import Window
+from vebench.child.answers import CellProof, Window
 from vebench.reports import figures
 from vebench.reports.document import Document, View
 from vebench.reports.formats import data, markdown

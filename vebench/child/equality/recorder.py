@@ -14,11 +14,10 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
-from vebench.child.answers import describe
+from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
 from vebench.child.equality.ids import CHUNK, Ids
 from vebench.child.equality.recording import CHANGED, OUT_OF_ORDER, Acted, Began, Ended, Order, Rows, out_of_order
-from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -43,8 +43,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.child.actions import make_policy
-from vebench.child.policy import parse_policy
+from vebench.child.actions import make_policy, parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
 
 if TYPE_CHECKING:

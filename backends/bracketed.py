@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
 
 from vebench.errors import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 OptionValue = bool | int | float | str
 _ONE = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
@@ -57,10 +54,8 @@ def value_of(text: str) -> OptionValue:
         return text in ("true", "True")
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _REAL.fullmatch(text):
-        value = float(text)
-        # JSON, and so a run file, has no infinity.
-        return value if math.isfinite(value) else text
+    if _REAL.fullmatch(text) and math.isfinite(float(text)):  # JSON, and so a run file, has no infinity
+        return float(text)
     return text
 
 
@@ -81,8 +76,9 @@ def cut(text: str) -> tuple[str, str]:
 def name_and_values(text: str) -> tuple[str, dict[str, OptionValue]]:
     """Return a name and its values as ``written`` wrote them. Other text is a name without values."""
     match = _WHOLE.fullmatch(text)
+    if match is None:
+        return text, {}
     try:
-        given = {} if match is None else pairs(match[2])
+        return match[1], {key: value_of(value) for key, value in pairs(match[2]).items()}
     except ValueError:
-        match, given = None, {}
-    return (text if match is None else match[1]), {key: value_of(value) for key, value in given.items()}
+        return text, {}

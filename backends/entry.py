@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from vebench.backends.bracketed import OptionValue
 from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, literal, short_name
-from vebench.backends.packages import how_to_install, importable
+from vebench.backends.interface import OwnClasses, Task
+from vebench.backends.packages import Installation, Package, how_to_install, importable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from vebench.backends.bracketed import OptionValue
-    from vebench.backends.interface import OwnClasses, Task
-    from vebench.backends.packages import Installation, Package
-
-    Options = Mapping[str, OptionValue]
+Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
 # relative to it. The ceiling, null and the yardstick are rows for comparison.
@@ -104,16 +100,6 @@ class Built:
         imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
         return (*imported, "", *recipe.function, "", *lines)
 
-    def listed(self, module: str, name: str, *, forks: bool = True) -> tuple[str, ...]:
-        """Return lines for a class of ``module`` that takes a list of functions which make environments."""
-        line = f"envs = {name}([make_env] * {self.num_envs})"
-        return self.script((f"from {module} import {name}",), self.guarded((line,), forks=forks))
-
-
-def no_lines(_built: Built) -> tuple[str, ...]:
-    """Return no lines: it is not known how to build it."""
-    return ()
-
 
 @dataclass(frozen=True)
 class Library:
@@ -144,6 +130,10 @@ class Scope:
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     without_own: str = ""  # the backend that does the same with Gymnasium's classes
 
+    def steps(self, suite: str) -> bool:
+        """Return whether it steps some task of a suite."""
+        return self.suites is None or suite in self.suites
+
 
 @dataclass(frozen=True)
 class BackendEntry:
@@ -164,7 +154,7 @@ class BackendEntry:
     asynchronous: bool = False  # environments outside the last batch step while a policy acts
     by_default: bool = True  # a run that names no backends measures it
     gymnasium_api: bool = False  # users need Gymnasium's ``Env`` or ``VectorEnv`` only
-    lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build the same with the library alone
+    lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # of Python, that build the same with the library
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""
@@ -231,32 +221,28 @@ class BackendEntry:
         """Whether there are environments behind its rows, which take memory."""
         return self.role not in ("null", "yardstick")
 
+    def has(self, task: Task) -> bool:
+        """Return whether it has a task where everything is installed."""
+        return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
+
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether only those miss it for this task who ask for it.
 
         So is a reference row that says nothing about the task's suite, and a backend whose own classes have none for
         the task: with Gymnasium's it would be another backend, measured again.
         """
-        if self.scope.own_classes is not None:
-            return self.scope.name_of(task) is None
-        return self.reference_row and (not self._steps(task.suite) or self.scope.name_of(task) is None)
+        return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
 
         ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
         """
-        if not self._steps(task.suite):
-            steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.scope.suites or ()))} only"
-            return f"{self.library.title or self.family} has no {task.id}: {self._instead(task) or steps}"
-        if self.scope.name_of(task) is None:
-            what = (
-                f"{self.library.title or self.family} has no"
-                if self.scope.own_classes is None
-                else "vebench has no class for"
-            )
-            instead = self._instead(task)
-            return f"{what} {task.id}{f': {instead}' if instead else ''}"
+        if not self.has(task):
+            who = self.library.title or self.family
+            what = f"{who} has no" if self.scope.own_classes is None else "vebench has no class for"
+            why = self._instead(task)
+            return f"{what} {task.id}{f': {why}' if why else ''}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None
@@ -271,12 +257,12 @@ class BackendEntry:
         return tuple(package for package in dict.fromkeys(needed) if not has(package.module))
 
     def _instead(self, task: Task) -> str:
-        """Return which task it steps that a user may have meant, empty if there is none."""
-        if task.arguments and self.why_not(plain := replace(task, id=task.name), lambda _: True) is None:
+        """Return which task it steps that a user may have meant, or of which suites; empty if that says nothing."""
+        if task.arguments and self.has(plain := replace(task, id=task.name)):
             return f"it has {plain.id} only without arguments"
         known = known_as(task.id)
-        steps = known is not None and any(self._steps(suite.name) for suite in SUITES.values() if known in suite.tasks)
-        return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""
-
-    def _steps(self, suite: str) -> bool:
-        return self.scope.suites is None or suite in self.scope.suites
+        if known is not None and any(self.scope.steps(suite.name) for suite in SUITES.values() if known in suite.tasks):
+            return f"it steps {known}, which is --env {short_name(known)}"
+        if self.scope.steps(task.suite):
+            return ""
+        return f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.scope.suites or ()))} only"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
-from vebench.backends.interface import Batch, NothingToReceiveError
-from vebench.backends.trees import as_rows
+from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.trees import Tree, as_rows
 from vebench.errors import message_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import gymnasium
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, Setup
 
 
 class EnvironmentLoop:
@@ -26,7 +21,7 @@ class EnvironmentLoop:
     an environment raises, RuntimeError is raised with its id.
     """
 
-    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> None:
+    def __init__(self, environments: Sequence[Any], rows: Batch) -> None:
         self._environments = environments
         self._rows: Any = rows._replace(observations=as_rows(rows.observations))
         self._ended = [False] * len(environments)
@@ -44,7 +39,7 @@ class EnvironmentLoop:
         truncated.fill(False)
         self._ended = [False] * len(self._environments)
 
-    def step(self, actions: ArrayTree) -> None:
+    def step(self, actions: Tree) -> None:
         """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
         observations, rewards, terminated, truncated, env_ids = self._rows
         ended = self._ended
@@ -64,20 +59,19 @@ class EnvironmentLoop:
             raise _failure(int(env_ids[index]), error) from error
 
 
-class TreeLoop(EnvironmentLoop):
+class _TreeLoop(EnvironmentLoop):
     """The same for environments whose actions are dicts or tuples of arrays."""
 
-    def step(self, actions: ArrayTree) -> None:
-        """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
+    def step(self, actions: Tree) -> None:
         super().step(as_rows(actions))
 
 
-def loop_over(environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> EnvironmentLoop:
+def loop_over(environments: Sequence[Any], rows: Batch) -> EnvironmentLoop:
     """Return the loop that steps environments, all of the same spaces. Actions that are one array cost it nothing."""
     from gymnasium.spaces import Dict, Tuple
 
     trees = any(isinstance(each.action_space, (Dict, Tuple)) for each in environments)
-    return (TreeLoop if trees else EnvironmentLoop)(environments, rows)
+    return (_TreeLoop if trees else EnvironmentLoop)(environments, rows)
 
 
 def _failure(env_id: int, error: Exception) -> RuntimeError:
@@ -95,7 +89,7 @@ class ForLoop:
         spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
         self._batch = spaces.rows(setup.batch_size)
         self._loop = loop_over(self.environments, self._batch)
-        self._actions: ArrayTree | None = None
+        self._actions: Tree | None = None
         self._reset_done = False
         self.info = spaces.info(setup, in_order=True, reuses_buffers=True)
 
@@ -105,7 +99,7 @@ class ForLoop:
         self._actions = None
         self._reset_done = True
 
-    def send(self, actions: ArrayTree) -> None:
+    def send(self, actions: Tree) -> None:
         """Keep the actions until ``recv``."""
         self._actions = actions
 

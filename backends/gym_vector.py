@@ -5,17 +5,15 @@ from __future__ import annotations
 import signal
 from functools import partial
 from multiprocessing import connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
-from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, makers, spaces_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import RowsOfAll
+from vebench.backends.interface import Setup
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, RowsOfAll, kill_all, makers, spaces_of
+from vebench.backends.trees import Tree
 
 _LAST_ANSWER_S = 1.0
 _EXIT_S = 1.0  # until a process whose pipe has broken has ended
@@ -31,9 +29,8 @@ class GymSync(CountsInside, OneInFlight):
         self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
         self._task, self._inside = setup.task, self._vector.envs
 
-    def _reset(self, seed: int) -> ArrayTree:
-        observations: ArrayTree = self._vector.reset(seed=seed)[0]
-        return observations
+    def _reset(self, seed: int) -> Tree:
+        return self._vector.reset(seed=seed)[0]
 
     def _receive(self) -> RowsOfAll:
         rows: RowsOfAll = self._vector.step(self._actions)[:4]
@@ -60,36 +57,26 @@ class GymAsync(OneInFlight):
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
         self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
 
-    def _reset(self, seed: int) -> ArrayTree:
-        try:
-            observations: ArrayTree = self._vector.reset(seed=seed)[0]
-        except (EOFError, ConnectionError) as error:
-            raise self._death(error) from error
-        return observations
+    def _reset(self, seed: int) -> Tree:
+        return self._vector.reset(seed=seed)[0]
 
-    def _send(self, actions: ArrayTree) -> None:
-        try:
-            self._vector.step_async(actions)
-        except (EOFError, ConnectionError) as error:
-            raise self._death(error) from error
+    def _send(self, actions: Tree) -> None:
+        self._vector.step_async(actions)
 
     def _receive(self) -> RowsOfAll:
         try:
             rows: RowsOfAll = self._vector.step_wait()[:4]
         except (EOFError, ConnectionError) as error:
-            raise self._death(error) from error
+            # Gymnasium does not say which process has ended, and how.
+            ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_S)
+            for number, process in enumerate(self._vector.processes):
+                if process.sentinel in ended:
+                    process.join()
+                    code = process.exitcode or 0
+                    how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+                    raise RuntimeError(f"environment {number}: its process died ({how})") from error
+            raise
         return rows
-
-    def _death(self, error: Exception) -> Exception:
-        """Return an error that says which process has ended, and how; the one of its pipe if none has."""
-        ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_S)
-        for number, process in enumerate(self._vector.processes):
-            if process.sentinel in ended:
-                process.join()
-                code = process.exitcode or 0
-                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-                return RuntimeError(f"environment {number}: its process {how}")
-        return error
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""

@@ -1,27 +1,26 @@
 """The interface of a backend: a constructor, four methods, and a description of itself.
 
-An adapter is a class in an importable module, built as ``Adapter(setup, **options)`` (:class:`Factory`); the methods
-are those of :class:`VectorBackend`. Stepping is asynchronous: one step is a ``send`` followed by a ``recv``. The first
-``recv`` after a ``reset`` returns the rows of the reset; from then on, each ``send`` answers the rows of the last
-``recv``.
+An adapter is a class in an importable module, built as ``Adapter(setup, **options)``. Stepping is asynchronous: one
+step is a ``send`` followed by a ``recv``. The first ``recv`` after a ``reset`` returns the rows of the reset; from then
+on, each ``send`` answers the rows of the last ``recv``.
 
 The parent and the child before it is pinned read this module: standard library only, and Python 3.10.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from vebench.backends import bracketed, trees
+from vebench.backends.bracketed import OptionValue
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from vebench.backends.bracketed import OptionValue
 
     # An array, or a dict or tuple of such: what environments with ``Dict`` and ``Tuple`` spaces observe and take.
     ArrayTree: TypeAlias = "NDArray[np.generic] | dict[str, ArrayTree] | tuple[ArrayTree, ...]"
@@ -54,20 +53,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Setup:
-    """The argument of an adapter's constructor, along with the adapter's own options as keyword arguments.
-
-    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
-    already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
-    envs_per_worker`` environments at a time (its batch size). ``seed`` is for what is random before the
-    first ``reset``, which may have another.
-    """
+    """The argument of an adapter's constructor, along with the adapter's own options as keyword arguments."""
 
     task: Task
-    workers: int
+    workers: int  # the parallelism wanted
     envs_per_worker: int = 1
-    cpus: tuple[int, ...] = (0,)
-    seed: int = 0
-    pinned: bool = False
+    cpus: tuple[int, ...] = (0,)  # owned
+    seed: int = 0  # for what is random before the first ``reset``, which may have another
+    pinned: bool = False  # the process is restricted to its CPUs already, and threads may be placed on them
 
     @property
     def batch_size(self) -> int:
@@ -96,13 +89,6 @@ class VectorBackend(Protocol):
         """End every process and thread, free every buffer. A second call does nothing."""
 
 
-class Factory(Protocol):
-    """The constructor of an adapter."""
-
-    def __call__(self, setup: Setup, **options: OptionValue) -> VectorBackend:
-        """Build the environments. Raises what the library raises; the cell's reason then quotes it."""
-
-
 class Batch(NamedTuple):
     """The rows that one ``recv`` returns, one for each environment that answered."""
 
@@ -115,6 +101,10 @@ class Batch(NamedTuple):
     def part(self, where: slice | NDArray[np.generic]) -> Batch:
         """Return these rows: views of the arrays for a slice, copies for indices or a mask."""
         return Batch._make(trees.part(array, where) for array in self)
+
+
+# The constructor of an adapter: ``Adapter(setup, **options)``. It raises what the library raises.
+Factory = Callable[..., VectorBackend]
 
 
 @dataclass(frozen=True)
@@ -146,8 +136,7 @@ class BackendInfo:
 class ActionSpace:
     """A box of numbers from ``low`` to ``high``, both included, each with the shape and type of one action.
 
-    Every array-valued space of Gymnasium is one: ``Discrete(n)`` is the scalar range 0 to n - 1 of int64. Bounds of a
-    real-valued space may be infinite.
+    ``Discrete(n)`` is the scalar range 0 to n - 1 of int64. Bounds of a real-valued space may be infinite.
     """
 
     low: NDArray[np.generic]
@@ -194,11 +183,10 @@ class CountsFrames(Protocol):
     """Who counts, in words."""
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames of each environment's episode so far, by id, or None if they are not known.
+        """Return the frames of each environment's episode up to its last row, by id, or None if they are not known.
 
-        It may be called after any ``recv``, and counts up to the row that the environment returned last. The count of
-        an environment without a row in the last batch may be out of date. Frames of the reset itself, such as no-ops,
-        may be included.
+        The count of an environment without a row in the last batch may be out of date. Frames of the reset itself, such
+        as no-ops, may be included.
         """
 
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Setup
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
 
 
 class Null:
@@ -30,7 +23,7 @@ class Null:
         """Get ready to answer."""
         self._answer = self._batch
 
-    def send(self, actions: NDArray[np.generic]) -> None:  # noqa: ARG002 - no environment takes them
+    def send(self, actions: object) -> None:  # noqa: ARG002 - no environment takes them
         """Get ready to answer."""
         self._answer = self._batch
 

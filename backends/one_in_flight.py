@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, make_counting, read_spaces
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
+import numpy as np
+from numpy.typing import NDArray
+
+from vebench.backends.environments.making import (
+    THE_SIMULATOR,
+    Spaces,
+    frames_of_all,
+    make,
+    make_counting,
+    read_spaces,
+)
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup, Task
+from vebench.backends.trees import Tree
 from vebench.machine import pinning
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import gymnasium
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vebench.backends.environments.making import Spaces
-    from vebench.backends.interface import ArrayTree, Setup, Task
-    from vebench.backends.trees import Tree
-
-    # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
-    RowsOfAll = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+# Observations, rewards, terminated and truncated of all environments, in the order of their ids.
+RowsOfAll = tuple[Tree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
 FLOAT32_REWARDS = Difference("rewards are float32")
 
 
-def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
+def makers(setup: Setup) -> list[Callable[[], Any]]:
     """Return a function for each environment that makes it, with ``frames_simulated`` on it.
 
     In a pinned cell, a process that calls one is first restricted to one of the CPUs owned. The calling process is not:
@@ -40,7 +41,7 @@ def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
     return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
 
 
-def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
+def _make(task: Task, cpu: int | None, caller: int) -> Any:
     restrict_worker(cpu, caller)
     return make_counting(task)
 
@@ -51,14 +52,15 @@ def restrict_worker(cpu: int | None, caller: int) -> None:
         pinning.restrict((cpu,))
 
 
-def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None], int | None]) -> None:
+def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> None:
     """Pass each seed that a library gives to an environment through ``seed_of``."""
     reset = environment.reset
 
     def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return reset(seed=seed_of(seed), options=options)
+        found: tuple[Any, dict[str, Any]] = reset(seed=seed_of(seed), options=options)
+        return found
 
-    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be set
+    environment.reset = seeded
 
 
 def spaces_of(task: Task) -> Spaces:
@@ -99,17 +101,17 @@ class OneInFlight(ABC):
         """Set ``info`` from the setup and the fields in ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None
-        self._actions: ArrayTree | None = None
+        self._actions: Tree | None = None
         self._stepping = False
         self.info = spaces.info(setup, in_order=True, **reported)
         if FLOAT32_REWARDS in self.info.differences:
-            self._blank = self._blank._replace(rewards=self._blank.rewards.astype("float32"))
+            self._blank = self._blank._replace(rewards=self._blank.rewards.astype(np.float32))
 
     @abstractmethod
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         """Let all environments step. By default, keep the actions for ``_receive``."""
         self._actions = actions
 
@@ -128,7 +130,7 @@ class OneInFlight(ABC):
             self._stepping = False
         self._first = self._blank._replace(observations=self._reset(seed))
 
-    def send(self, actions: ArrayTree) -> None:
+    def send(self, actions: Tree) -> None:
         """Give each environment its action."""
         self._send(actions)
         self._first = None
@@ -156,7 +158,7 @@ class CountsInside:
 
     frames_from = THE_SIMULATOR
     _task: Task
-    _inside: list[gymnasium.Env[Any, Any]]
+    _inside: list[Any]
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""

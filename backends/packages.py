@@ -5,15 +5,9 @@ The parent reads this before anything is loaded: standard library only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-# vebench itself is on no package index: pip installs its extras from the folder that it was cloned to.
-_IN_CLONE = "in vebench's clone: "
 
 
 @dataclass(frozen=True)
@@ -106,5 +100,7 @@ def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -
     missing = list(missing)
     extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)
     names = [package.name for package in missing if not (package.extra and beside_vebench)]
-    wanted = [f"'.[{','.join(map(str, extras))}]'"] if extras else []
-    return f"{_IN_CLONE if extras else ''}pip install {' '.join((*wanted, *names))}"
+    if not extras:
+        return f"pip install {' '.join(names)}"
+    # vebench itself is on no package index: pip installs its extras from the folder that it was cloned to.
+    return " ".join(("in vebench's clone: pip install", f"'.[{','.join(map(str, extras))}]'", *names))

@@ -6,62 +6,57 @@ Nothing here imports a simulator or a vectoriser; that happens when a cell build
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from vebench.backends import ale_vector, env_pool
+from vebench.backends import pools
+from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole
-from vebench.backends.environments.suites import SUITES, call, fast_settings, full_id, literal, quoted
+from vebench.backends.environments.suites import SUITES, Suite, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
-from vebench.backends.interface import Task
-from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable
+from vebench.backends.interface import OwnClasses, Task
+from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, Installation, Package, importable
 from vebench.backends.peers import table
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vebench.backends.environments.suites import Suite
-    from vebench.backends.interface import OwnClasses
-    from vebench.backends.packages import Installation, Package
-
-_MOST_SECONDS = 3600.0
+_TIME = re.compile(r"(\d+\.?\d*|\.\d+)(us|ms|s|m|)", re.ASCII)
 _UNITS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_MOST_SECONDS = 3600.0
 
 
-def _start_method(text: str) -> str:
-    if text not in ("fork", "forkserver", "spawn"):
-        raise ValueError("fork, forkserver or spawn")
-    return text
+def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
+    """Return an option's ``parse``, which takes the texts in ``values``."""
 
+    def parse(text: str) -> OptionValue:
+        if text not in values:
+            raise ValueError(meaning)
+        return values[text]
 
-def _whole_or_zero(text: str) -> int:
-    return 0 if text == "0" else whole(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("true or false")
-    return text == "true"
+    return parse
 
 
 def _seconds(text: str) -> float:
-    number = text.rstrip("ums")
-    try:
-        seconds = float(number) * _UNITS[text[len(number) :]] if text.isascii() and "_" not in text else 0.0
-    except (KeyError, ValueError):
-        seconds = 0.0
-    if 0 < seconds <= _MOST_SECONDS:
-        return seconds
-    raise ValueError("a time above 0, such as 1ms")
+    match = _TIME.fullmatch(text)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise ValueError("a time above 0, such as 1ms")
+    return seconds
 
 
-_CONTEXT = {"context": Option(_start_method, "fork", "fork, forkserver or spawn")}
-_SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, None, "most microseconds to poll before sleeping (default: 400; in threads 50)"),
-    "caller_steps": Option(_flag, True, "whether the calling process steps environments, too: true or false"),
-    **_CONTEXT,
+_START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
+_FLAG = _one_of({"true": True, "false": False}, "true or false")
+_OF_THREADS: Mapping[str, Option] = {
+    "spin": Option(
+        lambda text: 0 if text == "0" else whole(text),
+        None,
+        "most microseconds to poll before sleeping (default: 400; in threads 50)",
+    ),
+    "caller_steps": Option(_FLAG, True, "whether the calling process steps environments, too: true or false"),
 }
-_WAITING_OPTIONS: Mapping[str, Option] = {
+_OF_PROCESSES = {**_OF_THREADS, "context": Option(_START_METHOD, "fork", "fork, forkserver or spawn")}
+_WHEN_ASYNC: Mapping[str, Option] = {
+    **alive_per_row(2),
     "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
     "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
 }
@@ -69,10 +64,10 @@ _WAITING_OPTIONS: Mapping[str, Option] = {
 _OVERWRITTEN = "# copy=False: each step overwrites the last observations"
 
 
-def _gym_async_lines(built: Built) -> tuple[str, ...]:
+def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
     arguments = (f"[make_env] * {built.num_envs}", "copy=False", *built.given("max_concurrency", "context"))
-    lines = built.guarded((_OVERWRITTEN, *call("envs = AsyncVectorEnv", arguments)))
-    return built.script(("from gymnasium.vector import AsyncVectorEnv",), lines)
+    lines = built.guarded((_OVERWRITTEN, *call(f"envs = {name}", arguments)))
+    return built.script((f"from gymnasium.vector import {name}",), lines)
 
 
 def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
@@ -110,37 +105,30 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
 
 def _ours(style: str, *, fast: bool) -> BackendEntry:
     """Return the entry of one of our vector environments with shared memory, with our environment classes or not."""
-    first: Mapping[str, Option] = {}
-    worth_trying: tuple[dict[str, bool | int], ...] = ()
-    if style == "sync":
-        summary, worth_trying = "our own: one process per CPU owned, shared memory", ({"caller_steps": False},)
-    else:
-        summary, worth_trying = "our own, more environments than a batch takes", ({"ratio": 3},)
-        first = {**alive_per_row(2), **_WAITING_OPTIONS}
-    folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
-    options = {**first, **_SHARED_MEMORY_OPTIONS}
-    facts: dict[str, Any] = {
-        "scope": Scope(
-            name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
-            own_classes=classes.expected_classes,
-            without_own=f"shm-{style}",
-        )
-    }
+    is_async = style == "async"
+    own_classes = Scope(
+        name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
+        own_classes=classes.expected_classes,
+        without_own=f"shm-{style}",
+    )
+    summary = (
+        "our own, more environments than a batch takes"
+        if is_async
+        else "our own: one process per CPU owned, shared memory"
+    )
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
-        f"vebench.backends.{folder}.backend:{family}{style.title()}",
-        f"shm-{style} with our own environment classes, in threads" if fast else summary,
+        f"vebench.backends.{'fast.backend:Fast' if fast else 'shared_memory.backend:Shm'}{style.title()}",
+        summary,
         "threads" if fast else "processes",
-        options={name: option for name, option in options.items() if not fast or name not in _CONTEXT},
-        asynchronous=style == "async",
+        scope=own_classes if fast else Scope(),
+        options={**(_WHEN_ASYNC if is_async else {}), **(_OF_THREADS if fast else _OF_PROCESSES)},
+        asynchronous=is_async,
         gymnasium_api=True,
-        worth_trying=worth_trying,
+        worth_trying=({"ratio": 3},) if is_async else ({"caller_steps": False},),
         lines=partial(_our_lines, style, fast),
-        **(facts if fast else {}),
     )
 
-
-_STYLES = ("sync", "async")
 
 ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
@@ -156,10 +144,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.gym_vector:GymSync",
         "Gymnasium's SyncVectorEnv",
         gymnasium_api=True,
-        lines=lambda built: built.script(
-            ("from gymnasium.vector import SyncVectorEnv",),
-            (_OVERWRITTEN, *call("envs = SyncVectorEnv", (f"[make_env] * {built.num_envs}", "copy=False"))),
-        ),
+        lines=partial(_gym_lines, "SyncVectorEnv"),
     ),
     BackendEntry(
         "gym-async",
@@ -168,15 +153,13 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "process each",
         options={
             "max_concurrency": Option(whole, None, "environments stepping at any one time (default: all)"),
-            "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
+            "context": Option(_START_METHOD, None, "fork, forkserver or spawn (default: Python's)"),
         },
         gymnasium_api=True,
-        lines=_gym_async_lines,
+        lines=partial(_gym_lines, "AsyncVectorEnv"),
     ),
-    *(_ours(style, fast=False) for style in _STYLES),
-    *(_ours(style, fast=True) for style in _STYLES),
-    *env_pool.ENTRIES,
-    *ale_vector.ENTRIES,
+    *(_ours(style, fast=fast) for fast in (False, True) for style in ("sync", "async")),
+    *pools.ENTRIES,
     BackendEntry(
         "threads",
         "vebench.backends.workers:Threads",
@@ -233,27 +216,13 @@ _BY_ROLE = {entry.role: entry.name for entry in ENTRIES}
 REFERENCE, CEILING, NULL, YARDSTICK = (_BY_ROLE[role] for role in ("reference", "ceiling", "null", "yardstick"))
 
 # Everything that some backend needs for some suite.
-PACKAGES: tuple[Package, ...] = tuple(
-    dict.fromkeys(
-        (
-            *BASE,
-            *(package for suite in SUITES.values() for package in suite.packages),
-            *(package for entry in ENTRIES for package in entry.library.packages),
-        )
-    )
-)
+_OF_SUITES = (package for suite in SUITES.values() for package in suite.packages)
+_OF_LIBRARIES = (package for entry in ENTRIES for package in entry.library.packages)
+PACKAGES: tuple[Package, ...] = tuple(dict.fromkeys((*BASE, *_OF_SUITES, *_OF_LIBRARIES)))
 
 # How interpreters are made for other projects' backends and collectors, each once.
-INSTALLATIONS: tuple[Installation, ...] = tuple(
-    {
-        **{
-            entry.library.installation.name: entry.library.installation
-            for entry in ENTRIES
-            if entry.library.installation
-        },
-        **{one.name: one for one in table.COLLECTORS},
-    }.values()
-)
+_INSTALLED = (entry.library.installation for entry in ENTRIES if entry.library.installation)
+INSTALLATIONS: tuple[Installation, ...] = tuple({one.name: one for one in (*_INSTALLED, *table.COLLECTORS)}.values())
 
 # The names of packages whose versions a run file records, since they decide what a cell does and how fast.
 RECORDED: tuple[str, ...] = tuple(
@@ -264,12 +233,11 @@ RECORDED: tuple[str, ...] = tuple(
 def find(name: str) -> BackendEntry:
     """Return the entry of a backend by its name.
 
-    Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed: it
-    takes any option, and may run any task.
+    A third party's ``module:Class`` takes any option, and may run any task.
     """
-    known = BY_NAME.get(name)
-    return known or BackendEntry(
-        name, name, "a third party's adapter", steps_gymnasium=False, library=Library(preloads=None)
+    theirs = Library(preloads=None)
+    return BY_NAME.get(name) or BackendEntry(
+        name, name, "a third party's adapter", steps_gymnasium=False, library=theirs
     )
 
 

@@ -7,10 +7,8 @@ which a dict has them is no part of the work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 Tree = Any  # an array or another leaf, or a dict or tuple of trees
 Where = Any  # what an array takes between brackets

@@ -9,7 +9,7 @@ import queue
 import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,11 @@ from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, restrict_worker, spaces_of
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, RowsOfAll, kill_all, restrict_worker, spaces_of
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import pinning
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ArrayTree
-    from vebench.backends.one_in_flight import RowsOfAll
 
 _STEP, _CLOSE = -1, -2  # commands to a worker process; any other number is the seed of a reset
 _LOOK_S = 0.5  # how often the caller looks whether worker processes are alive
@@ -53,12 +50,12 @@ class Threads(CountsInside, OneInFlight):
         self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: pinning.restrict(cpus.popleft()))
         self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         for resetting in [self._pool.submit(loop.reset, seed) for loop in self._loops]:
             resetting.result()
         return self._rows.observations
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         shares = map(trees.as_rows(actions).__getitem__, self._shares)
         self._steps = [self._pool.submit(loop.step, share) for loop, share in zip(self._loops, shares, strict=True)]
 
@@ -89,12 +86,13 @@ class _Queues:
     def answer(self, worker: int) -> None:
         self._done.put(worker)
 
-    def answered(self) -> int | None:
-        """Return a worker that is done, None if there is none after a while."""
+    def answered(self) -> bool:
+        """Return whether a worker is done before long."""
         try:
-            return int(self._done.get(timeout=_LOOK_S))
+            self._done.get(timeout=_LOOK_S)
         except queue.Empty:
-            return None
+            return False
+        return True
 
     def close(self) -> None:
         """Close the queues, once no worker is left."""
@@ -126,44 +124,29 @@ class _Semaphores(_Queues):
     def answer(self, worker: int) -> None:
         self._ready[worker].release()
 
-    def answered(self) -> int | None:
-        return self._called.popleft() if self._ready[self._called[0]].acquire(timeout=_LOOK_S) else None
+    def answered(self) -> bool:
+        done = self._ready[self._called[0]].acquire(timeout=_LOOK_S)
+        if done:
+            self._called.popleft()
+        return done
 
     def close(self) -> None:
         return
 
 
-def _in_memory(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return a copy of an array in unnamed memory, which forked processes share."""
-    shared: NDArray[np.generic] = np.ndarray(array.shape, array.dtype, mmap.mmap(-1, max(1, array.nbytes)))
-    shared[...] = array
-    return shared
-
-
-def _in_tensor(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return NumPy's view of a copy in a tensor that processes share."""
-    import torch
-
-    torch.multiprocessing.set_sharing_strategy("file_descriptor")  # leaves no named segment behind
-    view: NDArray[np.generic] = torch.from_numpy(array).share_memory_().numpy()
-    return view
-
-
 class QueueBackend(OneInFlight):
     """Forked processes that step rows in shared memory, notified by queues. Rewards are float64."""
 
-    share = staticmethod(_in_memory)
     signals: type[_Queues] = _Queues
 
     def __init__(self, setup: Setup) -> None:
         self._shares = _shares(setup)
         spaces, count = spaces_of(setup.task), setup.batch_size
-        self._rows = Batch._make(trees.mapped(self.share, array) for array in spaces.rows(count))
+        self._rows = Batch._make(trees.mapped(self._shared, array) for array in spaces.rows(count))
         blank = trees.mapped(lambda space: np.zeros((count, *space.low.shape), space.low.dtype), spaces.actions)
-        self._shared_actions = trees.as_rows(trees.mapped(self.share, blank))
+        self._shared_actions = trees.as_rows(trees.mapped(self._shared, blank))
         self._signals = self.signals(len(self._shares))
         self._failures = _FORK.SimpleQueue()
-        self._failed = _FORK.Array("b", len(self._shares), lock=False)
         self._awaited = 0  # workers that have not answered the last call
         self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True)
         cpus = setup.cpus if setup.pinned else [None] * len(self._shares)
@@ -173,13 +156,20 @@ class QueueBackend(OneInFlight):
             for process in self._processes:
                 process.start()
 
-    def _reset(self, seed: int) -> ArrayTree:
+    @staticmethod
+    def _shared(array: NDArray[Any]) -> NDArray[Any]:
+        """Return a copy of an array in unnamed memory, which forked processes share."""
+        shared: NDArray[Any] = np.ndarray(array.shape, array.dtype, mmap.mmap(-1, max(1, array.nbytes)))
+        shared[...] = array
+        return shared
+
+    def _reset(self, seed: int) -> Tree:
         self._receive()
         self._call(seed)
         self._receive()
         return self._rows.observations
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         self._shared_actions[:] = actions
         self._call(_STEP)
 
@@ -190,43 +180,34 @@ class QueueBackend(OneInFlight):
 
     def _receive(self) -> RowsOfAll:
         while self._awaited:
-            worker = self._signals.answered()
-            if worker is None:
-                self._raise_if_one_died()
+            if self._signals.answered():
+                self._awaited -= 1
                 continue
-            self._awaited -= 1
-            if self._failed[worker]:
+            if not self._failures.empty():
                 raise RuntimeError(self._failures.get())
+            for share, process in zip(self._shares, self._processes, strict=True):
+                if not process.is_alive():
+                    whose = f"the process of environments {share.start} to {share.stop - 1}"
+                    raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
         return self._rows[:4]
-
-    def _raise_if_one_died(self) -> None:
-        for share, process in zip(self._shares, self._processes, strict=True):
-            if not process.is_alive():
-                whose = f"the process of environments {share.start} to {share.stop - 1}"
-                raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
 
     def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:
         """Step one share of the environments, in its process."""
         ignore_sigint()
         restrict_worker(cpu, caller)
         rows, actions = self._rows.part(self._shares[number]), trees.as_rows(self._shared_actions[self._shares[number]])
-        environments, loop = [], None
-        while os.getppid() == caller and (word := self._signals.wait(number)) != _CLOSE:
-            failure = ""
-            try:
-                if loop is None:
-                    environments = [make(task) for _ in rows.env_ids]
-                    loop = loop_over(environments, rows)
+        environments = []
+        try:
+            environments = [make(task) for _ in rows.env_ids]
+            loop = loop_over(environments, rows)
+            while os.getppid() == caller and (word := self._signals.wait(number)) != _CLOSE:
                 if word == _STEP:
                     loop.step(actions.copy())  # an environment may keep its action
                 else:
                     loop.reset(word)
-            except Exception as error:  # noqa: BLE001 - an environment may raise anything
-                failure = f"{message_of(error)}\n{traceback.format_exc()}"
-            self._failed[number] = bool(failure)
-            self._signals.answer(number)
-            if failure:
-                self._failures.put(failure)  # blocks until the caller reads
+                self._signals.answer(number)
+        except Exception as error:  # noqa: BLE001 - an environment may raise anything
+            self._failures.put(f"{message_of(error)}\n{traceback.format_exc()}")
         for environment in environments:
             environment.close()
 
@@ -244,5 +225,13 @@ class QueueBackend(OneInFlight):
 class TorchMultiprocessing(QueueBackend):
     """Processes whose rows and actions are tensors of ``torch.multiprocessing``, notified by semaphores."""
 
-    share = staticmethod(_in_tensor)
     signals = _Semaphores
+
+    @staticmethod
+    def _shared(array: NDArray[Any]) -> NDArray[Any]:
+        """Return NumPy's view of a copy in a tensor that processes share."""
+        import torch
+
+        torch.multiprocessing.set_sharing_strategy("file_descriptor")  # leaves no named segment behind
+        view: NDArray[Any] = torch.from_numpy(array).share_memory_().numpy()
+        return view

@@ -81,7 +81,7 @@ OPEN_TO_ALL = {
     "vebench.backends.environments.suites",
 }
 # A proof steps the reference itself, with its own code.
-OPEN_TO_PROOFS = {"vebench.child.equality.reference": {"vebench.backends.for_loop"}}
+OPEN_TO_PROOFS = {"vebench.child.equality.judge": {"vebench.backends.for_loop"}}
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
 pytestmark = pytest.mark.xdist_group("structure")  # every module is parsed once

@@ -37,10 +37,10 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from orphans import end_with_parent
 
-from vebench.backends.env_pool import envpool_name, envpool_settings
 from vebench.backends.environments.making import make
 from vebench.backends.environments.suites import fast_settings
 from vebench.backends.fast import make_vec
+from vebench.backends.pools import envpool_name, envpool_settings
 from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -140,11 +140,6 @@ def trained(setup: Setup, torch_threads: int) -> float:
     return ppo.train(ppo.wrapped(make_envs(setup)), total, seed=1)[1]
 
 
-def trained_apart(setup: Setup, torch_threads: int) -> float:
-    with ProcessPoolExecutor(1, SPAWN, quiet) as process:
-        return process.submit(trained, setup, torch_threads).result()
-
-
 class Bench(ExitStack):
     """Processes that stay alive, one for each library, for a task and a size; and the results on file."""
 
@@ -210,20 +205,15 @@ def best(bench: Bench) -> Iterator[tuple]:
 
 
 def searched(bench: Bench, library: str) -> Setup:
-    """Return the fastest setup: the best three of all run again. Of slow starters one setting is varied at a time."""
-    theirs, slow = library == ENVPOOL, bench.task.suite == "atari" and bench.count >= 64  # 0.1 s a game
-    alive = [factor * bench.count for factor in (1, 1.5, 2, 3)[: 2 if slow and bench.count >= 256 else None]]
-    threads = (CPUS, 2 * CPUS) if slow else range(1, 2 * CPUS + 1)
-    values = {"num_envs": [int(count) for count in alive if count % 1 == 0], "pinned": (False, True)[: 1 + theirs]}
-    values["threads"] = [count for count in threads if theirs or count <= CPUS]
-    best, leaders, found = bench.setup(library)._replace(threads=CPUS), list[Setup](), dict[Setup, float]()
-    for group in [{name: some} for name, some in values.items()] if slow else [values]:
-        for chosen in product(*group.values()):
-            setup = best._replace(**dict(zip(group, chosen, strict=True)))
-            if setup not in found and setup.threads <= max(CPUS, setup.num_envs):
-                found[setup] = bench.rate(setup, bench.asked.window, leaders)
-                leaders = sorted(found, key=found.__getitem__)[-3:]
-        best = leaders[-1]
+    """Return the fastest setup: the best three of all run again."""
+    theirs, found, leaders = library == ENVPOOL, dict[Setup, float](), list[Setup]()
+    alive = [count for factor in (2, 3, 4, 6) if (count := factor * bench.count / 2) % 1 == 0]
+    threads = range(1, (2 if theirs else 1) * CPUS + 1)
+    for num_envs, pinned, count in product(map(int, alive), (False, True)[: 1 + theirs], threads):
+        setup = bench.setup(library)._replace(num_envs=num_envs, pinned=pinned, threads=count)
+        if count <= max(CPUS, num_envs):
+            found[setup] = bench.rate(setup, bench.asked.window, leaders)
+            leaders = sorted(found, key=found.__getitem__)[-3:]
     return max(leaders, key=lambda setup: found[setup] + bench.rate(setup, bench.asked.window))
 
 
@@ -244,7 +234,10 @@ def training(bench: Bench) -> Iterator[tuple]:
         found: Rates = {OURS: [], ENVPOOL: []}
         for repeat in range(bench.asked.repeats):
             for setup in setups[:: -1 if repeat % 2 else 1]:
-                found[setup.library].append(bench.kept([setup, threads, repeat], trained_apart, setup, threads))
+                with ProcessPoolExecutor(1, SPAWN, quiet) as process:
+                    ask = process.submit
+                    rate = bench.kept([setup, threads, repeat], lambda: ask(trained, setup, threads).result())  # noqa: B023 - called now
+                found[setup.library].append(rate)
         yield threads or "default", *compared(*found.values())
 
 

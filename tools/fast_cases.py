@@ -6,9 +6,9 @@ Every case is drawn from seeds, so that it repeats itself. ``scale`` makes all o
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import ale_py
 import gymnasium
@@ -17,7 +17,6 @@ from gymnasium.spaces import Box
 from support.same_bytes import Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
 from vebench.backends.environments.simulators import FRAME_LIMIT
-from vebench.backends.fast.atari import AtariSettings
 from vebench.backends.fast.classes import class_of
 
 if TYPE_CHECKING:
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
 
-
-def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
-    """Yield the cases of a task."""
-    yield from (atari_cases if task.suite == "atari" else physics_cases)(task, scale)
-
-
-# --- Atari ---
 
 # Games in which ale-py 0.12.1 may never return from a reset soon after another, in Gymnasium's environment as in ours.
 EMULATOR_HANGS = frozenset({"ALE/NameThisGame-v5"})
@@ -47,8 +39,10 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
         return max(24, round(count * scale))
 
     random = np.random.default_rng(sum(task.id.encode()))
-    game = Game.read(task.id)
-    noops = 30 if game.starts_with_noop else 0
+    gymnasium.register_envs(ale_py)
+    game: Any = gymnasium.make(task.id, frameskip=1, disable_env_checker=True).unwrapped
+    # Gymnasium's wrapper makes no-ops only where the first action presses no button.
+    noops = 30 if game.get_action_meanings()[0] == "NOOP" else 0
     waits = {"noop_max": noops}
     yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
     exact = replace(task, exact=True)
@@ -62,7 +56,7 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71)
     yield from start_cases(task, steps)
     for number in range(2):
-        settings = drawn_game_settings(random, game)
+        settings = drawn_game_settings(random, game.ale, noops)
         if task.id in MODES_THAT_HANG:
             settings |= {"max_num_frames_per_episode": FRAME_LIMIT}
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
@@ -97,26 +91,10 @@ def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
     yield wrapped_case("starts, later", task, steps(400), later, num_envs=3, seed=91, autoreset="SameStep")
 
 
-class Game(NamedTuple):
-    """What can be asked of a game. Gymnasium's wrapper makes no-ops only where the first action presses no button."""
-
-    starts_with_noop: bool
-    modes: tuple[int, ...]
-    difficulties: tuple[int, ...]
-
-    @classmethod
-    def read(cls, env_id: str) -> Game:
-        """Return what an emulator of the game says."""
-        gymnasium.register_envs(ale_py)
-        emulator: Any = gymnasium.make(env_id, frameskip=1, disable_env_checker=True).unwrapped
-        modes, difficulties = emulator.ale.getAvailableModes(), emulator.ale.getAvailableDifficulties()
-        return cls(emulator.get_action_meanings()[0] == "NOOP", tuple(modes), tuple(difficulties))
-
-
-def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, Any]:
+def drawn_game_settings(random: np.random.Generator, ale: Any, noops: int) -> dict[str, Any]:
     """Return settings drawn from those of Gymnasium's wrappers that our class knows."""
     last_frames = bool(random.integers(2))
-    noops = 30 if game.starts_with_noop or last_frames else 0
+    noops = 30 if last_frames else noops
     # No size goes a whole number of times into a screen.
     choices: dict[str, tuple[Any, ...]] = {
         "frame_skip": (1, 2, 3, 4, 5, 8),
@@ -128,17 +106,12 @@ def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, An
         "max_num_frames_per_episode": (61, 143, FRAME_LIMIT),
         "terminal_on_life_loss": (False, True),
         "reward_clip": (False, True),
-        "mode": (None, *game.modes),
-        "difficulty": (None, *game.difficulties),
+        "mode": (None, *ale.getAvailableModes()),
+        "difficulty": (None, *ale.getAvailableDifficulties()),
     }
-    known = {setting.name for setting in fields(AtariSettings)}
     drawn = {key: options[int(random.integers(len(options)))] for key, options in choices.items()}
-    return {key: value for key, value in drawn.items() if key in known and value is not None} | (
-        {"last_frames": True, "any_noop": True} if last_frames else {}
-    )
-
-
-# --- MuJoCo and classic control ---
+    gaps = {"last_frames": True, "any_noop": True} if last_frames else {}
+    return {key: value for key, value in drawn.items() if value is not None} | gaps
 
 
 def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
@@ -171,28 +144,31 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
 def first_end(task: Task, seed: int, steps: int) -> int | None:
     """Return after how many steps one of a case's environments first terminates, None if it does not."""
     found: list[int] = []
-    case = Case("", task, lambda: _NotingEnds(task.id, found), ours_of(task.id, {}), steps, seed=seed, ways=())
-    compare(case)
+
+    def make() -> _NotingEnds:
+        environment = _NotingEnds(gymnasium.make(task.id, disable_env_checker=True))
+        environment.found = found
+        return environment
+
+    compare(Case("", task, make, ours_of(task.id, {}), steps, seed=seed, ways=()))
     return found[0] if found else None
 
 
 class _NotingEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Notes after how many steps of an episode the environment has terminated."""
 
-    def __init__(self, env_id: str, found: list[int]) -> None:
-        super().__init__(gymnasium.make(env_id, disable_env_checker=True))
-        self._found = found
-        self._made = 0
+    found: list[int]
+    made = 0
 
     def reset(self, **asked: Any) -> Any:
-        self._made = 0
+        self.made = 0
         return self.env.reset(**asked)
 
     def step(self, action: Any) -> Any:
-        self._made += 1
+        self.made += 1
         answer = self.env.step(action)
         if answer[2]:
-            self._found.append(self._made)
+            self.found.append(self.made)
         return answer
 
 

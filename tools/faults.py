@@ -99,14 +99,11 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Found:
-    """What one way of trying found: ``verdict``, its words, and the seconds of the commands.
+    """What one way of trying found."""
 
-    The verdict is that of the work, or ``failed`` if the backend raised or could not be used.
-    """
-
-    verdict: str
+    verdict: str  # of the work, or ``failed`` if the backend raised or could not be used
     words: str
-    seconds: float
+    seconds: float  # of the command
 
     @property
     def caught(self) -> bool:

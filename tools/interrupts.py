@@ -41,9 +41,7 @@ from support.waiting import eventually
 from various import Sampler
 
 from vebench.backends.fast import make_vec
-from vebench.backends.interface import NothingToReceiveError, Setup, Task
 from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
-from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
 
 COUNT, BATCH, STEPS = 4, 2, 3
 LIMIT = 30.0  # seconds for a trial
-SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, NothingToReceiveError, ValueError, RuntimeError)
+SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
 FINE, WRONG_ROWS, LEFT, NOT_SAID = 0, 11, 12, 13  # how a trial ends
 WORDS = {FINE: "fine", WRONG_ROWS: "wrong rows", LEFT: "something left", NOT_SAID: "an error of another kind"}
 
@@ -106,47 +104,14 @@ class Vector:
         self.envs.close()
 
 
-class Backend:
-    """A backend of the benchmark, likewise."""
-
-    def __init__(self, one_by_one: bool, caller_steps: bool) -> None:
-        setup = Setup(Task("CartPole-v1", "classic", 1), workers=BATCH, cpus=(0, 1), pinned=False, envs_per_worker=1)
-        self.backend = (ShmAsync if one_by_one else ShmSync)(setup, caller_steps=caller_steps)
-        self.one_by_one = one_by_one
-        self.actions = np.array([0, 1][: self.backend.info.batch_size])
-
-    def reset(self) -> NDArray[Any]:
-        self.backend.reset(7)
-        return self.backend.recv().observations.copy()
-
-    def steps(self) -> list[NDArray[Any]]:
-        rows = []
-        for _ in range(STEPS):
-            self.backend.send(self.actions)
-            rows.append(self.backend.recv().observations.copy())
-        return rows
-
-    def after(self) -> list[Callable[[], object]]:
-        return [self.backend.recv, partial(self.backend.send, self.actions)]
-
-    def rows(self) -> list[NDArray[Any]]:
-        """Return what is observed; those that are stepped as they come differ in their order, so only the start."""
-        first, further = self.reset(), self.steps()
-        return [first] if self.one_by_one else [first, *further]
-
-    def close(self) -> None:
-        self.backend.close()
-
-
 def sampler(**options: Any) -> SharedMemoryVectorEnv:
     one = partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))
     return SharedMemoryVectorEnv([one] * COUNT, **options)
 
 
-KINDS: dict[str, Callable[[bool, bool], Vector | Backend]] = {
+KINDS = {
     "class": partial(Vector, sampler),
     "fast": partial(Vector, partial(make_vec, "HalfCheetah-v5", COUNT)),
-    "backend": Backend,
 }
 CALLS = ("steps", "steps", "reset", "constructor", "close")
 

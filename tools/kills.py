@@ -146,10 +146,9 @@ def of_run(folder: Path) -> list[int]:
 
 def in_a_cell(process: int) -> bool:
     """Return whether a process is in the group of a cell or lookup, and not in one of its own."""
-    try:
+    with suppress(ProcessLookupError):
         return os.getpgid(process) != process
-    except ProcessLookupError:
-        return False
+    return False
 
 
 def command(process: int) -> bytes:

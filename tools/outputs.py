@@ -48,19 +48,12 @@ HISTORIES = (
     "history steady",
     "history past --env Breakout",
 )
-REFUSALS = (
-    "list",
-    "report nothing.jsonl",
-    "check noisy.jsonl",
-    "run --env CartPole --workers 0",
-    "history empty",
-    "tune",
-)
-PLANS = (
+OTHERS = (
+    *("list", "report nothing.jsonl", "check noisy.jsonl", "run --env CartPole --workers 0", "history empty", "tune"),
     "run --env CartPole --workers 1..4 --dry-run -q",
     "run --env CartPole --workers 1,2 -b for-loop,shm-sync --passes 1 --dry-run -q",
 )
-LINES = (*REPORTS, *CHECKS, *HISTORIES, *REFUSALS, *PLANS)
+LINES = (*REPORTS, *CHECKS, *HISTORIES, *OTHERS)
 RATES = {("yardstick", 1): 50_000, ("for-loop", 1): 2300, ("for-loop", 2): 2310, ("ceiling", 1): 4700}
 RATES |= {("ceiling", 2): 9400, ("null", 1): 2_500_000}
 RATES |= {(name, size): rate * size for name, rate in (("gym-async", 1200), ("shm-sync", 1900)) for size in (1, 2, 4)}
@@ -128,14 +121,8 @@ def write(checkout: str, target: str) -> None:
         environment |= {"COLUMNS": "120", "XDG_CACHE_HOME": f"{name}/cache", "PYTHONPATH": str(home / "tests")}
         subprocess.run([python, __file__, "files", name], env=environment, check=True)
         for line in LINES:
-            done = subprocess.run(
-                [python, "-m", "vebench", *line.split()],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            how = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+            done = subprocess.run([python, "-m", "vebench", *line.split()], check=False, **how)
             found[line] = [done.returncode, done.stdout.replace(name, "FOLDER"), done.stderr.replace(name, "FOLDER")]
     Path(target).write_text(json.dumps(found, indent=1))
     print(f"{len(found)} command lines")

@@ -41,7 +41,7 @@ from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.child.answers import Proof, describe
-from vebench.child.equality import layouts, replay
+from vebench.child.equality import replay, stepping
 from vebench.child.equality.stepping import step_trials
 from vebench.child.main import load
 from vebench.child.request import Judging, Proving, Request, Settings
@@ -68,8 +68,8 @@ BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
-# Of backends that draw their own starts: the functions of ``pools.py`` whose episodes are compared, of so many at once.
-POOLS, POOLED = {"envpool-sync": "sync", "envpool-async": "gathered"}, 8
+# Of backends that draw their own starts: what in ``parted.py`` has the episodes that are compared, of so many at once.
+POOLS, POOLED = {"envpool-sync": "pool", "envpool-async": "Gathered"}, 8
 # Our own classes step those environments together that one thread takes, so that there are to be some.
 TOGETHER = 4
 COLUMNS = (*SAME, "different", "unverified")
@@ -108,7 +108,9 @@ def main() -> int:
     there = [answer for answer in map(json.loads, lines) if answer["here"] == here]
     put(here, there)
     answered = {(answer["env"], answer["backend"]) for answer in there}
-    work = jobs(wanted(asked.only), parse_backends([asked.backends]), answered, asked.share)
+    by_name = {**TASKS, OLDER.id: OLDER}
+    tasks = [by_name[name] for name in asked.only.split(",") if name] or list(SURVEYED.values())
+    work = jobs(tasks, parse_backends([asked.backends]), answered, asked.share)
     for answers in compared(work, asked.processes):
         dated = [{"here": here, "date": f"{datetime.now(UTC):%Y-%m-%d}", **answer} for answer in answers]
         with asked.answers.open("a") as file:
@@ -116,15 +118,6 @@ def main() -> int:
         put(here, dated)
         there += dated
     return any(answer.get("difference") for answer in there)
-
-
-def wanted(only: str) -> Sequence[Task]:
-    """Return the tasks of these names, all without any."""
-    by_name = {**TASKS, OLDER.id: OLDER}
-    names = [name for name in only.split(",") if name]
-    if unknown := [name for name in names if name not in by_name]:
-        raise SystemExit(f"--only {','.join(unknown)}: no such task in the survey")
-    return [by_name[name] for name in names] or list(SURVEYED.values())
 
 
 def jobs(
@@ -135,17 +128,18 @@ def jobs(
         ours = class_of(task.id) is not None and any(each.name in OWN for each in backends)
         if ours and (task.id, OWN_CLASS) not in answered:
             yield compare_own, (task, share)
-        missing = [each for each in backends if steps(each, task) and (task.id, each.label) not in answered]
+        missing = [
+            each
+            for each in backends
+            if (task.id, each.label) not in answered
+            and task is not OLDER
+            and task.suite in (each.entry.scope.suites or SUITES)
+            and each.entry.scope.name_of(task) is not None
+        ]
         # Those with threads come last: they are not to be there when others fork.
         missing.sort(key=lambda each: each.entry.steps_gymnasium, reverse=True)
         if missing:
             yield compare, (task, missing)
-
-
-def steps(backend: BackendChoice, task: Task) -> bool:
-    """Return whether a backend has a task."""
-    entry = backend.entry
-    return task is not OLDER and task.suite in (entry.scope.suites or SUITES) and entry.scope.name_of(task) is not None
 
 
 def compared(work: Iterable[Job], processes: int) -> Iterator[list[Answer]]:
@@ -166,7 +160,7 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
-    layouts.LEAST_S = 0.0  # there are hundreds of comparisons
+    stepping.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
     replay._in_parallel = map  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -175,18 +169,15 @@ def _quiet() -> None:
 
 def compare_own(task: Task, share: float) -> list[Answer]:
     """Return what all cases of a task found together. A case that raises differs, and the others are still compared."""
-    from fast_cases import cases_of
+    from fast_cases import atari_cases, physics_cases
     from support.same_bytes import Found, compare
 
     found = Found()
-    try:
-        for case in cases_of(task, share):
-            try:
-                found.add(compare(case))
-            except Exception as error:  # noqa: BLE001 - whatever one side raises and the other does not
-                found.add(Found(difference=f"{case.name}: {describe(error)}"))
-    except Exception as error:  # noqa: BLE001 - the same of what makes the cases
-        found.add(Found(difference=describe(error)))
+    for case in (atari_cases if task.suite == "atari" else physics_cases)(task, share):
+        try:
+            found.add(compare(case))
+        except Exception as error:  # noqa: BLE001 - whatever one side raises and the other does not
+            found.add(Found(difference=f"{case.name}: {describe(error)}"))
     ends = dict(sorted(found.ends.items()))
     return [{"env": task.id, "backend": OWN_CLASS, "rows": found.rows, "ends": ends, "difference": found.difference}]
 
@@ -211,7 +202,7 @@ def compare(task: Task, backends: Sequence[BackendChoice]) -> list[Answer]:
 
 def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs: int | None = None) -> dict[str, Proof]:
     """Return what is found of each backend, by its label."""
-    asked, found = {}, {}
+    found = {}
     cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
     for backend in backends:
         entry = backend.entry
@@ -221,28 +212,19 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
         if (chance := entry.scope.chance(replace(task, exact=True))) is not None:
             found[backend.label] = _of_episodes(task, backend, chance)
             continue
-        setup = Setup(
-            replace(task, exact=True),
-            num_envs or (TOGETHER if backend.name == "fast-sync" else ENVS),
-            cpus=cpus,
-        )
-        target, options, folder = entry.target, backend.options, str(Path.cwd())
-        asked[backend.label] = Request(setup, backend.name, target, options, UNMEASURED, folder)
-    for label, request in asked.items():
-        given = _proof(request, steps)
-        if given.failed:
-            found[label] = given
-        elif (own := given.own_classes) is not None and own.refused:
+        together = TOGETHER if backend.name == "fast-sync" else ENVS
+        setup = Setup(replace(task, exact=True), num_envs or together, cpus=cpus)
+        request = Request(setup, backend.name, entry.target, backend.options, UNMEASURED, str(Path.cwd()))
+        found[backend.label] = given = _proof(request, steps)
+        if not given.failed and given.own_classes is not None and given.own_classes.refused:
             # What stepped is not what the answer would be known as.
-            found[label] = Proof("unverified", reason=own.words, failed=True)
-        else:
-            found[label] = given
-    return {backend.label: found[backend.label] for backend in backends}
+            found[backend.label] = Proof("unverified", reason=given.own_classes.words, failed=True)
+    return found
 
 
 def _of_episodes(task: Task, backend: BackendChoice, chance: str) -> Proof:
     """Return whether episodes of a backend that draws its own starts are those of Gymnasium's environment."""
-    pool = f"pools:{POOLS[backend.name]}[task_id={backend.entry.scope.name_of(task)}]"
+    pool = f"parted:{POOLS[backend.name]}[task_id={backend.entry.scope.name_of(task)}]"
     with chdir(HERE / "tools"):
         try:
             limit = gymnasium.spec(task.id).max_episode_steps or STEPS
@@ -250,7 +232,7 @@ def _of_episodes(task: Task, backend: BackendChoice, chance: str) -> Proof:
         except (VebenchError, gymnasium.error.Error) as error:
             return Proof("unverified", reason=f"{chance}; {error}")
     assert isinstance(one, PairVerification)
-    ends = one.page.verdict.tally.ends
+    ends = one.page.verdict.stats.ends
     return Proof(one.verdict, ends=ends, reason=f"{chance}; {one.page.verdict.why}")  # type: ignore[arg-type] # of the pair
 
 
@@ -276,12 +258,8 @@ def put(here: Answer, answers: Iterable[Answer]) -> None:
             kind, found = "verdicts", {answer["backend"]: [answer["verdict"], answer["summary"]]}
         survey = next((one for one in filed[kind] if one | here == one), None)
         if survey is None:
-            survey = {
-                **here,
-                "dates": {},
-                **({"steps": STEPS, "num_envs": ENVS} if kind == "verdicts" else {}),
-                kind: {},
-            }
+            size = {"steps": STEPS, "num_envs": ENVS} if kind == "verdicts" else {}
+            survey = {**here, "dates": {}, **size, kind: {}}
             filed[kind].append(survey)
         survey["dates"][answer["backend"]] = answer["date"]
         known = survey[kind].setdefault(answer["env"], {})
@@ -317,32 +295,28 @@ def tables(filed: dict[str, list[Survey]]) -> str:
     joined: dict[tuple[Any, ...], Survey] = {}
     for kind, surveys in filed.items():
         for survey in surveys:
-            one = joined.setdefault(
-                (survey["python"], *sorted(survey["packages"].items())), {"verdicts": {}, "bytes": {}, "dates": {}}
-            )
+            key = survey["python"], *sorted(survey["packages"].items())
+            one = joined.setdefault(key, {"verdicts": {}, "bytes": {}, "dates": {}})
             one["dates"] |= survey["dates"]
             one[kind] = survey[kind]
     versions, named = [], {}
     for (python, *packages), survey in sorted(joined.items()):
         name = python + "'" * sum(each.startswith(python) for each in named)  # there may be several with one Python
         named[name] = survey
-        dates = grouped((date, label) for label, date in survey["dates"].items())
-        when = "; ".join(f"{date}: {', '.join(labels)}" for date, labels in sorted(dates.items()))
+        dates = merged([(date, label) for label, date in survey["dates"].items()], 1)
+        when = "; ".join(f"{date}: {labels}" for date, labels in sorted(dates))
         versions.append((name, ", ".join(map(" ".join, packages)), when))
-    return "\n".join(
-        (
-            table("Python | packages | last compared", versions),
-            table(f"Python | suite | backends | {' | '.join(COLUMNS)}", counts(named), numbers=len(COLUMNS)),
-            table("verdict | Python | backends | tasks | why", reasons(named)),
-            table("Python | suite | tasks | same bytes | rows | episodes ended by", own_classes(named)),
-            *(
-                f"- {name}: {env}: {found['difference']}\n"
-                for name, survey in named.items()
-                for env, found in survey["bytes"].items()
-                if found["difference"]
-            ),
-        )
-    )
+    parts = [
+        table("Python | packages | last compared", versions),
+        table(f"Python | suite | backends | {' | '.join(COLUMNS)}", counts(named), numbers=len(COLUMNS)),
+        table("verdict | Python | backends | tasks | why", reasons(named)),
+        table("Python | suite | tasks | same bytes | rows | episodes ended by", own_classes(named)),
+    ]
+    for name, survey in named.items():
+        for env, found in survey["bytes"].items():
+            if found["difference"]:
+                parts.append(f"- {name}: {env}: {found['difference']}\n")
+    return "\n".join(parts)
 
 
 def table(title: str, rows: Iterable[tuple[object, ...]], numbers: int = 0) -> str:
@@ -352,48 +326,36 @@ def table(title: str, rows: Iterable[tuple[object, ...]], numbers: int = 0) -> s
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (names, rules, *rows))
 
 
-def grouped(items: Iterable[tuple[Any, Any]]) -> dict[Any, tuple[Any, ...]]:
-    """Return all values of each key, in order."""
-    found: dict[Any, tuple[Any, ...]] = {}
-    for key, value in items:
-        found[key] = (*found.get(key, ()), value)
-    return found
+def merged(rows: Iterable[tuple[Any, ...]], column: int) -> list[tuple[Any, ...]]:
+    """Return one row for all that differ in this column alone, with its texts in order."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        found.setdefault(row[:column] + row[column + 1 :], []).append(row[column])
+    return [(*key[:column], ", ".join(texts), *key[column:]) for key, texts in found.items()]
 
 
-def counts(named: dict[str, Survey]) -> Iterator[tuple[object, ...]]:
-    """Yield how often each verdict was found: Pythons and backends with the same counts together."""
-    verdicts = grouped(
-        ((name, suite.title, backend), verdict)
-        for name, survey in named.items()
-        for suite in SUITES.values()
-        for env, by_backend in survey["verdicts"].items()
-        if env in suite.tasks
-        for backend, (verdict, _) in by_backend.items()
-    )
-    numbers = {key: tuple(found.count(column) or "" for column in COLUMNS) for key, found in verdicts.items()}
-    backends = grouped(((name, title, numbers[name, title, backend]), backend) for name, title, backend in numbers)
-    pythons = grouped(((title, backends[name, title, found], found), name) for name, title, found in backends)
-    for (title, labels, found), names in pythons.items():
-        yield ", ".join(names), title, ", ".join(labels), *found
+def counts(named: dict[str, Survey]) -> list[tuple[Any, ...]]:
+    """Return how often each verdict was found: Pythons and backends with the same counts together."""
+    found: dict[tuple[str, str, str], Counter[str]] = {}
+    for name, survey in named.items():
+        for suite in SUITES.values():
+            for env in suite.tasks:
+                for backend, (verdict, _) in survey["verdicts"].get(env, {}).items():
+                    found.setdefault((name, suite.title, backend), Counter())[verdict] += 1
+    rows = [(*key, *(verdicts[column] or "" for column in COLUMNS)) for key, verdicts in found.items()]
+    return merged(merged(rows, 2), 0)
 
 
-def reasons(named: dict[str, Survey]) -> list[tuple[str, ...]]:
+def reasons(named: dict[str, Survey]) -> list[tuple[Any, ...]]:
     """Return the tasks whose rows are not plainly identical: those with the same verdict and reason together."""
-    tasks = grouped(
-        ((verdict, why, name, backend), short_name(env))
-        for name, survey in named.items()
-        for env, by_backend in survey["verdicts"].items()
-        for backend, (verdict, why) in by_backend.items()
-        if verdict != "identical" or why
-    )
-    backends = grouped(
-        ((verdict, why, tasks[key], name), backend) for key in tasks for verdict, why, name, backend in [key]
-    )
-    pythons = grouped(((verdict, why, envs, labels), name) for (verdict, why, envs, name), labels in backends.items())
-    rows = [
-        (verdict, ", ".join(names), ", ".join(labels), ", ".join(envs), why)
-        for (verdict, why, envs, labels), names in pythons.items()
-    ]
+    rows = []
+    for name, survey in named.items():
+        for env, by_backend in survey["verdicts"].items():
+            for backend, (verdict, why) in by_backend.items():
+                if verdict != "identical" or why:
+                    rows.append((verdict, name, backend, short_name(env), why))
+    for column in (3, 2, 1):
+        rows = merged(rows, column)
     return sorted(rows, key=lambda row: row[0])
 
 

@@ -241,7 +241,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         if self.render_mode is None:
             raise AttributeError("our own class renders nothing: use render_mode='rgb_array'")
         self._ask("render", None)
-        (pictures,) = self._answered(self._team.receive)
+        (pictures,) = self._team.receive()
         return tuple(pictures)
 
 

@@ -7,20 +7,17 @@ by the code of Gymnasium's class, one after another in the calling process, and 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vebench.backends.environments.making import THE_SIMULATOR, make, read_spaces
-from vebench.backends.one_in_flight import OneInFlight
+from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.fast.physics_tasks import RULES, Seen, Slice
+from vebench.backends.interface import Setup
+from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
+from vebench.backends.trees import Tree
 from vebench.machine import pinning
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.fast.physics_tasks import Slice
-    from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import RowsOfAll
 
 _NEVER = 1 << 62
 
@@ -31,8 +28,6 @@ class MjBatch(OneInFlight):
     A simulation is handed from thread to thread, and loaded and stored at each step: that is how mjbatch works.
     """
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup) -> None:
         environment = make(setup.task)
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
@@ -40,18 +35,13 @@ class MjBatch(OneInFlight):
         self._rows = spaces.rows(setup.batch_size)
         self._simulations: Any = _Simulations(setup, environment, self._rows, self.info.threads)
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         self._simulations.reset(seed)
         return self._rows.observations
 
     def _receive(self) -> RowsOfAll:
         self._simulations.step(self._actions)
         return self._rows[:4]
-
-    def frames(self) -> NDArray[np.int64]:
-        """Return the sub-steps that each environment has simulated in its episode."""
-        counts: NDArray[np.int64] = self._simulations.frames()
-        return counts
 
     def _end(self) -> None:
         self._simulations = None  # the threads go with the last of mjbatch's arrays
@@ -63,8 +53,6 @@ class _Simulations:
     def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:
         import mujoco
         from mjbatch import Batch as Simulations
-
-        from vebench.backends.fast.physics_tasks import RULES, Seen
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped
@@ -143,23 +131,13 @@ class _Simulations:
             else:
                 target[:] = source
         self._around[1] = self._moved
-        if self._healthy_parts:
-            self._healthy[:] = np.logical_and.reduce([_within(bound, at) for bound, at in self._healthy_parts])
+        self._healthy[:] = True
+        for bound, numbers in self._healthy_parts:  # NaN never lies between limits
+            between = np.less_equal if bound.closed else np.less
+            inside = between(bound.low, numbers) & between(numbers, bound.high)
+            self._healthy *= (inside != bound.outside).all(axis=1)
         self._rules.reward(self._seen)
         self._around[0] = self._around[1]
         if self._rules.ends:
             np.equal(self._healthy, 0.0, out=self._rows.terminated)
         np.greater_equal(self._age, self._limit, out=self._rows.truncated)
-
-    def frames(self) -> NDArray[np.int64]:
-        # A state begins with the time.
-        counts: NDArray[np.int64] = np.rint(self._state[:, 0] / self._origin.model.opt.timestep).astype(np.int64)
-        return counts
-
-
-def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rows lie within a bound. NaN never lies between limits."""
-    between = np.less_equal if bound.closed else np.less
-    inside = between(bound.low, numbers) & between(numbers, bound.high)
-    within: NDArray[np.bool_] = (inside != bound.outside).all(axis=1)
-    return within

@@ -7,25 +7,19 @@ import os
 import secrets
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make
+from vebench.backends.environments.making import make
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import Batch
-from vebench.backends.one_in_flight import OneInFlight, spaces_of
-from vebench.backends.trees import as_rows, mapped, part
+from vebench.backends.interface import Batch, Setup, Task
+from vebench.backends.one_in_flight import OneInFlight, RowsOfAll, spaces_of
+from vebench.backends.trees import Tree, as_rows, mapped, part
 from vebench.machine import pinning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, Setup, Task
-    from vebench.backends.one_in_flight import RowsOfAll
 
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -39,9 +33,11 @@ _OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
     """Start Ray on this machine with this number of CPUs; it ends with the context."""
+    # Its processes find what this one finds: vebench, and environments of users.
+    path = mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
-            with _path_for_others():
+            with path:
                 _start(cpus, folder)
             yield
         finally:
@@ -50,7 +46,7 @@ def local_ray(cpus: int) -> Iterator[None]:
 
 
 def _start(cpus: int, folder: str) -> None:
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             ray.init(
                 "local",
@@ -61,24 +57,12 @@ def _start(cpus: int, folder: str) -> None:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=folder,
             )
-            break
-        except RuntimeError:
+        except RuntimeError:  # noqa: PERF203 - it is tried again
             ray.shutdown()
-            if attempt == _ATTEMPTS - 1:
+            if attempt == _ATTEMPTS:
                 raise
-
-
-@contextmanager
-def _path_for_others() -> Iterator[None]:
-    """Let processes that start now find what this one finds: vebench, and environments of users."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    try:
-        yield
-    finally:
-        del os.environ["PYTHONPATH"]
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
+        else:
+            return
 
 
 class RayActors(OneInFlight):
@@ -87,8 +71,6 @@ class RayActors(OneInFlight):
     Rows come back through Ray's object store, those below 100 KB with the answer itself, and are joined to a batch.
     There is a Ray of its own for each backend, without dashboard, with a CPU for each actor.
     """
-
-    frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
         spaces = spaces_of(setup.task)
@@ -104,19 +86,18 @@ class RayActors(OneInFlight):
             self._running.enter_context(local_ray(setup.workers))
             actor: Any = ray.remote(num_cpus=1)(_Actor)
             for worker, share in enumerate(self._shares):
-                rows = Batch._make(part(field, share) for field in self._rows)
                 cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
-                self._actors.append(actor.remote(setup.task, rows, cpu))
+                self._actors.append(actor.remote(setup.task, self._rows.part(share), cpu))
             ray.get([actor.ready.remote() for actor in self._actors])
         except BaseException:
             self._end()
             raise
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         self._answers = [actor.reset.remote(seed) for actor in self._actors]
         return self._receive()[0]
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         shares = zip(self._actors, self._shares, strict=True)
         self._answers = [actor.step.remote(part(actions, share)) for actor, share in shares]
 
@@ -125,11 +106,6 @@ class RayActors(OneInFlight):
             for whole, theirs in zip(self._fields, rows, strict=True):
                 whole[share] = theirs
         return self._rows[:4]
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        counts = ray.get([actor.frames.remote() for actor in self._actors])
-        return as_counts([count for share in counts for count in share])
 
     def _end(self) -> None:
         self._actors, self._answers = [], []
@@ -142,10 +118,8 @@ class _Actor:
     def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
         if cpu is not None:
             pinning.restrict((cpu,))
-        self._task = task
-        self._environments = [make(task) for _ in rows.env_ids]
         self._rows = Batch._make(mapped(np.array, field) for field in rows)  # what an actor is given is read-only
-        self._loop = loop_over(self._environments, self._rows)
+        self._loop = loop_over([make(task) for _ in rows.env_ids], self._rows)
 
     def ready(self) -> None:
         """Answer once the environments are made."""
@@ -154,9 +128,6 @@ class _Actor:
         self._loop.reset(seed)
         return self._rows[:4]
 
-    def step(self, actions: ArrayTree) -> RowsOfAll:
+    def step(self, actions: Tree) -> RowsOfAll:
         self._loop.step(mapped(np.copy, actions))  # an environment may keep its action, or write to it
         return self._rows[:4]
-
-    def frames(self) -> list[int | None]:
-        return [frames_of(self._task, environment) for environment in self._environments]

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, sample
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, spaces_of
+from vebench.backends.interface import Setup, Task
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, kill_all, spaces_of
+from vebench.backends.trees import Tree
 
 _CHECKOUT = Path(os.environ.get("RLPYT", ""))
 if not (_CHECKOUT / "rlpyt").is_dir():
@@ -23,12 +26,6 @@ sys.path.append(str(_CHECKOUT))
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E402 - it is found from here on
 from rlpyt.utils.collections import namedarraytuple  # noqa: E402
 from rlpyt.utils.synchronize import drain_queue  # noqa: E402
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ActionSpace, ArrayTree, Setup, Task
-    from vebench.backends.one_in_flight import RowsOfAll
 
 _LOOK_S = 1.0  # how often the caller looks whether workers are alive
 AgentInfo = namedarraytuple("AgentInfo", ["nothing"])
@@ -50,14 +47,20 @@ class GpuSampler(OneInFlight):
         reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
         self._report(setup, self._spaces, autoreset="same_step", **reported)
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         self._end()
-        self._sampler = _sampler(self._setup, self._spaces.actions, self._steps, seed)
+        setup, actions = self._setup, self._spaces.actions
+        torch.set_num_threads(1)
+        environment = {"EnvCls": _Environment, "env_kwargs": {"task": setup.task, "actions": actions}}
+        self._sampler = _Seeded(**environment, batch_T=self._steps, batch_B=setup.batch_size, max_decorrelation_steps=0)
+        cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
+        affinity = {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}
+        self._sampler.initialize(_Agent(actions), affinity, seed)
         self._step = 0
         self._begin()
         return np.asarray(self._sampler.step_buffer_np.observation)
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         self._sampler.step_buffer_np.action[:] = actions
         for worker in self._sampler.sync.act_ready:
             worker.release()
@@ -108,7 +111,7 @@ class _Seeded(Sampler):
 class _Agent:
     """An agent that gives rlpyt an example of its actions, and never acts."""
 
-    def __init__(self, actions: ActionSpace) -> None:
+    def __init__(self, actions: Any) -> None:
         self._actions = actions
 
     def initialize(self, *_: object, **__: object) -> None: ...
@@ -119,32 +122,16 @@ class _Agent:
         return torch.from_numpy(np.zeros_like(self._actions.low)), AgentInfo(nothing=torch.zeros(1))
 
 
-def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:
-    torch.set_num_threads(1)
-    sampler = _Seeded(
-        EnvCls=_Environment,
-        env_kwargs={"task": setup.task, "actions": actions},
-        batch_T=steps,
-        batch_B=setup.batch_size,
-        max_decorrelation_steps=0,
-    )
-    cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
-    affinity = {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}
-    sampler.initialize(_Agent(actions), affinity, seed)
-    return sampler
-
-
 class _Actions:
     """The part of a space that rlpyt uses: a sample, and zeros."""
 
-    def __init__(self, bounds: ActionSpace) -> None:
+    def __init__(self, bounds: Any) -> None:
         self._bounds = bounds
 
-    def sample(self) -> NDArray[np.generic]:
-        drawn: NDArray[np.generic] = sample(self._bounds, np.random.default_rng(0))
-        return drawn
+    def sample(self) -> Any:
+        return sample(self._bounds, np.random.default_rng(0))
 
-    def null_value(self) -> NDArray[np.generic]:
+    def null_value(self) -> Any:
         return np.zeros_like(self._bounds.low)
 
 

@@ -13,11 +13,12 @@ from functools import partial
 from multiprocessing.sharedctypes import RawValue
 from queue import Empty
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 from gymnasium import wrappers
+from numpy.typing import NDArray
 from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler
 from sample_factory.algo.utils.env_info import extract_env_info
 from sample_factory.algo.utils.make_env import make_env_func_non_batched
@@ -26,19 +27,9 @@ from sample_factory.algo.utils.tensor_dict import to_numpy
 from sample_factory.cfg.arguments import parse_sf_args
 from sample_factory.envs.env_utils import register_env
 
-from vebench.backends.interface import Difference
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, reseed, spaces_for
-from vebench.backends.trees import is_leaf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from ctypes import c_longlong
-
-    import gymnasium
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import RowsOfAll
+from vebench.backends.interface import Difference, Setup
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, kill_all, makers, reseed, spaces_for
+from vebench.backends.trees import Tree, is_leaf
 
 _LOOK_S = 1.0  # how often the caller looks whether workers are alive
 _CLOSE_S = 2.0  # how long a worker may take to close its environments
@@ -65,10 +56,31 @@ class SampleFactory(OneInFlight):
 
     def _start(self) -> None:
         """Start the workers. They make their environments on request."""
-        self._seed: c_longlong = RawValue("q")
+        self._seed: Any = RawValue("q")
         logging.getLogger("rl").setLevel(logging.ERROR)
         register_env(NAME, partial(_environment, makers(self._setup), self._seed))
-        cfg = _configuration(self._setup, self._groups, self._rollout)
+        setup, rollout = self._setup, self._rollout
+        chosen = {
+            "num_workers": setup.workers,
+            "num_envs_per_worker": setup.envs_per_worker,
+            "worker_num_splits": self._groups,
+            # No policy.
+            "policy_workers_per_policy": 0,
+            "use_rnn": False,
+            "device": "cpu",
+            "env_gpu_observations": False,
+            # What would change the environments' work.
+            "reward_clip": "inf",
+            "decorrelate_envs_on_one_worker": False,
+            # Few buffers.
+            "rollout": rollout,
+            "batch_size": rollout,
+            # vebench pins if that was asked for.
+            "env": NAME,
+            "log_to_file": False,
+            "set_workers_cpu_affinity": False,
+        }
+        cfg = parse_sf_args([f"--{key}={value}" for key, value in chosen.items()])[1]
         example = make_env_func_non_batched(cfg, SimpleNamespace(worker_index=0))
         env_info = extract_env_info(example, cfg)
         example.close()
@@ -85,7 +97,7 @@ class SampleFactory(OneInFlight):
         self._sampler.init()
         self._begun = False
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         if self._begun:
             self._end()
             self._start()
@@ -94,7 +106,7 @@ class SampleFactory(OneInFlight):
         self._sampler.emit("begin")
         return self._wait()
 
-    def _send(self, actions: ArrayTree) -> None:
+    def _send(self, actions: Tree) -> None:
         self._actions_of[:] = np.asarray(actions).reshape(self._actions_of.shape)
         for worker in range(self._setup.workers):
             self._sampler.emit_many(f"advance{worker}", [(group, POLICY) for group in range(self._groups)])
@@ -104,7 +116,11 @@ class SampleFactory(OneInFlight):
         observations = self._wait()
         rewards, ended, truncated = (self._trajectories[name][acted] for name in ("rewards", "dones", "time_outs"))
         if self._step == 0:
-            self._hand_back()
+            # Take the trajectories that are full, as the learner does, and free their buffers.
+            with suppress(Empty):
+                while True:
+                    for _, _, (full, device) in self._loop.signal_queue.get_many(block=False):
+                        self._buffers.traj_buffer_queues[device].put_many([one["traj_buffer_idx"] for one in full])
         return observations, rewards, ended & ~truncated, truncated
 
     def _wait(self) -> NDArray[np.generic]:
@@ -128,13 +144,6 @@ class SampleFactory(OneInFlight):
         observations: NDArray[np.generic] = self._trajectories["obs"]["obs"][self._places, self._step]
         return observations
 
-    def _hand_back(self) -> None:
-        """Take the trajectories that are full, as the learner does, and free their buffers."""
-        with suppress(Empty):
-            while True:
-                for _, _, (full, device) in self._loop.signal_queue.get_many(block=False):
-                    self._buffers.traj_buffer_queues[device].put_many([one["traj_buffer_idx"] for one in full])
-
     def _end(self) -> None:
         if self._sampler is None:
             return
@@ -144,25 +153,7 @@ class SampleFactory(OneInFlight):
         gc.collect()  # the library's objects refer to each other, and hold memory that is shared
 
 
-def _configuration(setup: Setup, groups: int, rollout: int) -> Any:
-    """Return the library's defaults, but for what was asked for and what would change the environments' work."""
-    asked = {"num_workers": setup.workers, "num_envs_per_worker": setup.envs_per_worker, "worker_num_splits": groups}
-    no_policy = {"policy_workers_per_policy": 0, "use_rnn": False, "device": "cpu", "env_gpu_observations": False}
-    same_work = {"reward_clip": "inf", "decorrelate_envs_on_one_worker": False}
-    few_buffers = {"rollout": rollout, "batch_size": rollout}
-    ours = {"env": NAME, "log_to_file": False, "set_workers_cpu_affinity": False}  # vebench pins if that was asked for
-    chosen = {**asked, **no_policy, **same_work, **few_buffers, **ours}
-    return parse_sf_args([f"--{key}={value}" for key, value in chosen.items()])[1]
-
-
-def _environment(
-    made: list[Callable[[], gymnasium.Env[Any, Any]]],
-    base: c_longlong,
-    _name: str,
-    _cfg: object,
-    place: Any,
-    _mode: object,
-) -> gymnasium.Env[Any, Any]:
+def _environment(made: list[Any], base: Any, _name: str, _cfg: object, place: Any, _mode: object) -> Any:
     """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""
     logging.getLogger("rl").setLevel(logging.ERROR)
     environment = made[int(place.worker_index)]()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torchrl.envs import AsyncEnvPool, GymWrapper, ParallelEnv
 
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts
-from vebench.backends.interface import Batch, NothingToReceiveError
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, reseed, spaces_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from ctypes import Array, c_int64
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import RowsOfAll
-    from vebench.backends.trees import Tree
+from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, makers, reseed, spaces_for
+from vebench.backends.trees import Tree
 
 _CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
 _NO_SEED = -1
@@ -38,16 +30,11 @@ def _takes(observations: Tree) -> bool:
     return not isinstance(observations, tuple)
 
 
-def _arrays(tensors: Any, form: Tree) -> ArrayTree:
+def _observations(tensors: Any, form: Tree) -> Tree:
+    """Return the observations in a TensorDict, where one array has a name of TorchRL's."""
     if isinstance(form, dict):
-        return {key: _arrays(tensors.get(key), part) for key, part in form.items()}
-    array: ArrayTree = tensors.numpy()
-    return array
-
-
-def _observations(root: Any, form: Tree) -> ArrayTree:
-    """Return the observations at the root of a TensorDict, where one array has a name of TorchRL's."""
-    return _arrays(root if isinstance(form, dict) else root.get("observation"), form)
+        return {key: _observations(tensors.get(key), part) for key, part in form.items()}
+    return (tensors if isinstance(tensors, torch.Tensor) else tensors.get("observation")).numpy()
 
 
 @contextmanager
@@ -77,8 +64,6 @@ def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:
 class TorchRLParallel(OneInFlight):
     """``torchrl.envs.ParallelEnv``: a forked process for each environment; the caller polls. Rewards are float32."""
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup) -> None:
         spaces = spaces_for(setup, "TorchRL", _takes)
         self._form = spaces.observations
@@ -96,7 +81,7 @@ class TorchRLParallel(OneInFlight):
         self._processes = list(self._vector._workers)  # noqa: SLF001 - it forgets them before they have ended
         self._type = self._vector.action_spec.dtype
 
-    def _reset(self, seed: int) -> ArrayTree:
+    def _reset(self, seed: int) -> Tree:
         seeds = [{"seed": seed + index} for index in range(self.info.num_envs)]
         self._root = self._vector.reset(list_of_kwargs=seeds)
         return _observations(self._root, self._form)
@@ -105,10 +90,6 @@ class TorchRLParallel(OneInFlight):
         self._root.set("action", torch.tensor(self._actions, dtype=self._type))
         stepped, self._root = self._vector.step_and_maybe_reset(self._root)
         return _rows(stepped, self._root, self._form)
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return as_counts(self._vector.frames_simulated())
 
     def _end(self) -> None:
         with suppress(Exception):  # whatever a worker raised, or that it died: the processes must end
@@ -120,7 +101,7 @@ class TorchRLParallel(OneInFlight):
         self._processes.clear()
 
 
-def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:
+def _seeded(maker: Callable[[], Any], seeds: Any, index: int) -> Any:
     """Return an environment as TorchRL has it, whose next reset takes its seed from ``seeds``, if there is one."""
 
     def seed_of(given: int | None) -> int | None:
@@ -172,7 +153,7 @@ class TorchRLAsync:
         self._pool.async_reset_send(env_index=[*range(count)])
         self._unreset, self._unstepped, self._waiting = count, 0, True
 
-    def send(self, actions: ArrayTree) -> None:
+    def send(self, actions: Tree) -> None:
         """Give an action to each environment of the last batch."""
         self._root.set("action", torch.tensor(actions, dtype=self._type))
         self._pool.async_step_and_maybe_reset_send(self._root)

@@ -27,14 +27,7 @@ class OverdueError(TimeoutError, multiprocessing.TimeoutError):
 
 
 class WorkerError(RuntimeError):
-    """An environment raised an exception, described by ``failure``; or a process died, and ``failure`` is None.
-
-    The text names the environments, and includes the traceback if there is one.
-    """
-
-    def __init__(self, text: str, failure: WorkerFailure | None = None) -> None:
-        super().__init__(text)
-        self.failure = failure
+    """A process died; or an environment raised an exception, and the text has its number and the traceback."""
 
 
 class BrokenOffError(WorkerError):
@@ -61,10 +54,14 @@ class WorkerFailure(NamedTuple):
         kind = "" if env_id is None else f"{type(error).__name__}: "
         return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
-    def raised(self) -> WorkerError:
-        """Return the error that the caller raises."""
+    def raised(self) -> BaseException:
+        """Return what the caller raises: the environment's own exception, whose cause is a ``WorkerError``."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
-        return WorkerError(f"{where}{self.text}\n\n{self.trace}", self)
+        error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
+        if self.error is None:
+            return error
+        self.error.__cause__ = error
+        return self.error
 
     def pickled(self) -> bytes:
         """Return its bytes, without the exception itself if that cannot be sent or read back."""

@@ -11,13 +11,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
-
-try:
-    from stable_baselines3.common.env_util import is_wrapped
-    from stable_baselines3.common.vec_env import VecEnv
-except ModuleNotFoundError as error:
-    why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
-    raise ModuleNotFoundError(why, name=error.name) from None
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.vec_env import VecEnv
 
 from vebench.backends.shared_memory.gymnasium_share import Info, call_on
 from vebench.backends.shared_memory.vector_env import Environment, SharedMemoryVectorEnv

@@ -71,7 +71,7 @@ class Team:
         self.owner = os.getpid()
         self.state = IDLE
         # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
-        self.lost: str | None = None
+        self.lost: Exception | None = None
         self.threaded: ThreadedShare | None = None  # the caller's own share, if other threads step it
         self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step
         self._answers: list[Any] = []  # of the round, the caller's own first
@@ -144,8 +144,8 @@ class Team:
         """Return what ``receive`` does, and leave the state to ``finish``.
 
         Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
-        and can then be called again. Raises WorkerError for an exception in an environment, after which the round is
-        over, and for a worker that died.
+        and can then be called again. Raises an environment's exception, after which the round is over, and WorkerError
+        for a worker that died.
         """
         answers = self._answers
         with self.inside:
@@ -185,16 +185,16 @@ class Team:
         """Raise WorkerError if a worker has died, unless the awaited change has come nevertheless."""
         for worker in self.workers:
             if self.lost is None and worker.has_ended(0.0) and not changed():
-                self.lost = worker.cause_of_death()
+                self.lost = WorkerError(worker.cause_of_death())
         self.raise_if_lost()
 
     def raise_if_lost(self) -> None:
-        """Raise WorkerError if nothing can be asked for any more."""
+        """Raise ``lost`` if nothing can be asked for any more."""
         if self.lost is not None:
-            raise WorkerError(self.lost)
+            raise type(self.lost)(*self.lost.args)  # a copy: a traceback that it kept would keep the team
 
     def check_free(self, *, anew: bool = False) -> None:
-        """Raise BrokenOffError unless a call may begin, and WorkerError if nothing can be asked for any more.
+        """Raise BrokenOffError unless a call may begin, and ``lost`` if nothing can be asked for any more.
 
         ``anew``: an aborted call does not count, unless another thread is in it.
         """
@@ -213,13 +213,13 @@ class Team:
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, by force after ``within`` seconds or an interrupt.
 
-        A second call completes one that an interrupt has aborted. Another thread that waits for a round gets a
-        WorkerError. A thread that steps the caller's own share is waited for ``within`` seconds; if it takes longer,
+        A second call completes one that an interrupt has aborted. Another thread that waits for a round gets ``lost``.
+        A thread that steps the caller's own share is waited for ``within`` seconds; if it takes longer,
         that share is closed once the team is forgotten.
         """
         if self.owner != os.getpid():
             return  # a forked copy: the workers belong to the original
-        self.lost = self.lost or "it was closed"
+        self.lost = self.lost or WorkerError("it was closed")
         if self.inside.acquire(timeout=min(within, threading.TIMEOUT_MAX)):
             try:
                 _end(self.workers, self.own, self._memory, within)
@@ -265,7 +265,8 @@ _teams: weakref.WeakSet[Team] = weakref.WeakSet()
 def _leave_to_original() -> None:
     """Refuse everything from now on: the teams of a forked process are copies."""
     for team in _teams:
-        team.lost = f"it belongs to process {team.owner}, which created it: other processes, even forked, cannot use it"
+        owner = f"it belongs to process {team.owner}, which created it"
+        team.lost = WorkerError(f"{owner}: other processes, even forked, cannot use it")
         for worker in team.workers:
             # Or multiprocessing would end the original's workers when this process exits.
             process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other way
@@ -306,7 +307,7 @@ class InFlight:
                 refused = threaded.put(env_ids)
             if refused is not None:
                 team.state = IDLE
-                raise WorkerFailure.of(refused, team.own.current).raised() from refused
+                raise WorkerFailure.of(refused, team.own.current).raised()
         for env_id in env_ids:
             if threaded is None:
                 ask, index = self._ask[env_id]
@@ -372,9 +373,6 @@ class InFlight:
         except OverdueError:
             team.state = State.LATE
             raise
-        except WorkerError:
-            team.state = IDLE
-            raise
 
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
         """Step the caller's own environments until ``least`` are ready; if there are none, wait for workers."""
@@ -398,7 +396,7 @@ class InFlight:
             self._take()
 
     def _take(self) -> None:
-        """Count environments as ready whose steps workers have answered. Raises WorkerError if one has failed."""
+        """Count environments as ready whose steps workers have answered. Raises the failure if one has failed."""
         for worker in self._team.workers:
             for env_id, remark in worker.answers():
                 if remark is not None or self._remarks:
@@ -436,12 +434,13 @@ class InFlight:
             self._failed = True
 
     def _raise_failure(self) -> None:
-        """Raise WorkerError for the first environment that is ready with a failure, which counts as received."""
+        """Raise the failure of the first environment that is ready with one, which counts as received."""
         for env_id in self._ready:
             failure = self._remarks.get(env_id)
             if type(failure) is WorkerFailure:
                 self._ready.remove(env_id)
                 self.away[env_id] = 0
                 del self._remarks[env_id]
+                self._team.state = IDLE
                 raise failure.raised()
         self._failed = False

@@ -27,7 +27,7 @@ from gymnasium.vector.utils import (
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.errors import OverdueError, WorkerError
+from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.gymnasium_share import (
     GymnasiumShare,
     Info,
@@ -195,11 +195,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, make_share = self._make_share(division, infos=infos)
         layout = division.layout(array_specs(self.single_observation_space), array_specs(self.single_action_space))
-        try:
-            with clear_mpi_env_vars():
-                self._team = Team(layout, make_share, context, daemon=daemon, name=type(self).__name__)
-        except WorkerError as error:
-            _raise_as_it_was(error)
+        with clear_mpi_env_vars():
+            self._team = Team(layout, make_share, context, daemon=daemon, name=type(self).__name__)
         self.closed = False
         self._in_flight = InFlight(self._team) if in_flight else None
         arrays = self._team.arrays
@@ -335,7 +332,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if self._in_flight is not None:
             raise RuntimeError(f"with batch_size={self.batch_size} of {self.num_envs}, use send() and recv()")
         if self._write_step(actions):
-            self._answered(self._team.send)
+            self._team.send()
         else:
             each: Any = list(iterate(self.action_space, actions))
             if len(each) != self.num_envs:
@@ -367,7 +364,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if len(set(ids)) != len(ids):
             raise ValueError(f"an environment cannot be sent two actions at once: {ids}")
         self._write_actions(ids, len(ids), actions)
-        self._answered(lambda: in_flight.send(ids))
+        in_flight.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return the rows of ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
@@ -378,7 +375,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_free("recv")
         in_flight, most = self._checked_in_flight(), self.batch_size
         least = most if min_batch is None else whole_number("min_batch", min_batch, 1, most)
-        ids = self._answered(lambda: in_flight.recv(least, most, timeout))
+        ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
         told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
@@ -425,7 +422,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"values must be one for each of {count} environments, not {len(each)}")
         calls = [("set_wrapper_attr", (name, value), dict[str, Any]()) for value in each]
         self._ask("apply", (call_on, list(enumerate(calls))))
-        self._answered(self._team.receive)
+        self._team.receive()
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Any) -> list[_Result]:
         """Return ``function(environment, *args)`` for each of these environments, called in its process.
@@ -436,7 +433,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_free("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
         self._ask("apply", (function, [(env_id, args) for env_id in ids]))
-        found = dict(pair for answer in self._answered(self._team.gather) for pair in answer)
+        found = dict(pair for answer in self._team.gather() for pair in answer)
         results = [found[env_id] for env_id in ids]
         self._team.finish()
         return results
@@ -471,6 +468,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ``terminate`` or an interrupt ends them by force at once.
         """
         self.closed = True
+        self._team.lost = ClosedEnvironmentError(
+            f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+        )
         state = self._team.state
         if timeout is None:
             timeout = math.inf if state is IDLE else END_WITHIN_SECONDS
@@ -484,22 +484,16 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     # Helpers.
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-        self._team.raise_if_lost()
-
     def _check_free(self, name: str, *, anew: bool = False) -> None:
         """Raise an error unless a call may begin; ``anew``, it may after an interrupt, too."""
-        self._check_open()
-        state = self._team.state
-        if state is IDLE:
-            return
-        if state in _PENDING:
+        team = self._team
+        if team.state in _PENDING and team.lost is None:
+            state = team.state.value
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{state.value}` to complete", state.value
+                f"Calling `{name}` while waiting for a pending call to `{state}` to complete", state
             )
-        self._team.check_free(anew=anew)
+        if team.state is not IDLE or team.lost is not None:
+            team.check_free(anew=anew)
 
     def _checked_in_flight(self) -> InFlight:
         if self._in_flight is None:
@@ -509,16 +503,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Ask the team, once the steps are made that are on their way."""
         if self._in_flight is not None and not anew:
-            self._answered(self._in_flight.settle)
-        self._answered(lambda: self._team.ask(name, argument, anew=anew))
+            self._in_flight.settle()
+        self._team.ask(name, argument, anew=anew)
 
     def _wait(self, pending: State, timeout: float | None) -> list[Any]:
-        """Return the answers of the team, and leave the state to ``Team.finish``.
-
-        Raises NoAsyncCallError unless this is pending. After the timeout it is pending again.
-        """
-        self._check_open()
+        """Return the answers of the team, and leave the state to ``finish``. After the timeout it is pending again."""
         team = self._team
+        team.raise_if_lost()
         if team.state is not pending:
             if team.state not in _PENDING:
                 team.check_free()
@@ -526,7 +517,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
         team.state = RUNNING
         try:
-            return self._answered(lambda: team.gather(timeout))
+            return team.gather(timeout)
         except OverdueError:
             team.state = pending
             raise
@@ -534,15 +525,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
         answers = self._wait(pending, timeout)
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
-
-    def _answered(self, ask: Callable[[], _Result]) -> _Result:
-        """Return what ``ask`` returns. Raises an environment's own exception, whose cause is the ``WorkerError``."""
-        try:
-            return ask()
-        except WorkerError as error:
-            if self.closed:
-                self._check_open()
-            _raise_as_it_was(error)
 
     def _observed(self) -> Any:
         return trees.mapped(_copy_of, self.observations) if self.copy else self.observations
@@ -556,13 +538,6 @@ def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
         return bool((values.astype(dtype) == values).all())
     return np.can_cast(values.dtype, dtype, "same_kind")
-
-
-def _raise_as_it_was(error: WorkerError) -> NoReturn:
-    """Raise the exception that an environment has raised, or the error itself if there is none."""
-    if error.failure is None or error.failure.error is None:
-        raise error
-    raise error.failure.error from error
 
 
 def shared_memory_spec(

@@ -248,7 +248,7 @@ class Starving(ForLoop):
         self.info = replace(self.info, in_order=False, batch_size=setup.batch_size // 2)
 
     def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(np.concatenate([actions, actions]))
+        super().send(np.resize(actions, len(self.environments)))
 
     def recv(self) -> Batch:
         return Batch._make(array[: self.info.batch_size] for array in super().recv())

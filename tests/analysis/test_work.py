@@ -67,15 +67,6 @@ def test_one_repeat_that_did_other_work_strikes_the_cell_and_its_proofs_are_adde
     assert cell.excluded
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [(4000, "identical"), (0, "identical"), (2000, "different")])
-def test_windows_that_count_other_rows_than_were_seen_are_found_in_a_run_file(rows: int, verdict: WorkVerdict) -> None:
-    """Two repeats: one has as many as were seen, and of the other, 0 stands for files that do not say how many."""
-    proofs = [replace(SEEN, timed_rows=count) for count in (4000, rows)]
-    cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=proof) for repeat, proof in enumerate(proofs)]
-    (cell,) = summaries(*cells)
-    assert (cell.verdict, cell.excluded) == (verdict, verdict == "different")
-
-
 def test_a_rate_above_the_ceiling_is_struck_and_keeps_only_how_far_above_it_is() -> None:
     loop, fast, bare = summaries(
         make_cell("for-loop", 1, STEADY), make_cell("gym-sync", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4)

@@ -26,7 +26,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task, VectorBackend
 from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, ENTRIES, NULL, REFERENCE
-from vebench.child.equality.reference import Reference, Row
+from vebench.child.equality.judge import Reference, Row
 
 
 class Build(Protocol):

@@ -142,21 +142,6 @@ def test_a_pool_has_all_settings_of_the_one_that_was_measured(kind: str, task: T
     adapter.close()
 
 
-def test_the_lines_of_ale_pys_vector_environment_make_what_was_measured() -> None:
-    envs = run(lines_of("ale-vector-sync", PONG))
-    adapter = load_target(BY_NAME["ale-vector-sync"].target)(Setup(PONG, workers=2))
-    adapter.reset(3)
-    adapter.recv()
-    envs.reset(seed=3)
-    for action in range(6):
-        adapter.send(np.full(2, action))
-        observations, rewards, *_ = envs.step(np.full(2, action))
-        batch = adapter.recv()
-        assert (batch.observations == observations).all()
-        assert (batch.rewards == rewards).all()
-    adapter.close()
-
-
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> None:
     for task in (CARTPOLE, PONG, CHEETAH):

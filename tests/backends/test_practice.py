@@ -1,23 +1,20 @@
-"""Backends as people write them: threads, queues, semaphores, and loops that exchange nothing."""
+"""Backends as people write them: threads, queues and semaphores."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from typing import NoReturn
 
 import numpy as np
 import pytest
-from support.waiting import PATIENCE_S
 
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.backends.workers import QueueBackend, Threads, _Queues, _Semaphores
+from vebench.backends.workers import QueueBackend, Threads, _Semaphores
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
-VERBOSE = Task("odd/Verbose-v0", OTHER.name, 1, module="odd")
+FAULTY = Task("odd/Faulty-raises-v0", OTHER.name, 1, module="odd")
 
 
 def test_a_worker_that_dies_is_named_by_its_environments() -> None:
@@ -32,44 +29,15 @@ def test_a_worker_that_dies_is_named_by_its_environments() -> None:
             backend.recv()
 
 
-@pytest.fixture
-def patience() -> Iterator[None]:
-    """Give up a test that hangs."""
-
-    def give_up(*_: object) -> NoReturn:
-        raise TimeoutError(f"this has hung for {PATIENCE_S} seconds")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(int(PATIENCE_S))
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def until_all_fail(backend: QueueBackend) -> None:
-    """Leave three workers, one environment each, when all of them fail in the next ``recv``."""
-    backend.reset(0)
-    backend.recv()
-    for _ in range(2):
-        backend.send(np.zeros(3, np.int64))
+@pytest.mark.parametrize("kind", [QueueBackend, type("BySemaphores", (QueueBackend,), {"signals": _Semaphores})])
+def test_a_worker_that_fails_says_why(kind: type[QueueBackend]) -> None:
+    with closing(kind(Setup(FAULTY, 5, 1, (0, 1)))) as backend:
+        backend.reset(0)
         backend.recv()
-    backend.send(np.zeros(3, np.int64))
-
-
-@pytest.mark.usefixtures("patience")
-@pytest.mark.parametrize("signals", [_Queues, _Semaphores])
-def test_each_worker_that_fails_is_heard_however_much_they_say_at_once(signals: type[_Queues]) -> None:
-    kind = type("Kind", (QueueBackend,), {"signals": signals})
-    with closing(kind(Setup(VERBOSE, 3, 1, (0, 1, 2)))) as backend:
-        for _ in range(2):  # a reset begins anew
-            until_all_fail(backend)
-            failures = []
+        with pytest.raises(RuntimeError, match=r"^environment 3: ValueError: boom"):
             for _ in range(3):
-                with pytest.raises(RuntimeError) as caught:
-                    backend.recv()
-                failures.append(str(caught.value).partition("boomboom")[0])
-            assert sorted(failures) == [f"environment {number}: ValueError: " for number in range(3)]
-        until_all_fail(backend)
+                backend.send(np.zeros(5, np.int64))
+                backend.recv()
     assert multiprocessing.active_children() == []
 
 

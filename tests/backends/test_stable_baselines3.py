@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3: make test-all")
 
 from vebench.backends.interface import Setup, Task
-from vebench.backends.peers.stable_baselines3 import ONE_FLAG, SB3Dummy, SB3Subproc
-from vebench.child.equality.reference import Reference
+from vebench.backends.peers.vectorisers import ONE_FLAG, SB3Dummy, SB3Subproc
+from vebench.child.equality.judge import Reference
 
 LIMIT = 9  # steps, about when a pole falls that is always pushed one way
 LIMITED = Task(f"CartPole-v1[max_episode_steps={LIMIT}]", "classic", 1)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vebench.backends import env_pool
+from vebench.backends import pools
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Setup, Task
@@ -47,12 +47,12 @@ def compare_arrays(task: Task) -> None:
     import envpool
 
     mine = make(task)
-    spec = envpool.make_spec(env_pool.envpool_name(task))
+    spec = envpool.make_spec(pools.envpool_name(task))
     spaces, others = (
         read_spaces(task, *pair)
         for pair in ((mine.observation_space, mine.action_space), (spec.observation_space, spec.action_space))
     )
-    assert set(others.observations) - set(spaces.observations) == set(env_pool.observed_besides(task))
+    assert set(others.observations) - set(spaces.observations) == set(pools.observed_besides(task))
     assert {key: others.observations[key] for key in spaces.observations} == spaces.observations
     assert np.array_equal(spaces.actions.low, others.actions.low)
     assert (spec.config.max_episode_steps, spec.config.frame_skip) == (1000, task.frame_skip)
@@ -61,7 +61,7 @@ def compare_arrays(task: Task) -> None:
 
 @needs_envpool
 def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
-    from vebench.backends.env_pool import EnvPoolSync
+    from vebench.backends.pools import EnvPoolSync
 
     backend = EnvPoolSync(Setup(CHEETAH, 2, 1, cpus=(0, 1)))
     assert "rewards in the row of a reset are not set" in {each.text for each in backend.info.differences}
@@ -73,9 +73,9 @@ def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
         backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
     backend.recv()
     backend.close()
-    assert env_pool.chance(CHEETAH) == ("EnvPool draws the start with its own generator, and has no setting for it")
+    assert pools.chance(CHEETAH) == ("EnvPool draws the start with its own generator, and has no setting for it")
     finger = Task("dm_control/finger-spin-v0", "dm_control", 2)
-    assert str(env_pool.chance(finger)).endswith("; it also observes dist_to_target, target_position")
+    assert str(pools.chance(finger)).endswith("; it also observes dist_to_target, target_position")
 
 
 @pytest.mark.parametrize(("name", "task"), [("MiniGrid-Empty-5x5-v0", HALLWAY), ("dm_control/lqr-lqr_2_1-v0", None)])

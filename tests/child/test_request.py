@@ -43,7 +43,7 @@ setups = st.builds(
     seed=counts,
     pinned=st.booleans(),
 )
-recorded = st.builds(Recorded, texts, texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple))
+recorded = st.builds(Recorded, texts, texts, seconds=seconds)
 requests = st.builds(
     Request,
     setup=setups,
@@ -65,7 +65,7 @@ requests = st.builds(
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
     job=st.none()
-    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts)
+    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts)
     | st.builds(Proving, steps=counts)
     | st.builds(Replaying, st.lists(recorded, max_size=2).map(tuple), path=texts)
     | st.builds(Judging, steps=counts, path=texts, failed=texts)

@@ -1,58 +1,99 @@
-"""When windows are measured, when one counts, and when it is measured again: with counters of our own."""
+"""When a cell is warm, and when its windows are measured, count, and are measured again: with a clock of our own."""
 
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, count, repeat
-from random import Random
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from vebench.backends.interface import Setup, Task
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
 from vebench.child import cell as module
+from vebench.child.actions import Tape
 from vebench.child.answers import Answer, ReplicaWindow, Watched, Window
-from vebench.child.cell import PAUSE_NS, Warmup, Windows, valid
-from vebench.child.loop import Stretch
+from vebench.child.cell import PAUSE_NS, Schedule
+from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Mode, Request, Settings
+from vebench.plan.spec import RunSpec
+
+MS = 1_000_000
+NONE = np.zeros(2, np.bool_)
+SETTINGS = Settings(duration=0.01, windows=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
+REQUEST = Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, SETTINGS, "/")
 
 
-def throttles(throttled: Iterable[bool], windows: int, *, time_left: bool = True) -> list[int | None]:
-    """Return how often each window was throttled, where whether a try is held back follows from ``throttled``."""
-    fate = iter(throttled)
-    measured = valid(lambda: Window(10, 5, 0, throttles=int(next(fate))), windows, 1, lambda: time_left)
-    return [window.throttles for window in measured]
+class Backend:
+    """Two environments whose step takes as long as ``step_ns`` says of the time that has passed, on its own clock."""
+
+    def __init__(self, step_ns: Callable[[int], int]) -> None:
+        self.info = BackendInfo(num_envs=2, batch_size=2, action_space=ActionSpace.discrete(2), frame_skip=1)
+        self.now = 0
+        self._step_ns = step_ns
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        pass
+
+    def recv(self) -> Batch:
+        self.now += self._step_ns(self.now)
+        return Batch(NONE, NONE, NONE, NONE, np.arange(2))
 
 
-def test_a_window_that_was_held_back_is_measured_again_and_both_are_reported() -> None:
-    assert throttles(chain([False, True], repeat(False)), 3) == [0, 1, 0, 0]
+def warmed(step_ns: Callable[[int], int], least: float = 1.0, most: float = 5.0) -> tuple[int, bool | None, int]:
+    """Return how long a warm-up took, whether the rate had settled, and batches between two clock readings."""
+    backend = Backend(step_ns)
+    settings = replace(SETTINGS, duration=1.0, windows=0, warmup=least, longest_warmup=most)
+    loop = Loop(backend, Tape([NONE]), lambda: backend.now)
+    schedule = Schedule(replace(REQUEST, settings=settings), loop, None, lambda _: None, lambda: backend.now, 0)
+    return *schedule.warm_up(), schedule._pace
 
 
-def test_a_window_is_measured_again_twice_at_most_and_then_no_other_is() -> None:
-    assert throttles(repeat(True), 3) == [1, 1, 1, 1, 1]
+@pytest.mark.parametrize(
+    ("step_ns", "settles", "earliest", "latest"),
+    [
+        (lambda _: MS, True, 1000, 1200),
+        (lambda now: max(MS, 4 * MS - now // 700), True, 2300, 4500),  # as fast as it gets after 2.1 s
+        (lambda now: MS + now // 500, False, 5000, 5300),  # never
+    ],
+)
+def test_a_warm_up_waits_for_the_rate_to_settle_within_bounds(
+    step_ns: Callable[[int], int], settles: bool, earliest: int, latest: int
+) -> None:
+    ns, settled, pace = warmed(step_ns)
+    assert settled is settles
+    assert earliest * MS <= ns <= latest * MS
+    assert not settles or pace == pytest.approx(10, abs=1)
 
 
-CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_ns=5 * 10**8)
+def test_no_warm_up_steps_once_to_find_the_pace() -> None:
+    assert warmed(lambda _: MS, 0, 0) == (0, None, 10)
 
 
-def test_whether_others_disturbed_a_window_depends_on_how_many_cpus_the_cell_has() -> None:
-    window = Window(10**9, 5, 0, others_ns=3 * 10**8)
-    assert [len(list(valid(lambda: window, 1, cpus, lambda: True))) for cpus in (1, 2, 8)] == [3, 3, 1]
+def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
+    def longest(**given: float) -> float:
+        return RunSpec(("Pong",), (1,), **given).longest_warmup
+
+    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=300.0) == 5.0
+    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=9.0) == 2.0
+    assert [longest(warmup=least) for least in (0.0, 0.1)] == [2.5, 2.5]
 
 
 class FakeLoop:
     """A loop whose every batch takes 7 microseconds of a clock of its own. ``log`` is what was asked of it."""
 
     BATCH = 7_000
+    num_envs, batch_size = 8, 2
 
     def __init__(self) -> None:
         self.now = self.batches = 0
         self.log: list[str] = []
 
-    def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
+    def run_for(self, span: int, _batches_per_reading: int = 1) -> Stretch:
         batches = max(0, -(-span // self.BATCH))
         self.now += batches * self.BATCH
         self.batches += batches
-        self.log.append(f"{round(span / 1e6)} ms, {batches_per_reading} batches")
+        self.log.append(f"{round(span / 1e6)} ms")
         return Stretch(batches * self.BATCH, batches, 0)
 
     def step(self, batches: int) -> int:
@@ -75,101 +116,93 @@ def answers_of(loop: FakeLoop, asked: Request, words: bytes = b"", cpus: tuple[i
         answers.append(one)
 
     try:
-        told, watched = replace(asked, go_ahead=reading), Watched([], cpus, ())
-        Windows(told, loop, None, watched, answer, loop.clock, 0, warmup=WARM, ahead=8, moments=1).measure()
+        schedule = Schedule(replace(asked, go_ahead=reading), loop, None, answer, loop.clock, 0)
+        schedule._draw = schedule._draw if isinstance(loop, SlowResets) else lambda: 0.5
+        schedule.measure(Watched([], cpus, ()))
         assert os.read(reading, 1) == b""
     finally:
         os.close(reading)
     return answers
 
 
-WARM = Warmup(0, None, pace=3)
-WINDOW = ["read", "begins", "10 ms, 3 batches", "ends", "read", "window"]
+def windows_of(answers: Iterable[Answer]) -> list[Window]:
+    return [answer for answer in answers if isinstance(answer, Window)]
+
+
+@pytest.mark.parametrize(("fate", "expected"), [(chain([False, True], repeat(False)), 4), (repeat(True), 5)])
+def test_a_throttled_window_is_measured_again_at_most_twice_and_then_none(
+    fate: Iterable[bool], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    throttled, held, counted = iter(fate), 0, []
+
+    def read(_watched: Watched) -> dict[str, int]:
+        nonlocal held
+        counted.append(None)
+        held += len(counted) % 2 == 0 and next(throttled)
+        return {"throttles": held}
+
+    monkeypatch.setattr(module, "read_counters", read)
+    asked = replace(REQUEST, settings=replace(SETTINGS, windows=3))
+    assert len(windows_of(answers_of(FakeLoop(), asked))) == expected
+
+
+WINDOW = ["read", "begins", "10 ms", "ends", "read", "window"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["8 batches", "10 ms, 3 batches", *WINDOW] * 2])]
+    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["8 batches", "10 ms", *WINDOW] * 2])]
 )
 def test_a_window_is_announced_without_its_counters_and_lead(
-    mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request
+    mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = FakeLoop()
     monkeypatch.setattr(module, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
-    answers = answers_of(loop, replace(request_of, mode=mode), b"\n" * 3 * (mode == "in_turn"))
-    assert [answer.ns for answer in answers if isinstance(answer, Window)] == [1429 * FakeLoop.BATCH] * 2
+    answers = answers_of(loop, replace(REQUEST, mode=mode), b"\n" * 3 * (mode == "in_turn"))
+    assert [window.ns for window in windows_of(answers)] == [1429 * FakeLoop.BATCH] * 2
     assert loop.log == log
 
 
 class SlowResets(FakeLoop):
     """A loop of one environment whose steps take 1 ms. After ``episode`` steps, a reset takes ``reset_ms``."""
 
+    num_envs = batch_size = 1
+
     def __init__(self, episode: int, reset_ms: int) -> None:
         super().__init__()
         self.episode, self.reset_ms = episode, reset_ms
-        self.batches = 0
 
-    def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
+    def run_for(self, span: int, _batches_per_reading: int = 1) -> Stretch:
         start, rows, resets = self.now, 0, 0
         while self.now - start < span:
             rows += 1
-            resets += self.step(1)
-        return Stretch(self.now - start, rows, resets)
-
-    def step(self, batches: int) -> int:
-        resets = 0
-        for _ in range(batches):
             self.batches += 1
             is_reset = self.batches % (self.episode + 1) == 0
-            self.now += 1_000_000 * (self.reset_ms if is_reset else 1)
+            self.now += MS * (self.reset_ms if is_reset else 1)
             resets += is_reset
-        return resets
+        return Stretch(self.now - start, rows, resets)
 
 
 @pytest.mark.parametrize(("episode", "reset_ms"), [(5, 1000), (50, 300), (50, 20), (200, 200), (1000, 300)])
 @pytest.mark.parametrize("window_s", [0.05, 0.2])
-def test_windows_hold_as_many_slow_resets_as_all_of_the_time(
-    episode: int, reset_ms: int, window_s: float, request_of: Request
-) -> None:
-    asked = replace(request_of, mode="in_turn", settings=replace(request_of.settings, duration=window_s, windows=2000))
-    draw = Random(0).random
-    reading, writing = os.pipe()
-    os.write(writing, b"\n" * 2001)
-    loop, windows = SlowResets(episode, reset_ms), list[Window]()
-    Windows(
-        replace(asked, go_ahead=reading),
-        loop,
-        None,
-        Watched([], (), ()),
-        lambda one: windows.append(one) if isinstance(one, Window) else None,
-        loop.clock,
-        0,
-        warmup=WARM,
-        ahead=0,
-        moments=1,
-        draw=draw,
-    ).measure()
-    os.close(reading)
-    os.close(writing)
-    steps = sum(window.rows - window.resets for window in windows)
-    rate = steps / sum(window.ns for window in windows) * 1e9
+def test_windows_hold_as_many_slow_resets_as_all_of_the_time(episode: int, reset_ms: int, window_s: float) -> None:
+    asked = replace(REQUEST, mode="in_turn", settings=replace(SETTINGS, duration=window_s, windows=2000, timeout=1e6))
+    windows = windows_of(answers_of(SlowResets(episode, reset_ms), asked, b"\n" * 2001))
+    rate = sum(window.transitions for window in windows) / sum(window.ns for window in windows) * 1e9
     assert rate == pytest.approx(1000 * episode / (episode + reset_ms), rel=0.03)
 
 
 def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_turn(
-    monkeypatch: pytest.MonkeyPatch, request_of: Request
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Two readings for each window: others have the CPU in the first window only.
-    readings = iter((0, 5 * 10**7, 5 * 10**7, *repeat(5 * 10**7, 9)))
+    readings = iter((0, 50 * MS, *repeat(50 * MS, 9)))
     monkeypatch.setattr(module, "read_counters", lambda _watched: {"others_ns": next(readings)})
     words = b"\n" * 4  # of two windows, three tries, and the end
-    answers = answers_of(FakeLoop(), replace(request_of, mode="in_turn"), words, cpus=(0,))
-    windows = [answer for answer in answers if isinstance(answer, Window)]
-    assert [window.others_ns for window in windows] == [5 * 10**7, 0, 0]
+    answers = answers_of(FakeLoop(), replace(REQUEST, mode="in_turn"), words, cpus=(0,))
+    assert [window.others_ns for window in windows_of(answers)] == [50 * MS, 0, 0]
 
 
-def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(
-    monkeypatch: pytest.MonkeyPatch, request_of: Request
-) -> None:
+def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, throttles = FakeLoop(), count()
 
     def read(descriptor: int, most: int, wait: Callable[[int, int], bytes] = os.read) -> bytes:
@@ -178,28 +211,22 @@ def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(
 
     monkeypatch.setattr(module.os, "read", read)
     monkeypatch.setattr(module, "read_counters", lambda _watched: {"throttles": next(throttles)})
-    answers = answers_of(loop, replace(request_of, mode="in_turn"), b"\n" * 5)
-    assert sum(isinstance(answer, Window) for answer in answers) == 4, "the first is measured three times"
+    answers = answers_of(loop, replace(REQUEST, mode="in_turn"), b"\n" * 5)
+    assert len(windows_of(answers)) == 4, "the first is measured three times"
 
 
 @pytest.mark.parametrize("mode", ["in_turn", "in_step"])
-def test_a_cell_ends_with_who_tells_it_to_go_on(mode: Mode, request_of: Request) -> None:
+def test_a_cell_ends_with_who_tells_it_to_go_on(mode: Mode) -> None:
     with pytest.raises(EOFError):
-        answers_of(FakeLoop(), replace(request_of, mode=mode))
+        answers_of(FakeLoop(), replace(REQUEST, mode=mode))
 
 
-def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times(request_of: Request) -> None:
+def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times() -> None:
     loop = FakeLoop()
-    asked = replace(request_of, mode="in_step", settings=replace(request_of.settings, windows=3))
+    asked = replace(REQUEST, mode="in_step", settings=replace(SETTINGS, windows=3))
     found = [one for one in answers_of(loop, asked, b"90000000\n") if isinstance(one, ReplicaWindow)]
-    due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]
-    assert [0 <= one.start_ns - begin < 2 * FakeLoop.BATCH for one, begin in zip(found, due, strict=True)] == [True] * 3
-    ends = [one.start_ns + one.window.ns - begin - 10_000_000 for one, begin in zip(found, due, strict=True)]
-    assert [0 <= end < FakeLoop.BATCH for end in ends] == [True] * 3
+    due = [90 * MS + number * (10 * MS + PAUSE_NS) for number in range(3)]
+    for one, begin in zip(found, due, strict=True):
+        assert 0 <= one.start_ns - begin < 2 * FakeLoop.BATCH
+        assert 0 <= one.start_ns + one.window.ns - begin - 10 * MS < FakeLoop.BATCH
     assert loop.now >= found[-1].start_ns + found[-1].window.ns + PAUSE_NS
-
-
-@pytest.fixture
-def request_of() -> Request:
-    settings = Settings(duration=0.01, windows=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
-    return Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, settings, "/")

@@ -59,7 +59,7 @@ def test_a_window_that_cannot_be_is_refused(counts: dict[str, int], problem: str
 def test_a_window_is_disturbed_above_a_share_and_the_error_of_ticks(
     counts: dict[str, int], cpus: int, disturbed: bool
 ) -> None:
-    assert Window(10**9, 5, 0, **counts).disturbed(cpus) is disturbed
+    assert Window(10**9, 5, 0, **counts).undisturbed(cpus) is not disturbed
 
 
 @given(

@@ -133,7 +133,7 @@ INVALID = """
     [
         ("nan", "the reward is nan, in step 3 after a reset"),
         ("none", "the reward is None, in step 3 after a reset"),
-        ("type", "observations are float64, not float32 as declared, in a reset"),
+        ("type", "observations are float64(2,), not float32(2,) as declared, in a reset"),
         ("hole", "observations hold NaN, in a reset"),
     ],
 )
@@ -164,7 +164,7 @@ FAULTS: dict[str, tuple[str, str | None]] = {
     "Blind": ("observations/camera nothing instead of a value", "camera"),
     "Lists": ("observations/arm are a list, not a NumPy array", None),
     "Numbered": ("observations have keys that are not strings", None),
-    "Short": ("rows were counted but not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1", None),
+    "Short": ("rows were counted but not returned: ", None),
     "StaleCamera": ("observations/camera ", "camera"),
     "Dirty": ("step 40: observations/camera ", "camera"),
     "Overwrites": ("observations/arm/1 change after recv() returned them", None),

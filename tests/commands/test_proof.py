@@ -38,8 +38,6 @@ def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPo
     status = vebench("run", "-e", task, *HERE[3:], "-b", target, *BRIEF, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert status == (1 if cell.proof.verdict == "different" else 0)
-    if cell.proof.verdict == "identical":
-        assert cell.proof.timed_rows == sum(window.rows for window in cell.windows)
     return cell.proof
 
 
@@ -72,14 +70,9 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("ChangesRows", "change after recv() returned them"),
         ("Twice", "the same row twice in a batch"),
         ("Short", "rows were counted but not returned"),
-        ("CountsTwice", "rows were counted but not returned"),
         ("NewInfo", "changes its frame_skip while it runs"),
         ("wrong_buffers:OverwrittenInTurn", "change after recv() returned them"),
-        ("wrong_seeds:ConstructorsSeed", "wrong since a later reset"),
-        ("wrong_seeds:EightBits", "wrong since a later reset"),
         ("wrong_seeds:SeedOrNone", "observations"),
-        ("wrong_ends:ResetsAgain", "observations"),
-        ("wrong_late:RaisesAtSecondReset", "a second reset with another seed fails"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
         ("wrong_unwatched:Foresees", "observations"),
@@ -145,7 +138,6 @@ def test_a_cell_is_compared_though_state_of_its_environments_survives_resets(
 ) -> None:
     proof = proof_of(vebench, tmp_path, f"honest:{adapter}", "odd:normalised")
     assert (proof.verdict, proof.steps == proof.of_steps) == ("identical", True)
-    assert "state that survives" in str(proof.reason)
 
 
 def test_a_cell_says_if_too_little_of_it_was_compared(vebench: Command) -> None:

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
-from vebench.backends import env_pool
+from vebench.backends import pools
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import probe
@@ -212,18 +212,18 @@ def refusal(*names: str, backend: str | None = None, timeout: float = 60.0, **op
 
 def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> None:
     gymnasium.register_envs(ale_py)
-    pools = set(pytest.importorskip("envpool").list_all_envs())
+    pooled = set(pytest.importorskip("envpool").list_all_envs())
     emulated = [name for name in gymnasium.registry if name.startswith("ALE/")]
-    in_both = [name for name in emulated if env_pool.SPELLINGS.get(name, name.removeprefix("ALE/")) in pools]
+    in_both = [name for name in emulated if pools.SPELLINGS.get(name, name.removeprefix("ALE/")) in pooled]
     assert sorted(SUITES["atari"].tasks) == sorted(in_both)
-    named = {env_pool.envpool_name(task) for task in KNOWN if task.suite in env_pool.STEPPED}
-    assert named <= pools
+    named = {pools.envpool_name(task) for task in KNOWN if task.suite in pools.STEPPED}
+    assert named <= pooled
 
 
 def test_envpool_has_no_name_for_what_is_not_known() -> None:
-    assert env_pool.envpool_name(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
-    assert env_pool.envpool_name(Task("ALE/LostGame-v5", "atari", 4)) is None
-    assert env_pool.envpool_name(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
+    assert pools.envpool_name(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
+    assert pools.envpool_name(Task("ALE/LostGame-v5", "atari", 4)) is None
+    assert pools.envpool_name(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
 
 
 @pytest.mark.parametrize("name", SUITES["mujoco"].tasks)

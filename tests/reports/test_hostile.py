@@ -17,6 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 from support.commands import Command
+from support.pages import scaled
 from support.records import make_cell, make_header, make_repeated, make_runs, write_run
 
 from vebench.analysis.comparison import compare_runs
@@ -96,7 +97,7 @@ def evil_pages() -> dict[str, Page]:
     run, name = evil_run(), f"{EVIL}.jsonl"
     elsewhere = Run(make_header(), (*make_repeated({("for-loop", 1): 500.0}, env=EVIL_ENV).cells, *run.cells[-3:]))
     cells = summarise(run, name)
-    slower = [replace(cell, sample=cell.sample.scaled(0.1)) for cell in cells]
+    slower = [replace(cell, sample=scaled(cell.sample, 0.1)) for cell in cells]
     failing = [replace(cell, status="failed", faulty_repeats=1, reason=EVIL) for cell in cells]
     task = Task(EVIL_ENV, OTHER.name, 4)
     spec = RunSpec((EVIL_ENV,), (1, 2), (BackendChoice("for-loop", {"mode": EVIL}), BackendChoice("gym-sync")))

@@ -93,7 +93,6 @@ def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) 
         ("complete", lambda found: found.remove(of_gym(found))),
         ("findings", lambda found: found[0].update(cells=100)),
         ("work", lambda found: found.remove(of_gym(found, "proof"))),
-        ("findings", lambda found: of_gym(found, "proof")["proof"].update(timed_rows=1)),
         ("findings", lambda found: of_gym(found).update(status="failed", reason="it broke", windows=[])),
         ("findings", lambda found: found[0]["host"].update(pinning=False)),
         ("release", lambda found: found[0]["packages"].update(vebench="99.0.0.dev1")),

@@ -20,7 +20,7 @@ from support.fakes import fake_world
 from vebench.backends.interface import Setup
 from vebench.child import main as child
 from vebench.child.answers import Answer
-from vebench.child.equality import ids, layouts, naming
+from vebench.child.equality import naming, recording, stepping
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, decode
@@ -95,13 +95,13 @@ class CellHere(Conversation):
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
-                (layouts, "draw"): lambda *asked, draw=layouts.draw, **chance: draw(*asked, **chance)[: self._layouts],
+                (stepping, "draw"): lambda *asked, draw=stepping.draw, **how: draw(*asked, **how)[: self._layouts],
                 (naming, "LOOK_ON_S"): 300.0,
-                (ids, "PATIENCE_S"): 0.4,
-                (layouts, "LEAST_S"): 0.0,
-                (layouts, "TIMES_LONGER"): 1,
-                (layouts, "TIMES_FOR_ONE"): 1,
-                (layouts, "MANY"): (7, 8),
+                (recording, "PATIENCE_S"): 0.4,
+                (stepping, "LEAST_S"): 0.0,
+                (stepping, "TIMES_LONGER"): 1,
+                (stepping, "TIMES_FOR_ONE"): 1,
+                (stepping, "MANY"): (7, 8),
                 (kernel, "steal_ns"): lambda _cpus: None,
                 (kernel, "busy_ns"): lambda _cpus: None,
             }

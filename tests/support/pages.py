@@ -12,6 +12,7 @@ from support.records import make_header, make_runs, make_sweep
 
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
+from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
@@ -51,6 +52,11 @@ class Pages:
         self.documents = documents
 
 
+def scaled(sample: Sample, factor: float) -> Sample:
+    """Return a sample with every rate times ``factor``, as of another measurement."""
+    return replace(sample, rates=tuple(rate * factor for rate in sample.rates), id=new_id())
+
+
 def page_of(*cells: CellRecord, file: str = "a.jsonl") -> RunPage:
     """Return the page of one run file with these cells."""
     return RunPage.of([(file, Run(make_header(), cells))])
@@ -83,7 +89,7 @@ def make_pages() -> Mapping[PageKind, Page]:
     placement = place("compact", frozenset({0, 1}), None)
     plan = expand(spec, (PONG,), placement, None)
     summaries = summarise(make_sweep())
-    slower = tuple(replace(cell, sample=cell.sample.scaled(0.5)) for cell in summaries)
+    slower = tuple(replace(cell, sample=scaled(cell.sample, 0.5)) for cell in summaries)
     found = compare_runs(summaries, slower, metric="fps", tolerance=0.05)
     mismatch = Mismatch(1, 7, "rewards", "1.0", "0.5", 0.5)
     proof = Proof("different", rows=40, ends=1, mismatch=mismatch, fault="rewards are clipped to their signs")

@@ -11,13 +11,13 @@ import pytest
 from support import driving
 from support.places import ENVIRONMENTS
 
-from vebench.backends.entry import BackendEntry, Built, no_lines
+from vebench.backends.entry import BackendEntry, Built
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 
 TASKS = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5), Task("ALE/Pong-v5", "atari", 4))
 OWN = Task("uneven:Uneven[length=7,reset_ms=0,step_ms=0]", "callable", 1)
-PASTED = [entry for entry in ENTRIES if entry.lines is not no_lines]
+PASTED = [entry for entry in ENTRIES if entry.lines is not BackendEntry.lines]
 BATCHES = 20
 LONG = 120.0
 

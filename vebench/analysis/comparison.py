@@ -24,7 +24,8 @@ a cell has a ratio, but does not count in the mean of a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
@@ -55,13 +56,29 @@ from vebench.plan.cells import CellKey
 SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
 # The divisor of a rate: nothing, the reference, or the yardstick, of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
+Cells = Mapping[CellKey, CellSummary]
+Reason = tuple[SpeedVerdict, str]
 
+FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
+SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
+POWER = 0.8  # with which a difference that can be resolved is found
+# Standard deviations of log rates between runs of the same code, and their degrees of freedom. A run as a whole differs
+# because load, clocks and temperature change from day to day: measured on seven runs of one plan on a shared machine of
+# two CPUs. Each cell differs because memory is laid out anew. ``--history`` replaces both.
+FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
+CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
-_WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
+HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
 # The shares of CPU time that others took from interleaved sides may differ by this much; less comes by chance.
 _UNEVEN = 0.2
-HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
+_WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
+_NOT_SLOWER = ("same", "faster")
+_UNKNOWN_REFERENCE = (
+    f"its reference, {REFERENCE}, may itself have become slower; "
+    f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
+)
+_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
 class Names(NamedTuple):
@@ -71,26 +88,23 @@ class Names(NamedTuple):
     baseline: str
     candidate: str
     left_out: str  # where cells that were left out could not run
-    article: str = ""
-
-    @property
-    def the_baseline(self) -> str:
-        """The first side within a sentence."""
-        return self.article + self.baseline
-
-    @property
-    def the_candidate(self) -> str:
-        """The second side within a sentence."""
-        return self.article + self.candidate
+    article: str = ""  # before a side within a sentence
 
 
 CHECK = Names("check", "baseline", "candidate", "in the baseline", "the ")
 COMPARE = Names("compare", "A", "B", "on either side")
 
 
+class GroupKey(NamedTuple):
+    """A backend, options included, on a task."""
+
+    env: str
+    backend: str
+
+
 @dataclass(frozen=True)
 class CellComparison:
-    """One cell of the baseline compared with the candidate's."""
+    """A cell of the baseline compared with the candidate's."""
 
     key: CellKey
     baseline: CellSummary | None
@@ -100,232 +114,12 @@ class CellComparison:
     levels: tuple[float, float] | None = None  # the values that the ratio divides, the baseline's first
     why: str | None = None  # the reason of the verdict, if it needs one
     failed: str | None = None  # how the candidate's cell failed, or does other work, where the baseline's does not
+    terms: tuple[Term, ...] = ()  # the samples that the ratio is made of, each with its power; none without a ratio
 
     @property
     def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
         """The cell in the baseline and in the candidate."""
         return self.baseline, self.candidate
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two cells that can be compared: the samples behind their ratio, each with its power, and the two levels."""
-
-    terms: tuple[Term, ...]
-    levels: tuple[float, float]
-
-
-def denominator(key: CellKey, metric: Metric) -> CellKey | None:
-    """Return the cell whose rate is the divisor of a cell's rate, None if the rate stands alone."""
-    if metric == "fps":
-        return None
-    # A slower environment slows every cell of the reference, and would cancel.
-    return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
-
-
-def was_skipped(cell: CellSummary | None) -> bool:
-    """Return whether there is no cell, or one that could not run."""
-    return cell is None or cell.status == "skipped"
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The cells of both sides. Cells that differ in one of the fields ``decisive`` cannot be compared."""
-
-    before: Mapping[CellKey, CellSummary]
-    after: Mapping[CellKey, CellSummary]
-    metric: Metric
-    in_turn: bool
-    names: Names
-    decisive: tuple[str, ...] = DECISIVE
-
-    def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
-        """Return the pairs of cells that nothing prevents from being compared."""
-        if not self.in_turn or self.metric != "fps":
-            return {key: self._pair(key) for key in keys}
-        both = {key: (self.before[key], self.after[key]) for key in keys}
-        ratios = {key: _by_pass(new.sample, old.sample) for key, (old, new) in both.items()}
-        worse = {key: max(old.condition, new.condition, key=_WORST_LAST.index) for key, (old, new) in both.items()}
-        found = {}
-        for key, ratio in pooled_alone(ratios, worse).items():
-            old, new = (cell.sample.of_passes(ratio.passes).level for cell in both[key])
-            found[key] = Pair(((1.0, ratio),), (old, new))
-        return found
-
-    def _pair(self, key: CellKey) -> Pair:
-        base = denominator(key, self.metric)
-        below, above = (
-            [(1.0, cells[key].sample), *([] if base is None else [(-1.0, cells[base].sample)])]
-            for cells in (self.before, self.after)
-        )
-        terms = (*above, *((-power, sample) for power, sample in below))
-        return Pair(
-            terms,
-            (
-                exp(sum(power * log(sample.level) for power, sample in below)),
-                exp(sum(power * log(sample.level) for power, sample in above)),
-            ),
-        )
-
-    def beside(self, key: CellKey) -> CellComparison:
-        """Return the cell with what prevents a verdict; ``inconclusive`` without a reason if nothing does."""
-        nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-        verdict, why = next(chain(self._prevents_ratio(key), self._doubts(key)), nothing)
-        old, new = self.before[key], self.after.get(key)
-        failed = _how_failed(old, new)
-        base = denominator(key, self.metric)
-        if failed is None and base is not None and base in self.before:
-            failed = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
-        return CellComparison(key, old, new, verdict, why=why, failed=failed and f"{self.names.candidate}: {failed}")
-
-    def has_ratio(self, key: CellKey) -> bool:
-        """Return whether the two cells have a ratio, even if conditions allow no verdict on it."""
-        return next(self._prevents_ratio(key), None) is None
-
-    def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
-        sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
-        return [(name, cells[key]) for name, cells in sides if key in cells]
-
-    def _prevents_ratio(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        names, old, new = self.names, self.before[key], self.after.get(key)
-        if (lack := _lack(old)) is not None:
-            yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
-        if new is None:
-            yield "missing", f"not in {names.the_candidate}"
-            return
-        if (lack := _lack(new)) is not None:
-            yield "missing", f"{names.candidate}: {lack}"
-        for name, cell in self._named(key):
-            # Known other work is the same other work in both.
-            if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
-                yield "not comparable", f"{name}: {_why_excluded(cell)}"
-        for field in self.decisive:
-            one, other = getattr(old.built, field), getattr(new.built, field)
-            if one != other:
-                what = field.replace("_", " ")
-                yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
-        yield from self._prevents_interval(key, denominator(key, self.metric))
-
-    def _prevents_interval(self, key: CellKey, base: CellKey | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-            if base is None:
-                break
-            what = f"{name}: {base.backend} with one worker"
-            if base not in cells:
-                yield "not comparable", f"{what} is missing; {HOW_TO_HAVE}"
-            elif not cells[base].sample.measurable:
-                yield "not comparable", f"{what} has no rate with an interval"
-            elif cells[base].excluded:
-                yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
-        for name, cell in self._named(key):
-            if not cell.sample.measurable:
-                yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
-        ratios = _by_pass(self.after[key].sample, self.before[key].sample)
-        if self.in_turn and len(ratios.rates) < FEWEST_FOR_INTERVAL:
-            yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
-
-    def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
-        taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in self._named(key)}
-        uneven = max(taken.values()) - min(taken.values())
-        rates = sorted(cell.sample.middle or 0.0 for _, cell in self._named(key))
-        # Others also take CPUs that a side leaves idle; but they cannot slow it by more than they take.
-        if self.in_turn and uneven > _UNEVEN and rates[0] > rates[-1] * (1 - uneven) / 2:
-            codes.append((max(taken, key=lambda name: taken[name]), Code.DISTURBED))
-        base = denominator(key, self.metric)
-        if base is not None and not codes:
-            of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
-            codes = [(name, code) for name, cell in of_base for code in doubts(cell, self.in_turn)]
-        if codes:
-            what = ", ".join(f"{name} {code}" for name, code in codes)
-            yield "inconclusive", f"{what}: such a rate says little about the code; measure again on an idle machine"
-
-
-def _by_pass(above: Sample, below: Sample) -> Sample:
-    rates, others = above.by_pass, below.by_pass
-    common = tuple(number for number in rates if others.get(number, 0) > 0)
-    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
-
-
-def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
-    """Return how the new cell failed, None if it did not, or if the old one failed in the same way.
-
-    A cell that was found to do other work has failed; one that the user interrupted has not.
-    """
-    if old.status != "ok" or new is None:
-        return None
-    if new.work.found_to_differ and not old.work.found_to_differ:
-        return f"{which}{_why_excluded(new)}"
-    if new.faulty_repeats and new.status == "failed":
-        return f"{which}{_lack(new)}"
-    if new.faulty_repeats and not old.faulty_repeats:
-        return f"{which}{new.faulty_repeats} of {new.repeats} passes failed: {new.reason or NO_REASON}"
-    return None
-
-
-def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
-    """Yield the codes of findings that make a rate doubtful. Disturbances of interleaved sides hit both alike."""
-    if cell.conditions.throttled:
-        yield Code.THROTTLED
-    if in_turn:
-        return
-    if cell.conditions.disturbed:
-        yield Code.DISTURBED
-    # The rate of a single process that was not warm yet hardly changes the level of many.
-    if cell.figures.stability.drifts or 0 < cell.sample.processes <= 2 * cell.figures.stability.unsettled:
-        yield Code.DRIFTING
-
-
-def _why_excluded(cell: CellSummary) -> str:
-    words: dict[Exclusion | None, str] = {
-        Exclusion.OTHER_WORK: f"not the same work as {REFERENCE} ({cell.work.reason or 'rows differ'})",
-        Exclusion.ABOVE_CEILING: "significantly faster than the bare simulator",
-        Exclusion.CONTESTED: "it busy-waits on CPUs that other processes used, too",
-        Exclusion.NOT_PINNED: "not pinned to its CPUs",
-    }
-    return words[cell.exclusion]
-
-
-def _lack(cell: CellSummary) -> str | None:
-    """Return why a cell has no rate, None if it has."""
-    if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or NO_REASON}"
-    if not cell.sample.rates:
-        return "no window was measured"
-    if not cell.sample.positive:
-        return "a window without a step"
-    return None
-
-
-Pairs = Mapping[CellKey, Pair]
-
-Verdict = TypeVar("Verdict", "CellComparison", "GroupComparison")
-
-FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
-SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
-_NOT_SLOWER = ("same", "faster")
-POWER = 0.8  # with which a difference that can be resolved is found
-# Standard deviations of log rates between runs of the same code, and their degrees of freedom. A run as a whole differs
-# because load, clocks and temperature change from day to day: measured on seven runs of one plan on a shared machine of
-# two CPUs. Each cell differs because memory is laid out anew. ``--history`` replaces both.
-FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
-CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
-_UNKNOWN_REFERENCE = (
-    f"its reference, {REFERENCE}, may itself have become slower; "
-    f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
-)
-_AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --passes"
-_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
-# Fields that two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that
-# they own, with any number of environments.
-_WORK, _WORK_OF_REFERENCE = tuple(name for name in DECISIVE if name != "cpus_owned"), ("frame_skip",)
-
-
-class GroupKey(NamedTuple):
-    """A backend, options included, on a task."""
-
-    env: str
-    backend: str
 
 
 @dataclass(frozen=True)
@@ -370,11 +164,11 @@ class RunSpread:
     shared: Error | None  # of the run as a whole; None if it cancels, as in ratios within a run
     own: Error  # of each cell, in addition
 
-    def of(self, pairs: Sequence[Pair]) -> Error:
+    def of(self, cells: Sequence[CellComparison]) -> Error:
         """Return the error that it adds to the mean of ratios of two runs."""
-        weights: dict[int, float] = {}
-        for weight, sample in (term for pair in pairs for term in pair.terms):
-            weights[sample.id] = weights.get(sample.id, 0.0) + weight / len(pairs)
+        weights: dict[int, float] = defaultdict(float)
+        for weight, sample in chain.from_iterable(cell.terms for cell in cells):
+            weights[sample.id] += weight / len(cells)
         own = self.own.times(sum(weight**2 for weight in weights.values()))
         return own if self.shared is None else summed((own, self.shared.times(2)))
 
@@ -383,6 +177,19 @@ def prior_run_spread(metric: Metric) -> RunSpread:
     """Return the assumed difference between runs where no history shows it."""
     shared = Error(FPS_SPREAD**2, _FPS_FREEDOM) if metric == "fps" else None
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
+
+
+def group_of(key: CellKey) -> GroupKey:
+    """Return the group that a cell belongs to."""
+    return GroupKey(key.env, key.backend)
+
+
+def denominator(key: CellKey, metric: Metric) -> CellKey | None:
+    """Return the cell whose rate is the divisor of a cell's rate, None if the rate stands alone."""
+    if metric == "fps":
+        return None
+    # A slower environment slows every cell of the reference, and would cancel.
+    return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
 
 
 def compare_runs(
@@ -417,24 +224,25 @@ def compare_runs(
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
-    left_out = {key for key in judged_keys if was_skipped(before[key]) and (not in_turn or was_skipped(after.get(key)))}
-    sides = Sides(before, after, metric, in_turn, names)
-    cells = [sides.beside(key) for key in judged_keys if key not in left_out]
-    unpaired = None if in_turn else run_spread or prior_run_spread(metric)
-    pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
-    judge = _Judge(pairs, unpaired, tolerance, part)
-    judged = {cell.key: judge.cell(cell) for cell in cells}
+    left_out = {key for key in judged_keys if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
+    sides = _Sides(before, after, metric, in_turn, names)
+    cells = {key: sides.compared(key) for key in judged_keys if key not in left_out}
+    spread = None if in_turn else run_spread or prior_run_spread(metric)
+    judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
     # Conditions that allow no verdict do not hide the ratio: it is shown with its interval, however wide.
-    for key, pair in sides.pairs([cell.key for cell in cells if cell.why and sides.has_ratio(cell.key)]).items():
-        judged[key] = replace(judged[key], ratio=mean_ratio([pair], unpaired).estimate, levels=pair.levels)
-    groups = dict.fromkeys(group_of(key) for key in judged)
+    doubtful = sides.pooled(cell for cell in cells.values() if cell.why is not None and cell.terms)
+    shown = {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
+    judged = {key: judge.cell(key) if key in judge.pairs else shown.get(key, cell) for key, cell in cells.items()}
+    members = defaultdict(list)
+    for key, cell in judged.items():
+        members[group_of(key)].append(cell)
     return Comparison(
         metric,
         tolerance,
         tuple(judged.values()),
-        tuple(judge.group(group, [cell for key, cell in judged.items() if group_of(key) == group]) for group in groups),
-        mean_ratio(list(pairs.values()), unpaired).estimate if pairs else None,
-        unpaired,
+        tuple(judge.group(group, of_group) for group, of_group in members.items()),
+        mean_ratio([*judge.pairs.values()], spread).estimate if judge.pairs else None,
+        spread,
         skipped=tuple(key for key in judged_keys if key in left_out),
         new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
         references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
@@ -442,11 +250,14 @@ def compare_runs(
     )
 
 
+OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
+
+
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return verdicts on speedups; those relative to a reference that may have become slower are inconclusive."""
     known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in _NOT_SLOWER}
 
-    def held(one: Verdict) -> Verdict:
+    def held(one: OneVerdict) -> OneVerdict:
         stands = one.verdict not in _NOT_SLOWER or one.key.backend == REFERENCE or one.key.env in known
         return one if stands else replace(one, verdict="inconclusive", why=_UNKNOWN_REFERENCE)
 
@@ -455,40 +266,45 @@ def without_unknown_reference(found: Comparison) -> Comparison:
     return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
 
 
+def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) -> Contrast:
+    """Return the geometric mean of ratios, whose error includes the difference between runs."""
+    found = power_product((weight / len(cells), sample) for cell in cells for weight, sample in cell.terms)
+    return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(cells))))
+
+
 class _Judge:
-    def __init__(self, pairs: Pairs, unpaired: RunSpread | None, tolerance: float, part: float) -> None:
-        self._pairs = pairs
-        self._unpaired = unpaired
+    """The tests of all pairs of cells that can be compared, and of their groups."""
+
+    def __init__(
+        self, pairs: Mapping[CellKey, CellComparison], spread: RunSpread | None, tolerance: float, part: float
+    ) -> None:
+        self.pairs = pairs
+        self._spread = spread
         self._level, self._same = FAMILY_LEVEL * part / 2, SAME_LEVEL * part
         self._low, self._high = 1 - tolerance, 1 + tolerance
-        self._ratios = {key: mean_ratio([pair], unpaired) for key, pair in pairs.items()}
-        self._members: dict[GroupKey, list[CellKey]] = {}
+        self._ratios = {key: mean_ratio([pair], spread) for key, pair in pairs.items()}
+        self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
         for key in pairs:
-            self._members.setdefault(group_of(key), []).append(key)
-        self._means = {of: mean_ratio([pairs[key] for key in keys], unpaired) for of, keys in self._members.items()}
-        groups, cells = (
-            verdicts(ratios, low=self._low, high=self._high, level=self._level, same=self._same)
-            for ratios in (self._means, self._ratios)
-        )
+            self._members[group_of(key)].append(key)
+        self._means = {group: mean_ratio([pairs[key] for key in keys], spread) for group, keys in self._members.items()}
+        of_cells = verdicts(self._ratios, low=self._low, high=self._high, level=self._level, same=self._same)
+        of_means = verdicts(self._means, low=self._low, high=self._high, level=self._level, same=self._same)
         self._verdicts = {
-            group: self._of_group(group, groups[group], *[cells[key] for key in keys])
+            group: self._of_group(group, of_means[group], [of_cells[key] for key in keys])
             for group, keys in self._members.items()
         }
 
-    def cell(self, cell: CellComparison) -> CellComparison:
-        """Return a cell with its verdict, if it can be compared."""
-        if cell.key not in self._pairs:
-            return cell
-        verdict, why = self._verdicts[group_of(cell.key)]
+    def cell(self, key: CellKey) -> CellComparison:
+        """Return a cell with its ratio and its verdict."""
+        verdict, why = self._verdicts[group_of(key)]
         if verdict in ("slower", "faster"):
-            verdict, why = self._inside(cell.key, verdict)
-        levels = self._pairs[cell.key].levels
-        return replace(cell, verdict=verdict, ratio=self._ratios[cell.key].estimate, levels=levels, why=why)
+            verdict, why = self._within_group(key, verdict)
+        return replace(self.pairs[key], verdict=verdict, ratio=self._ratios[key].estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells."""
         judged = len(self._members.get(key, ()))
-        unknown = next((cell for cell in cells if cell.key not in self._pairs), None)
+        unknown = next((cell for cell in cells if cell.key not in self.pairs), None)
         verdict, why = self._verdicts.get(key, ("inconclusive", None))
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
@@ -501,32 +317,31 @@ class _Judge:
         return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
 
     def _of_group(
-        self, group: GroupKey, of_mean: SpeedVerdict, *cells: SpeedVerdict
+        self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]
     ) -> tuple[SpeedVerdict, str | None]:
-        verdicts = of_mean, *cells
-        if "slower" in verdicts:
+        if "slower" in (of_mean, *of_cells):
             return "slower", None
         if any(self._ratios[key].chance_above(self._low) <= SAME_LEVEL for key in self._members[group]):
             return "inconclusive", _SEEMS_SLOWER
-        if "faster" in verdicts:
+        if "faster" in (of_mean, *of_cells):
             return "faster", None
         return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 
-    def _inside(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
+    def _within_group(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
         """Return the verdict on a cell of a group that is slower or faster, tested with the others of its group."""
         ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
         high = self._high if verdict == "faster" else None
         found = verdicts(ratios, low=self._low, high=high, level=self._level, same=self._same)
         seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
         if seems_so and verdict not in found.values():  # none of them can be singled out
-            return verdict, None if len(ratios) == 1 else _AS_A_WHOLE
+            return verdict, None
         return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
 
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         if found.chance_above(self._low) <= SIDE_LEVEL:
             return _SEEMS_SLOWER
-        spread = self._unpaired
-        if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
+        spread = self._spread
+        if spread is not None and 2 * spread.of([self.pairs[key] for key in keys]).variance > found.error.variance:
             instead = "" if spread.shared is None else "compare with --metric yardstick, or "
             return (
                 "two runs of the same code may differ by this much; "
@@ -535,19 +350,179 @@ class _Judge:
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
 
 
-def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
-    """Return the geometric mean of ratios, whose error includes the difference between runs."""
-    found = power_product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
-    return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
-
-
-def group_of(key: CellKey) -> GroupKey:
-    """Return the group that a cell belongs to."""
-    return GroupKey(key.env, key.backend)
-
-
 @dataclass(frozen=True)
-class Best:
+class _Sides:
+    """The cells of both sides: which make a pair, and what prevents the others."""
+
+    before: Cells
+    after: Cells
+    metric: Metric
+    in_turn: bool
+    names: Names
+    same_cpus: bool = True  # whether cells must own the same number of CPUs
+
+    def compared(self, key: CellKey) -> CellComparison:
+        """Return a cell of the baseline with what prevents a verdict, or with the ``terms`` of its ratio, or both."""
+        old, new = self.before[key], self.after.get(key)
+        base = denominator(key, self.metric)
+        failed = _how_failed(old, new)
+        if failed is None and base is not None and base in self.before:
+            failed = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
+        failed = failed and f"{self.names.candidate}: {failed}"
+        prevented = next(self._prevents_ratio(key, base), None)
+        if new is None or prevented is not None:
+            verdict, why = prevented or ("missing", "")
+            return CellComparison(key, old, new, verdict, why=why, failed=failed)
+        if self.in_turn and self.metric == "fps":
+            ratio = _by_pass(new.sample, old.sample)
+            levels = old.sample.of_passes(ratio.passes).level, new.sample.of_passes(ratio.passes).level
+            terms: list[Term] = [(1.0, ratio)]
+        else:
+            above, below = [(1.0, new.sample)], [(1.0, old.sample)]
+            if base is not None:
+                above.append((-1.0, self.after[base].sample))
+                below.append((-1.0, self.before[base].sample))
+            levels = _level(below), _level(above)
+            terms = [*above, *((-power, sample) for power, sample in below)]
+        doubt = self._doubt(key, base)
+        return CellComparison(
+            key, old, new, "inconclusive", levels=levels, why=doubt, failed=failed, terms=tuple(terms)
+        )
+
+    def pooled(self, cells: Iterable[CellComparison]) -> dict[CellKey, CellComparison]:
+        """Return pairs, of interleaved sides with how the ratios of each pass vary."""
+        pairs = {cell.key: cell for cell in cells}
+        if not self.in_turn or self.metric != "fps":
+            return pairs
+        both = {key: (self.before[key].condition, self.after[key].condition) for key in pairs}
+        worse = {key: max(conditions, key=_WORST_LAST.index) for key, conditions in both.items()}
+        ratios = pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
+        return {key: replace(pairs[key], terms=((1.0, ratio),)) for key, ratio in ratios.items()}
+
+    def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
+        sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
+        return [(name, cells[key]) for name, cells in sides if key in cells]
+
+    def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[Reason]:
+        names, old, new = self.names, self.before[key], self.after.get(key)
+        if (lack := _lack(old)) is not None:
+            yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
+        if new is None:
+            yield "missing", f"not in {names.article}{names.candidate}"
+            return
+        if (lack := _lack(new)) is not None:
+            yield "missing", f"{names.candidate}: {lack}"
+        yield from self._differ(old, new)
+        if base is not None:
+            yield from self._base_prevents(base)
+        for name, cell in self._named(key):
+            if not cell.sample.measurable:
+                yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
+        if self.in_turn and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
+            yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
+
+    def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[Reason]:
+        names = self.names
+        for name, cell in ((names.baseline, old), (names.candidate, new)):
+            # Known other work is the same other work in both.
+            if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
+                yield "not comparable", f"{name}: {_why_excluded(cell)}"
+        decisive: Sequence[str] = DECISIVE
+        if not self.same_cpus:
+            # Reference rows run on every CPU that they own, with any number of environments.
+            decisive = ("frame_skip",) if old.reference_row else [name for name in DECISIVE if name != "cpus_owned"]
+        for field in decisive:
+            one, other = getattr(old.built, field), getattr(new.built, field)
+            if one != other:
+                sides = f"{one} in {names.article}{names.baseline}, {other} in {names.article}{names.candidate}"
+                yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
+
+    def _base_prevents(self, base: CellKey) -> Iterator[Reason]:
+        for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
+            what = f"{name}: {base.backend} with one worker"
+            if base not in cells:
+                yield "not comparable", f"{what} is missing; {HOW_TO_HAVE}"
+            elif not cells[base].sample.measurable:
+                yield "not comparable", f"{what} has no rate with an interval"
+            elif cells[base].excluded:
+                yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
+
+    def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:
+        """Return which conditions allow no verdict on a ratio."""
+        sides = self._named(key)
+        codes = [(name, code) for name, cell in sides for code in _doubts(cell, self.in_turn)]
+        taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in sides}
+        uneven = max(taken.values()) - min(taken.values())
+        low, high = sorted(cell.rate for _, cell in sides)
+        # Others also take CPUs that a side leaves idle; but they cannot slow it by more than they take.
+        if self.in_turn and uneven > _UNEVEN and low > high * (1 - uneven) / 2:
+            codes.append((max(taken, key=taken.__getitem__), Code.DISTURBED))
+        if base is not None and not codes:
+            of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
+            codes = [(name, code) for name, cell in of_base for code in _doubts(cell, self.in_turn)]
+        what = ", ".join(f"{name} {code}" for name, code in codes)
+        return f"{what}: such a rate says little about the code; measure again on an idle machine" if codes else None
+
+
+def _level(terms: Sequence[Term]) -> float:
+    return exp(sum(power * log(sample.level) for power, sample in terms))
+
+
+def _by_pass(above: Sample, below: Sample) -> Sample:
+    rates, others = above.by_pass, below.by_pass
+    common = tuple(number for number in rates if others.get(number, 0) > 0)
+    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
+
+
+def _skipped(cell: CellSummary | None) -> bool:
+    return cell is None or cell.status == "skipped"
+
+
+def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
+    """Return how the new cell failed, None if it did not, or if the old one failed in the same way.
+
+    A cell that was found to do other work has failed; one that the user interrupted has not.
+    """
+    if old.status != "ok" or new is None:
+        return None
+    if new.work.found_to_differ and not old.work.found_to_differ:
+        return f"{which}{_why_excluded(new)}"
+    if new.faulty_repeats and new.status == "failed":
+        return f"{which}{_lack(new)}"
+    if new.faulty_repeats and not old.faulty_repeats:
+        return f"{which}{new.faulty_repeats} of {new.repeats} passes failed: {new.reason or NO_REASON}"
+    return None
+
+
+def _doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
+    """Yield the codes of findings that make a rate doubtful. Disturbances of interleaved sides hit both alike."""
+    if cell.conditions.throttled:
+        yield Code.THROTTLED
+    if in_turn:
+        return
+    if cell.conditions.disturbed:
+        yield Code.DISTURBED
+    # The rate of a single process that was not warm yet hardly changes the level of many.
+    if cell.figures.stability.drifts or 0 < cell.sample.processes <= 2 * cell.figures.stability.unsettled:
+        yield Code.DRIFTING
+
+
+def _why_excluded(cell: CellSummary) -> str:
+    if cell.exclusion is Exclusion.OTHER_WORK:
+        return f"not the same work as {REFERENCE} ({cell.work.reason or 'rows differ'})"
+    return f"its rate is excluded: {cell.exclusion}"
+
+
+def _lack(cell: CellSummary) -> str | None:
+    """Return why a cell has no rate, None if it has."""
+    if cell.status != "ok":
+        return f"{cell.status}: {cell.reason or NO_REASON}"
+    if not cell.sample.rates:
+        return "no window was measured"
+    return None if cell.sample.positive else "a window without a step"
+
+
+class Best(NamedTuple):
     """The fastest cell of each run, which may be of different backends and sizes, and the ratio of their rates."""
 
     one: CellSummary
@@ -574,21 +549,42 @@ def compared_tasks(
     # The cost of the measuring loop is not a rate of a task.
     before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")
-    all_keys = dict.fromkeys((*before, *after))
-    keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
-    places = {key: CellComparison(key, before.get(key), after.get(key), "missing") for key in keys}
-    pairs: dict[CellKey, Pair] = {}
-    for reference_row, decisive in ((False, _WORK), (True, _WORK_OF_REFERENCE)):
-        sides = Sides(before, after, "fps", in_turn, names, decisive)
-        common = [key for key in keys if key in before and key in after]
-        found = {key: sides.beside(key) for key in common if before[key].reference_row == reference_row}
-        known = sides.pairs([key for key, one in found.items() if one.why is None])
-        ratios = {key: mean_ratio([pair], spread).estimate for key, pair in known.items()}
-        places |= {key: replace(one, ratio=ratios.get(key)) for key, one in found.items()}
-        pairs |= {} if reference_row else known
+    sides = _Sides(before, after, "fps", in_turn, names, same_cpus=False)
+    places: dict[CellKey, CellComparison] = {}
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if not (_skipped(old) and _skipped(new)):
+            in_both = old is not None and new is not None
+            places[key] = sides.compared(key) if in_both else CellComparison(key, old, new, "missing")
+    for reference_rows in (True, False):
+        comparable = [one for key, one in places.items() if one.terms and one.why is None]
+        of_kind = [one for one in comparable if before[one.key].reference_row == reference_rows]
+        for key, pair in sides.pooled(of_kind).items():
+            places[key] = replace(pair, ratio=mean_ratio([pair], spread).estimate)
     tasks = dict.fromkeys(cell.env for cell in before.values())
     common_tasks = [env for env in tasks if any(key.env == env for key in after)]
-    return tuple(_task(env, [places[key] for key in keys if key.env == env], pairs, spread) for env in common_tasks)
+    return tuple(_task(env, [one for key, one in places.items() if key.env == env], spread) for env in common_tasks)
+
+
+def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) -> TaskComparison:
+    in_turn = spread is None
+    pairs = [one for one in places if one.ratio and one.baseline and not one.baseline.reference_row]
+    counted = tuple(one for one in pairs if len({cell.built.cpus_owned for cell in one.cells if cell}) == 1)
+    mean = mean_ratio(counted, spread).estimate if counted else None
+    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
+    one, other = (best_of(cells, in_turn=in_turn) for cells in of_runs)
+    if one is not None and other is not None and one.label != other.label:
+        # A backend that may do other work can be compared with itself only.
+        sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
+        one, other = (best_of(cells, in_turn=in_turn) for cells in sure)
+    lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
+    best = None
+    if one is not None and other is not None and one.built.frame_skip == other.built.frame_skip:
+        pair = next((pair for pair in pairs if pair.key == one.key), None)
+        if one.key != other.key:
+            pair = CellComparison(one.key, one, other, "inconclusive", terms=((1.0, other.sample), (-1.0, one.sample)))
+        best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
+    return TaskComparison(env, tuple(places), mean, counted, best, lacking)
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
@@ -597,29 +593,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
         cell
         for cell in cells
         if cell.sample.measurable and cell.objection in (None, Exclusion.UNVERIFIED)
-        if not cell.reference_row and not any(doubts(cell, in_turn))
+        if not cell.reference_row and not any(_doubts(cell, in_turn))
     ]
     precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)
-
-
-def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskComparison:
-    paired = (place for place in places if place.key in pairs)
-    counted = tuple(
-        one for one in paired if len({cell.built.cpus_owned for cell in one.cells if cell is not None}) == 1
-    )
-    mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
-    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
-    one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
-    if one is not None and other is not None and one.label != other.label:
-        # A backend that may do other work can be compared with itself only.
-        sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
-        one, other = (best_of(cells, in_turn=spread is None) for cells in sure)
-    lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
-    best = None
-    if one is not None and other is not None and one.built.frame_skip == other.built.frame_skip:
-        pair = pairs.get(one.key)
-        if one.key != other.key:
-            pair = Pair(((1.0, other.sample), (-1.0, one.sample)), (one.sample.level, other.sample.level))
-        best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
-    return TaskComparison(env, tuple(places), mean, counted, best, lacking)

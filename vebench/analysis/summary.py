@@ -278,7 +278,7 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
     proves = header.spec.proof != "off"
     # The proofs of repeats that have one, or need one.
     proofs = [
-        _counted_as_returned(record) or _NOT_COMPARED
+        record.proof or _NOT_COMPARED
         for record in records
         if record.proof is not None
         or (
@@ -346,18 +346,6 @@ def why_not_same(proof: CellProof) -> str | None:
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
-def _counted_as_returned(record: CellRecord) -> CellProof | None:
-    """Return the proof of a cell: ``different`` if its windows count other rows than were seen while it was measured.
-
-    The windows of replicas are put together from those of each, of which one is compared.
-    """
-    proof, rows = record.proof, sum(window.rows for window in record.windows)
-    if proof is None or record.replicas or proof.timed_rows in (0, rows) or proof.verdict == "different":
-        return proof
-    fault = f"rows were counted but not returned: {rows:,} in windows with {proof.timed_rows:,}"
-    return replace(proof, verdict="different", fault=fault)
-
-
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
     if not proofs:
@@ -374,7 +362,6 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
         steps=sum([proof.steps for proof in proofs]),
         of_steps=sum([proof.of_steps for proof in proofs]),
-        timed_rows=sum([proof.timed_rows for proof in proofs]),
         seconds=sum([proof.seconds for proof in proofs]),
         invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
     )

@@ -47,7 +47,6 @@ def _outside(value: object, least: int) -> int | None:
 
 
 Counts = dict[str, "int | None"]
-Joined = Literal["sum", "most", "mean"]
 
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
 # window, and a window exceeds its duration by at most 2 % unless one batch takes longer.
@@ -68,19 +67,26 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:
-    """Declare a counter that ``read`` returns, None if the system does not have it.
+def _sum(counts: Sequence[int], shares: Sequence[float]) -> int:
+    return sum(round(count * share) for count, share in zip(counts, shares, strict=True))
 
-    - ``joined``: how the counts of replicas are combined: ``sum`` if each counts its own, for the time in which all of
-      them ran; ``most`` if all count the same
-    - ``owes``: whether a negative count is taken from the next window
+
+def _mean(counts: Sequence[int], shares: Sequence[float]) -> int:
+    return round(sum(count * share for count, share in zip(counts, shares, strict=True)) / len(counts))
+
+
+def _most(counts: Sequence[int], _shares: Sequence[float]) -> int:
+    return max(counts)
+
+
+def _count(
+    joined: Callable[[Sequence[int], Sequence[float]], int] = _sum, read: Callable[[Watched], int | None] | None = None
+) -> Any:
+    """Declare a count of the kernel, which ``read`` returns, or one that only some loops have; None if it is unknown.
+
+    ``joined`` makes one count of those of several replicas, given the share of each that is inside the joint window.
     """
-    return field(default=None, metadata={"read": read, "joined": joined, "owes": owes})
-
-
-def _of_loop(joined: Joined) -> Any:
-    """Declare a field that only some loops count, else None. ``joined``: as in ``_counter``, or the mean."""
-    return field(default=None, metadata={"of_loop": True, "joined": joined})
+    return field(default=None, metadata={"joined": joined, "read": read})
 
 
 def _others_ns(watched: Watched) -> int | None:
@@ -91,34 +97,31 @@ def _others_ns(watched: Watched) -> int | None:
 
 @dataclass(frozen=True)
 class Window:
-    """One timed stretch of a cell. All times are in nanoseconds; a counter is None if unknown.
-
-    Raises ValueError for impossible counts.
-    """
+    """One timed stretch of a cell. All times are in nanoseconds. Raises ValueError for impossible counts."""
 
     ns: int  # wall time
     rows: int
     resets: int  # rows that only reported an autoreset
     # CPU time of the cell's process tree, the time for which a CPU quota throttled its control groups, the time that
     # the hypervisor took from its CPUs, how often the quota throttled, and the time that its CPUs worked for others:
-    cpu_ns: int | None = _counter(lambda watched: kernel.cpu_time_ns(watched.processes))
-    throttled_ns: int | None = _counter(lambda watched: kernel.throttled_ns(watched.groups), joined="most")
-    steal_ns: int | None = _counter(lambda watched: kernel.steal_ns(watched.cpus))
-    throttles: int | None = _counter(lambda watched: kernel.throttles(watched.groups), joined="most")
-    others_ns: int | None = _counter(_others_ns, owes=True)
+    cpu_ns: int | None = _count(read=lambda watched: kernel.cpu_time_ns(watched.processes))
+    throttled_ns: int | None = _count(_most, lambda watched: kernel.throttled_ns(watched.groups))
+    steal_ns: int | None = _count(read=lambda watched: kernel.steal_ns(watched.cpus))
+    throttles: int | None = _count(_most, lambda watched: kernel.throttles(watched.groups))
+    others_ns: int | None = _count(read=_others_ns)
     # With a policy:
-    waited_ns: int | None = _of_loop("mean")  # from actions to their rows
-    inferred_ns: int | None = _of_loop("mean")  # to choose actions
-    copied_ns: int | None = _of_loop("mean")  # to bring observations to the policy, and actions back
-    latency_p50_ns: int | None = _of_loop("mean")  # of one batch
-    latency_p99_ns: int | None = _of_loop("most")
-    aged: int | None = _of_loop("sum")  # how often the policy acted between an action and its row, summed over rows
+    waited_ns: int | None = _count(_mean)  # from actions to their rows
+    inferred_ns: int | None = _count(_mean)  # to choose actions
+    copied_ns: int | None = _count(_mean)  # to bring observations to the policy, and actions back
+    latency_p50_ns: int | None = _count(_mean)  # of one batch
+    latency_p99_ns: int | None = _count(_most)
+    aged: int | None = _count()  # how often the policy acted between an action and its row, summed over rows
     # Where batches vary in size: their number, and the rows of small, usual and large ones.
-    batches: int | None = _of_loop("sum")
-    rows_p5: int | None = _of_loop("mean")
-    rows_p50: int | None = _of_loop("mean")
-    rows_p95: int | None = _of_loop("mean")
-    steps_before: int | None = _of_loop("mean")  # batches that the cell had stepped when the window began
+    batches: int | None = _count()
+    rows_p5: int | None = _count(_mean)
+    rows_p50: int | None = _count(_mean)
+    rows_p95: int | None = _count(_mean)
+    steps_before: int | None = _count(_mean)  # batches that the cell had stepped when the window began
 
     def __post_init__(self) -> None:
         check_counts(self, Window, positive=("ns",))
@@ -130,28 +133,18 @@ class Window:
             raise ValueError(f"{self.resets} resets among {self.rows} rows")
 
     @property
-    def held_back(self) -> bool:
-        """Whether a CPU quota throttled the cell: then the window measures the quota, not the backend."""
-        return bool(self.throttles or self.throttled_ns)
+    def transitions(self) -> int:
+        """Steps: rows that do not only report an autoreset."""
+        return self.rows - self.resets
 
     @property
     def taken_ns(self) -> int:
         """The time that the hypervisor and other processes took from the cell's CPUs, 0 if unknown."""
         return (self.steal_ns or 0) + (self.others_ns or 0)
 
-    def disturbed(self, cpus: int) -> bool:
-        """Return whether others took too much of the cell's ``cpus`` CPUs."""
-        taken = (self.steal_ns or 0) + (self.others_ns or 0)  # ``taken_ns`` takes longer, and windows are many
-        return taken > TAKEN_SHARE * cpus * self.ns and bool(too_much(taken, cpus * self.ns, cpus))
-
     def undisturbed(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
-        return not (self.throttles or self.throttled_ns or self.disturbed(cpus))
-
-    @property
-    def transitions(self) -> int:
-        """Steps: rows that do not only report an autoreset."""
-        return self.rows - self.resets
+        return not (self.throttles or self.throttled_ns or too_much(self.taken_ns, cpus * self.ns, cpus))
 
 
 def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
@@ -163,16 +156,13 @@ def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
     return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * readings**0.5
 
 
-_COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
-_OWING = {item.name for item in _COUNTERS if item.metadata["owes"]}
-# Properties and methods that ``WindowRecord``, a window of a run file, shares.
-SHOWN = ("held_back", "taken_ns", "disturbed", "undisturbed", "transitions")
-OF_LOOP = tuple(item.name for item in fields(Window) if "of_loop" in item.metadata)
+_COUNTS = {item.name: item.metadata for item in fields(Window) if item.metadata}
+OF_LOOP = tuple(name for name, count in _COUNTS.items() if count["read"] is None)
 
 
 def read_counters(watched: Watched) -> Counts:
     """Return the kernel's counters as they are now, by the name of the field in ``Window``."""
-    return {item.name: item.metadata["read"](watched) for item in _COUNTERS}
+    return {name: count["read"](watched) for name, count in _COUNTS.items() if count["read"]}
 
 
 def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
@@ -189,7 +179,7 @@ def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
             continue
         total = second - first + owed.get(name, 0)
         growth[name] = max(0, total)
-        if name in _OWING:
+        if name == "others_ns":
             owed[name] = min(0, total)
     return growth
 
@@ -202,19 +192,10 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
     counts = {}
-    for item in (item for item in fields(Window) if "joined" in item.metadata):
-        values = [getattr(window, item.name) for window in windows]
-        counts[item.name] = None if None in values else _JOINED[item.metadata["joined"]](values, shares)
+    for name, count in _COUNTS.items():
+        values = [getattr(window, name) for window in windows]
+        counts[name] = None if None in values else count["joined"](values, shares)
     return Window(ns, sum(rows), sum(map(min, resets, rows)), **counts)
-
-
-_JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares, strict=True)),
-    "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(
-        sum(value * share for value, share in zip(values, shares, strict=True)) / len(values)
-    ),
-}
 
 
 WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
@@ -245,8 +226,10 @@ class _Counted:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(_Counted):
     """The backend that a cell's adapter has built, and where its process may run."""
+
+    positive = ("num_envs", "batch_size", "frame_skip")
 
     num_envs: int
     batch_size: int
@@ -260,9 +243,6 @@ class Layout:
     memory_policy: str | None = None  # of the measuring process, as read back
     unbound: str | None = None  # why that is not the requested policy, None if it is
     own_classes: OwnClasses | None = None  # as in ``BackendInfo``
-
-    def __post_init__(self) -> None:
-        check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
 
 
 @dataclass(frozen=True)
@@ -401,8 +381,7 @@ class CellProof(_Compared):
     ``environments``: how many of ``num_envs`` were replayed, each for ``steps`` of its ``of_steps``, with a number of
     ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
     environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
-    ``reason``, why nothing can be compared. ``timed_rows``: the rows of all its windows, as what kept the sample has
-    counted them, 0 if unknown.
+    ``reason``, why nothing can be compared.
     """
 
     environments: int = 0
@@ -412,7 +391,6 @@ class CellProof(_Compared):
     seconds: float = 0.0
     impossible: bool = False
     num_envs: int = 0
-    timed_rows: int = 0
     cause: Cause | None = None
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from operator import length_hint
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -37,8 +39,7 @@ class Loop:
     With a ``recorder``, the number of batches between two readings of the clock is drawn. The same code steps recorded
     and unrecorded batches, and the decision to record is made after ``recv`` returns.
 
-    - ``batches``: how many have been stepped
-    - ``ends``: how many episodes have ended
+    ``batches``: how many have been stepped. ``ends``: how many episodes have ended.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Loop:
         self._clock = clock
         self._recorder = recorder
         self.batches = self.ends = 0
-        self.num_envs = self._info.num_envs
+        self.num_envs, self.batch_size = self._info.num_envs, self._info.batch_size
         self._ended = np.zeros(self._info.num_envs, np.bool_)
         self._resets_own_rows = self._info.autoreset == "next_step"
 
@@ -81,14 +82,10 @@ class Loop:
 
     def keep_first(self, batches: int) -> None:
         """Step and record the first batches after the reset, fewer if they take long."""
-        until = self._clock() + _FIRST_NS
-        if self._recorder is not None:
-            for _ in range(batches):
-                if self._clock() > until:
-                    break
-                batch = self.step()
-                self._recorder.keep_first(self.batches, batch)
-            self._recorder.copies.let_go()
+        until, recorder = self._clock() + _FIRST_NS, self._recorder
+        while recorder is not None and self.batches < batches and self._clock() <= until:
+            batch = self.step()
+            recorder.keep_first(self.batches, batch)
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
@@ -100,12 +97,6 @@ class Loop:
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
         return missing
-
-    def go_to_an_end(self, duration_ns: int) -> None:
-        """Step batches until an episode ends, or ``duration_ns`` is over. Call this outside a window."""
-        until = self._clock() + duration_ns
-        while not self._outstanding() and self._clock() < until:
-            self.step()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""
@@ -125,12 +116,6 @@ class Loop:
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))
 
-    def _check(self, arrays: tuple[Any, ...]) -> None:
-        """Raise BrokenInterfaceError if a batch breaks the interface; without a batch, all arrays are None."""
-        fault = malformed(arrays, self._info)
-        if fault is not None and arrays[-1] is not None:
-            raise BrokenInterfaceError(fault)
-
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
         """Step at least one and at most ``batches`` batches: until an episode ends that the recorder waits for.
 
@@ -140,12 +125,13 @@ class Loop:
         ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
         awaited: frozenset[int] = frozenset() if recorder is None else recorder.awaited
-        rows = ends = number = 0
+        rows = ends = 0
+        ticks = repeat(None, batches)  # counts batches in a third of the time that a number in Python takes
         outstanding = bool(self._outstanding())
         none: Any = None
         observations = rewards = terminated = truncated = env_ids = none
         try:
-            for number, actions in zip(range(1, batches + 1), self._actions):  # noqa: B007, B905 - counted after it
+            for _, actions in zip(ticks, self._actions):  # noqa: B905 - for each batch
                 send(actions)
                 observations, rewards, terminated, truncated, env_ids = recv()
                 rows += len(env_ids)
@@ -166,10 +152,13 @@ class Loop:
                     ended[env_ids] = False
                     outstanding = bool(self._outstanding())
         except (AttributeError, IndexError, TypeError, ValueError):
-            self._check((observations, rewards, terminated, truncated, env_ids))
+            arrays = (observations, rewards, terminated, truncated, env_ids)
+            if env_ids is not None and (fault := malformed(arrays, self._info)) is not None:
+                raise BrokenInterfaceError(fault) from None
             raise
-        self.batches += number
+        batches -= length_hint(ticks)
+        self.batches += batches
         self.ends += ends
         if recorder is not None:
-            recorder.stepped(self.batches, rows, number, env_ids)
+            recorder.stepped(self.batches, rows, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)

@@ -88,7 +88,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.equality.replay import prove, replay
 
-            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
+            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job):
                 answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))

@@ -59,7 +59,6 @@ class Recording:
     replica: int = 0  # which one of a cell of replicas records
     chooser: int = 0  # the environments are drawn from it ...
     turn: int = 0  # ... others in each turn
-    reset_seed: int | None = None  # of a further reset when all is measured, None for no such reset
     full: bool = False  # whether to keep rows of all environments that fit
     compared: bool = True  # without it, nothing is written
 
@@ -71,7 +70,6 @@ class Recorded:
     name: str  # the file
     backend: str
     seconds: float = 0.0  # the limit for the comparison
-    rows: tuple[int, ...] = ()  # that each window has claimed, empty if that is not known
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Replaying:
 
     def __post_init__(self) -> None:
         given: Any = self.recordings  # JSON has dicts and lists
-        read = (Recorded(**{**each, "rows": tuple(each["rows"])}) if isinstance(each, dict) else each for each in given)
+        read = (Recorded(**each) if isinstance(each, dict) else each for each in given)
         object.__setattr__(self, "recordings", tuple(read))
 
 

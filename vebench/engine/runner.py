@@ -23,7 +23,7 @@ from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm, Window
-from vebench.child.request import SEEDS, Judging, Proving, Recorded, Recording, Replaying
+from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
 from vebench.engine.interface import (
     CellError,
     CellFinished,
@@ -244,8 +244,7 @@ class _RunningCell:
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
     """Return ``cell`` with its recording, drawn anew from the system's source of chance, if its work is to be proven.
 
-    With the same ``chooser``, each pass of a cell records other environments, as long as there are any. Adapters that
-    are not in our table are reset with another seed at the end, to see that they use it.
+    With the same ``chooser``, each pass of a cell records other environments, as long as there are any.
     """
     if not is_proven(cell, spec):
         return cell
@@ -256,7 +255,6 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         secrets.randbelow(len(cell.all_replicas)),
         chooser=chooser,
         turn=cell.repeat,
-        reset_seed=None if cell.backend.is_ours else secrets.choice(SEEDS),
         full=spec.proof == "full",
         compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(_ONE_IN),
     )
@@ -287,8 +285,7 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
     for one in measured:
         cell, job = one.cell, one.cell.job
         if isinstance(job, Recording) and one.is_proven:
-            rows = () if cell.replicas else tuple(window.rows for window in one.outcome.windows)
-            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec), rows)))
+            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec))))
     left.sort(key=lambda each: repr(each[0].task))
     together = True
     while left:

@@ -17,7 +17,7 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE
-from vebench.child.equality import layouts
+from vebench.child.equality import stepping
 from vebench.child.equality.compare import Comparer
 from vebench.child.request import Proving
 from vebench.commands.planning import known
@@ -213,15 +213,15 @@ def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
         return
     cell, _ = page.proofs[0]
     setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
-    drawn = layouts.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
+    drawn = stepping.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
     yield "layouts", "; ".join(map(_layout, drawn))
     yield "drawn from", f"--seed {page.spec.seed}"
 
 
-def _layout(trial: layouts.Trial) -> str:
+def _layout(trial: stepping.Trial) -> str:
     count = trial.workers * trial.envs_per_worker
     least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
-    ends = layouts.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
+    ends = stepping.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
     until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
     return f"{figures.counted(count, 'environment')} {until}"
 

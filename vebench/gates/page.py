@@ -105,7 +105,7 @@ class CheckPage(DataPage):
         if found.skipped:
             yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
         if found.new:
-            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.the_candidate}"
+            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.article}{names.candidate}"
         if found.references:
             rows = " and ".join(sorted({key.backend for key in found.references}))
             yield "not gated", f"{figures.counted(len(found.references), 'cell')} of the reference rows {rows}"

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
-from vebench.child.answers import OF_LOOP, SHOWN, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
+from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
 from vebench.errors import NotComparableError, one_line
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
@@ -68,7 +68,7 @@ else:
             ("resets", NonNegative),
             *((item.name, NonNegative | None, None) for item in fields(Window) if item.default is None),
         ],
-        namespace={"__post_init__": Window.check_resets} | {name: vars(Window)[name] for name in SHOWN},
+        namespace={"__post_init__": Window.check_resets},
         frozen=True,
         gc=False,
     )

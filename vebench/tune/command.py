@@ -17,7 +17,7 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.actions import PolicyChoice
 from vebench.child.answers import Cause, Done, Failure, Timed, Window
-from vebench.child.equality.layouts import ENDS, TIMES_LONGER
+from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -16,8 +15,8 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Differen
 from vebench.child.actions import Tape
 from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality import recorder as module
-from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
-from vebench.child.equality.recording import OUT_OF_ORDER, About, Began, Ended, Order, Record, Rows, read
+from vebench.child.equality.recorder import MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
+from vebench.child.equality.recording import FIRST, OUT_OF_ORDER, About, Ended, Order, Record, Rows, read
 from vebench.child.loop import Loop
 from vebench.child.request import Recording
 
@@ -61,7 +60,7 @@ def recorded(
         recorder.expect(0)
         recorder.keep_last(loop.batches + 1, loop.step())
     if silent := recorder.ids.silent():
-        recorder.waited(loop.wait_for(silent, 5000 * 1000), 5)
+        recorder.waited(loop.wait_for(silent, 5000 * 1000), silent)
     return written(recorder), loop
 
 
@@ -72,15 +71,8 @@ def written(recorder: Recorder) -> list[Record]:
     return list(read(file))
 
 
-def histories(records: list[Record]) -> list[list[Rows]]:
-    """Return the rows after each reset."""
-    found: list[list[Rows]] = []
-    for record in records:
-        if isinstance(record, Began):
-            found.append([])
-        elif isinstance(record, Rows):
-            found[-1].append(record)
-    return found
+def rows_of(records: list[Record]) -> list[Rows]:
+    return [record for record in records if isinstance(record, Rows)]
 
 
 def fault_of(records: list[Record]) -> str:
@@ -93,11 +85,12 @@ def fault_of(records: list[Record]) -> str:
 @pytest.mark.parametrize(("num_envs", "batch_size"), [(1, 1), (3, 3), (40, 40), (6, 2)])
 def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_envs: int, batch_size: int) -> None:
     records, loop = recorded(Played(num_envs, batch_size))
-    first, rows = histories(records)
-    assert [record.number for record in first] == [*range(FIRST + 1)]
-    assert all(record.shown.tolist() == [*range(batch_size)] for record in first), "of all environments"
+    rows = rows_of(records)
+    assert [record.number for record in rows[: FIRST + 1]] == [*range(FIRST + 1)]
+    assert all(record.shown.tolist() == [*range(batch_size)] for record in rows[: FIRST + 1]), "of all environments"
     numbers = [record.number for record in rows]
     assert numbers == sorted(set(numbers))
+    rows = rows[FIRST + 1 :]
     assert 5 * MOMENTS_PER_SECOND < len(rows) < 12 * MOMENTS_PER_SECOND
     for record in rows:
         assert (record.observations == record.number).all()
@@ -113,12 +106,12 @@ def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_en
 
 def test_moments_go_on_while_an_end_is_waited_for_that_does_not_come() -> None:
     records, _ = recorded(Played(3, 3, length=10**9))
-    assert len([record for record in records if isinstance(record, Rows)]) > 5 * MOMENTS_PER_SECOND
+    assert len(rows_of(records)) > 5 * MOMENTS_PER_SECOND
 
 
 def test_ends_are_counted_for_each_environment_to_the_last_window() -> None:
     records, loop = recorded(Played(6, 2))
-    counted = [record.ends for record in records if isinstance(record, Rows) and len(record.ends)][-1]
+    counted = [record.ends for record in rows_of(records) if len(record.ends)][-1]
     ended = [number for number in range(loop.batches + 1) if number % 9 == 8]
     expected = np.bincount([(2 * number + place) % 6 for number in ended for place in range(2)], minlength=6)
     assert counted.tolist() == expected.tolist()
@@ -135,7 +128,7 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
         bare = Played(3, 3)
         bare.recv()
         assert stretch == Loop(bare, Tape(TAPE), lambda bare=bare: bare.now).run_for(stretch.ns, 1)
-        numbers.append([record.number for record in written(recorder) if isinstance(record, Rows)])
+        numbers.append([record.number for record in rows_of(written(recorder))])
     assert numbers[0] != numbers[1]
 
 
@@ -176,23 +169,22 @@ def test_batches_of_another_length_are_a_fault_in_whatever_order(num_envs: int, 
         recorder.expect(MOMENTS_PER_SECOND)
         loop.run_for(1_000_000, 5)
     records = written(recorder)
-    assert recorder.copies.broken is not None
-    number, fault = recorder.copies.broken
+    assert recorder.broken is not None
+    number, fault = recorder.broken
     assert fault_of(records) == fault == f"rows were counted but not returned: batches do not have {batch_size} rows"
     assert 500 < number < 520
-    (_, rows_kept) = histories(records)
     known = (
         loop.batches
         if num_envs == batch_size
         else sum(len(record.env_ids) for record in records if isinstance(record, Order))
     )
-    assert rows_kept[-1].number < known, "which environments are in it is known"
+    assert rows_of(records)[-1].number < known, "which environments are in it is known"
 
 
 def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 4000)
     records, _ = recorded(Played(40, 40))
-    rows = [record for record in records if isinstance(record, Rows)]
+    rows = rows_of(records)
     assert sum(record.observations.nbytes + 4 * record.rewards.nbytes for record in rows) < 8000
 
 
@@ -254,7 +246,7 @@ def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
         return batch if number < 500 else batch._replace(env_ids=1 + (2 * number + np.arange(2)) % 5)
 
     records, _ = recorded(Played(6, 2), spoil=without_the_first)
-    assert re.fullmatch(r"environment 0 is left behind: no answer in the last \S+ batches and 5 s", fault_of(records))
+    assert fault_of(records).startswith("environment 0 is left behind: no answer in the last ")
 
 
 def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_not_left_behind() -> None:
@@ -282,14 +274,3 @@ def test_in_full_as_many_environments_are_shown_as_their_copies_fit(num_envs: in
     backend = Played(num_envs, num_envs)
     first = backend.recv()._replace(observations=np.zeros((num_envs, row_bytes), np.uint8))
     assert len(Recorder(backend, first, (0, 0), Recording("", 5, full=True)).shown) == shown
-
-
-def test_a_loop_goes_on_to_the_next_end_where_a_reset_is_due_but_not_for_ever() -> None:
-    for length, batches in ((9, 8), (10**9, 1000)):
-        backend = Played(6, 2, length)
-        backend.recv()
-        loop = Loop(backend, Tape(TAPE), lambda backend=backend: backend.now)
-        loop.go_to_an_end(1000 * 1000)
-        assert loop.batches == batches
-        loop.go_to_an_end(1000 * 1000)
-        assert loop.batches == (8 if batches == 8 else 2000), "it is at an end already"

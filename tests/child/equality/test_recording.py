@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vebench.backends import trees
-from vebench.child.equality.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
+from vebench.child.equality.recording import About, Began, CutOffError, Ended, LastSeen, Order, Rows, read, write
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
 
@@ -42,7 +42,7 @@ def written(*records: object) -> bytes:
 @given(st.lists(batches(), max_size=3))
 def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
     order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
-    records = [Began(7, 3), order, *rows, Ended("odd", (4, 5))]
+    records = [Began(7, 3), order, *rows, Ended("odd")]
     read_again = list(read(io.BytesIO(written(*records))))
     assert [type(record) for record in read_again] == [type(record) for record in records]
     for one, other in zip(records, read_again, strict=True):
@@ -90,3 +90,18 @@ def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
 def test_a_damaged_recording_is_cut_off_where_it_is_damaged(damaged: bytes) -> None:
     with pytest.raises(CutOffError):
         list(read(io.BytesIO(damaged)))
+
+
+@pytest.mark.parametrize(
+    ("batches", "every", "silent"),
+    [(1000, None, False), (30_000, None, True), (30_000, 900, False)],  # few; many; seldom, but it answers
+)
+def test_an_environment_that_does_not_answer_in_many_batches_is_silent(
+    batches: int, every: int | None, silent: bool
+) -> None:
+    seen = LastSeen(3)
+    ids = np.tile([1, 2], (batches, 1))
+    if every is not None:
+        ids[::every, 0] = 0
+    seen.add(ids)
+    assert [*seen.silent()] == [0] * silent

@@ -1,91 +1,438 @@
-"""Compares a recording with the reference, row by row, up to the first difference that nothing excuses.
+"""Follows the environments of a recording beside a reference, up to the first row that differs.
 
 The judge is not in the process that steps the backend, and takes nothing from there but the records. A reference steps
-one environment at a time, so that it can follow a backend that returns rows in any order: the comparison is always of
-environment i after its k-th step.
+one environment at a time, as the for-loop does. So the comparison is always of environment i after its k-th step, in
+whatever order a backend returns its rows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from hashlib import blake2b
+from math import isnan
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
+from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import ActionSpace, Batch, Difference, Engine, OwnClasses, Task
 from vebench.child.actions import action_tape
-from vebench.child.answers import Mismatch, Proof
-from vebench.child.equality.compare import Comparer
-from vebench.child.equality.following import MOST_EXCUSED, FaultError, Followed, History
-from vebench.child.equality.recording import About, Acted, Began, CutOffError, Order, Rows
-from vebench.child.equality.reference import Reference, Row, Shared, alike, digest
+from vebench.child.answers import Mismatch, Proof, WorkVerdict
+from vebench.child.equality.compare import Comparer, leaves_of
+from vebench.child.equality.recording import (
+    OUT_OF_ORDER,
+    About,
+    Acted,
+    Began,
+    CutOffError,
+    Order,
+    Record,
+    Rows,
+    out_of_order,
+)
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
-    from vebench.child.answers import WorkVerdict
-    from vebench.child.equality.recording import Record
-    from vebench.child.equality.reference import Known
+MOST_SHARE = 0.2  # of all steps to which declared differences may apply. More could hide any other fault.
+_MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse, for the same reason
+_KEPT = 4096  # the last rows of each environment, to name a fault
+_MOST_SHARED = 1 << 17  # steps of a trajectory that several recordings may share
+_DIGEST = 16  # bytes of the digest of one leaf
+_shared_state = np.random.get_state  # of the generator that all environments of a process share
+_AT_FIRST = repr(_shared_state())
 
-MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
+
+class Unrepeatable(Enum):
+    """Why new references do not repeat the rows of an environment."""
+
+    VARIES = "with the same seed and actions, its results vary between runs or with other environments present"
+    SURVIVES = "the environment has state that survives reset(seed=): what follows later resets was not compared"
+
+    @property
+    def words(self) -> str:
+        """The reason in words, with the cause if environments have drawn from numpy's global generator."""
+        drawn = self is Unrepeatable.VARIES and repr(_shared_state()) != _AT_FIRST
+        return f"{self.value}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
+
+
+class FaultError(Exception):
+    """The recording shows that the backend breaks the interface. The text says how."""
+
+
+class Row(NamedTuple):
+    """One environment's answer to one step, copied. A digested row has the digest of its observation."""
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+def alike(one: Row, other: Row) -> bool:
+    """Return whether two digested rows are the same. Rewards that are NaN are the same."""
+    if one[2:] != other[2:] or one.observation != other.observation:
+        return False
+    return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
+
+
+def digested(row: Row) -> Row:
+    """Return a row with the digests of its leaves, of their names, types and shapes too: they need little memory."""
+    digests = b""
+    for name, leaf in trees.named_leaves(row.observation):
+        whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
+        whole.update(leaf.tobytes())
+        digests += whole.digest()
+    return row._replace(observation=digests)
+
+
+class _Checked:
+    """An environment whose values are checked before the loop writes them into arrays, which casts them silently."""
+
+    invalid: str | None = None  # the first value that its spaces do not allow, and its step; None so far
+
+    def __init__(self, environment: Any, declared: trees.Tree) -> None:
+        self.action_space = environment.action_space
+        self._environment, self._declared = environment, declared
+        self._step = 0
+
+    def reset(self, **seed: int) -> tuple[Any, dict[str, Any]]:
+        self._step = 0
+        observation, info = self._environment.reset(**seed)
+        self._check(observation, 0.0)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        self._step += 1
+        row: tuple[Any, ...] = self._environment.step(action)
+        self._check(*row[:2])
+        return row
+
+    def _check(self, observation: Any, reward: Any) -> None:
+        if self.invalid is not None:
+            return
+        wrong = f"the reward is {reward}" if reward is None or not np.isfinite(reward).all() else None
+        for name, space in trees.named_leaves(self._declared, "observations"):
+            leaf = observation
+            for key in name.split("/")[1:]:
+                leaf = leaf[int(key) if isinstance(leaf, tuple) else key]
+            leaf = np.asarray(leaf)
+            if leaf.shape != space.shape or not np.can_cast(leaf.dtype, space.dtype):
+                wrong = f"{name} are {leaf.dtype}{leaf.shape}, not {space.dtype}{space.shape} as declared"
+            elif leaf.dtype.kind == "f" and np.isnan(leaf).any():
+                wrong = f"{name} hold NaN"
+        if wrong is not None:
+            self.invalid = f"{wrong}, in {f'step {self._step} after a reset' if self._step else 'a reset'}"
+
+
+class Reference:
+    """One environment, stepped as the for-loop steps it, with its last row. Without ``seed`` it is not reset yet.
+
+    With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
+    own.
+    """
+
+    fresh = True  # whether the last row has the first observation of an episode
+
+    def __init__(self, task: Task, env_id: int, seed: int | None = None, *, same_step: bool = False) -> None:
+        self._task, self._same_step = task, same_step
+        self._environment = make(task)
+        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self.actions: ActionSpaceTree = spaces.actions  # the space of one action
+        self._batch: Batch = spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self._checked = _Checked(self._environment, spaces.observations)
+        environments: Any = [self._checked]
+        self._loop = loop_over(environments, self._batch)
+        if seed is not None:
+            self.reset(seed, env_id)
+
+    def reset(self, seed: int, env_id: int) -> Row:
+        """Begin again as environment ``env_id`` after a reset with ``seed``. Return the first row."""
+        self._batch.env_ids[0] = env_id
+        self._loop.reset(seed)
+        self.fresh = True
+        self.row = self._read()
+        return self.row
+
+    def step(self, action: ArrayTree) -> Row:
+        """Step with ``action``, or reset if the episode is over; return the row."""
+        after_end = self.row.ended and not self._same_step
+        batch: ArrayTree = trees.mapped(lambda leaf: leaf[None], action)
+        self._loop.step(batch)
+        self.row = self._read()
+        self.fresh = after_end or (self._same_step and self.row.ended)
+        if self._same_step and self.row.ended:
+            self._loop.step(batch)
+            self.row = self.row._replace(observation=self._read().observation)
+        return self.row
+
+    def _read(self) -> Row:
+        batch = self._batch
+        observation = trees.mapped(lambda leaf: np.array(leaf[0]), batch.observations)
+        return Row(observation, float(batch.rewards[0]), bool(batch.terminated[0]), bool(batch.truncated[0]))
+
+    @property
+    def invalid(self) -> str | None:
+        """The first value of the environment that its spaces do not allow, None so far."""
+        return self._checked.invalid
+
+    @property
+    def frames(self) -> int | None:
+        """Frames simulated in this episode, None if unknown."""
+        return frames_of(self._task, self._environment)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+class _Made(NamedTuple):
+    """One step of a reference."""
+
+    row: Row  # digested
+    fresh: bool
+    frames: int | None
+    ns: int  # that the step took
+
+
+class Trajectory:
+    """The steps of one environment's reference since a reset. Recordings with the same actions share them."""
+
+    def __init__(self, reference: Reference, seed: int, env_id: int) -> None:
+        self.reference = reference
+        self.made = 0  # steps
+        self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
+
+    def first(self) -> _Made:
+        """Return the row of the reset."""
+        return self._kept[0]
+
+    def step(self, number: int, action: ArrayTree) -> _Made | None:
+        """Return a step, which is made if it is the next; None if it was made and is not kept any more."""
+        if number <= self.made:
+            return self._kept[number] if number < len(self._kept) else None
+        began = perf_counter_ns()
+        row = digested(self.reference.step(action))
+        made = _Made(row, self.reference.fresh, self.reference.frames, perf_counter_ns() - began)
+        self.made += 1
+        if len(self._kept) < _MOST_SHARED:
+            self._kept.append(made)
+        return made
+
+
+class _History:
+    """The batches since a reset: which environments are in which, and which actions they got."""
+
+    def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
+        self.seed = began.seed
+        self.in_order = about.in_order
+        self.acted: ArrayTree | None = None  # the actions of a policy, in place of the tape
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self._about, self._tape, self._tape_at = about, tape, began.tape_at
+        self._known = 0
+
+    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches may come again."""
+        if self.in_order:
+            if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
+                raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
+            return
+        if first > self._known:
+            raise CutOffError(f"the environments of batch {self._known} were not recorded")
+        if first + len(env_ids) > self._known:
+            self.blocks.append((self._known, env_ids[self._known - first :]))
+            self._known = first + len(env_ids)
+
+    def action(self, number: int, place: int) -> ArrayTree:
+        """Return the action that answered row ``place`` of batch ``number``."""
+        action: ArrayTree
+        if self.acted is None:
+            action = trees.part(self._tape[(self._tape_at + number) % len(self._tape)], place)
+        elif number < len(trees.leaves(self.acted)[0]):
+            action = trees.part(self.acted, (number, place))
+        else:
+            raise CutOffError(f"the actions for batch {number} were not recorded")
+        return action
+
+
+class Followed:
+    """One environment of the backend since the last reset, and the trajectory that follows it."""
+
+    def __init__(
+        self, env_id: int, trajectory: Trajectory, history: _History, make_reference: Callable[[], Reference]
+    ) -> None:
+        self.env_id = env_id
+        self.step = -1  # since the reset; -1 before the row of the reset
+        self.ends = 0
+        self.age = 0  # rows since the first of an episode
+        self.applied = 0  # steps to which declared differences apply, without those of the first episode
+        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
+        self.steps_since = 0  # transitions since then
+        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
+        self.spent_ns = 0
+        self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
+        self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
+        self._trajectory, self._history, self._make = trajectory, history, make_reference
+        self._frames: int | None = None  # of the reference, after its last row
+        self._places = array("q")  # batch and place of each row
+        self._coming: deque[tuple[int, int]] = deque()
+        self._blocks = self._next = 0
+
+    def expected_at(self, step: int) -> Row | None:
+        """Return the reference's digested row of a step, None if it is not kept any more, or not there yet."""
+        at = step - (self.step - len(self.expected) + 1)
+        return self.expected[at] if 0 <= at < len(self.expected) else None
+
+    def go_to(self, number: int, claim: int | None, declared: tuple[Difference, ...]) -> Row:
+        """Go as far as the environment is in batch ``number``, and return the reference's row there, digested.
+
+        ``claim``: the frames that the backend claims to simulate in each step, None if not counted.
+        """
+        for at, place in self._rows_up_to(number):
+            made = self._trajectory.first() if self.step < 0 else self._stepped()
+            self.spent_ns += made.ns
+            self.expected.append(made.row)
+            self._places.extend((at, place))
+            self.step += 1
+            if self.step:
+                self._count(made, claim, declared)
+            self._frames = made.frames
+        if not self._places or self._places[-2] != number:
+            raise CutOffError(f"environment {self.env_id} is not in batch {number}")
+        return self.expected[-1]
+
+    def _rows_up_to(self, number: int) -> Iterator[tuple[int, int]]:
+        history = self._history
+        if history.in_order:
+            for at in range(self._next, number + 1):
+                yield at, self.env_id
+            self._next = number + 1
+            return
+        for first, env_ids in history.blocks[self._blocks :]:
+            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
+        self._blocks = len(history.blocks)
+        while self._coming and self._coming[0][0] <= number:
+            yield self._coming.popleft()
+
+    def _action(self, step: int) -> ArrayTree:
+        return self._history.action(self._places[2 * step], self._places[2 * step + 1])
+
+    def _stepped(self) -> _Made:
+        made = self._trajectory.step(self.step + 1, self._action(self.step))
+        if made is None:
+            self._go_alone()
+            made = self._trajectory.step(self.step + 1, self._action(self.step))
+        assert made is not None  # noqa: S101 - a trajectory of its own makes it
+        return made
+
+    def _go_alone(self) -> None:
+        """Repeat the steps with a reference of its own, because others have taken the shared one further."""
+        self._trajectory = Trajectory(self._make(), self._history.seed, self.env_id)
+        for step in range(self.step):
+            self._trajectory.step(step + 1, self._action(step))
+
+    def last(self) -> Row:
+        """Return the reference's last row with its observation. Raises CutOffError if that cannot be repeated."""
+        if self._trajectory.made != self.step:
+            self._go_alone()
+        row = self._trajectory.reference.row
+        if not alike(digested(row), self.expected[-1]):
+            raise CutOffError(Unrepeatable.VARIES.words)
+        return row
+
+    def unrepeatable(self) -> Unrepeatable | None:
+        """Return why new references do not give the same rows for the same actions, None if they do."""
+
+        def rows(count: int) -> deque[Row]:
+            made = [self._make() for _ in range(count)]
+            found = deque[Row](maxlen=_KEPT)
+            for place, reference in enumerate(made):
+                reference.reset(self._history.seed, self.env_id + place)
+            found.append(digested(made[0].row))
+            for step in range(self.step):
+                for reference in made[::-1]:
+                    reference.step(self._action(step))
+                found.append(digested(made[0].row))
+            for reference in made:
+                reference.close()
+            return found
+
+        # Environments that draw from a generator of their process depend on other environments.
+        with_another = rows(2)
+        if all(map(alike, self.expected, with_another)):
+            return None
+        return Unrepeatable.SURVIVES if all(map(alike, with_another, rows(1))) else Unrepeatable.VARIES
+
+    def _count(self, made: _Made, claim: int | None, declared: tuple[Difference, ...]) -> None:
+        if self.ends:
+            self.applied += any(_applies(each, self.age + 1, made.row) for each in declared)
+        self.ends += made.row.ended
+        self.age += 1
+        if made.fresh:
+            self.age, self.frames_at, self.steps_since = 0, None, 0
+            return
+        self.steps_since += 1
+        if claim is None or made.frames is None or self._frames is None or self.miscounted is not None:
+            return
+        count = made.frames - self._frames
+        if not (1 if made.row.ended else claim) <= count <= claim:
+            self.miscounted = self.step, count
+
+    def keep(self, found: Row) -> None:
+        """Keep a row of the backend's, digested."""
+        self.found[self.step] = found
+        self.found.pop(self.step - _KEPT, None)
+
+
+def _applies(difference: Difference, age: int, expected: Row) -> bool:
+    """Return whether a declared difference applies to a row: never one of every row."""
+    if difference.rows == "start":
+        return age < min(difference.count, _MOST_EXCUSED)
+    return difference.rows == "end" and expected.ended
 
 
 class Judge:
-    """Follows the environments of a recording, and finds the first row that differs."""
+    """Follows the environments ``env_ids`` of a recording, and finds the first row that differs.
+
+    ``shared``: trajectories that recordings of the same task share, by what their actions follow from.
+    """
 
     def __init__(
-        self,
-        task: Task,
-        *,
-        most_share: float = MOST_SHARE,
-        of_steps: bool = False,
-        known: Known | None = None,
-        spare: list[Reference] | None = None,
+        self, task: Task, env_ids: tuple[int, ...], shared: dict[tuple[Any, ...], Trajectory] | None = None
     ) -> None:
-        """Begin with an empty recording.
-
-        Parameters
-        ----------
-        task
-            The task of the reference.
-        most_share
-            The share of all compared rows that declared differences may excuse.
-        of_steps
-            Apply the limit to all steps rather than to compared rows, which are a biased sample.
-        known
-            Reference steps shared with other recordings that start from the same seed.
-        spare
-            Idle references, which are used before others are made.
-        """
         self.task = task
         self.mismatch: Mismatch | None = None
         self.followed: dict[int, Followed] = {}  # since the last reset, by environment
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since the last reset
-        self._known = known
-        self._references: list[Reference] = [] if known is None else known.used
-        self._spare: list[Reference] = [] if spare is None else spare
-        # By environment: state that survives a reset of the backend's environment survives in its reference, too.
-        self._own: dict[int, Reference] = {}
-        self._history: History | None = None
+        self._env_ids, self._shared = env_ids, shared
+        self._own: dict[int, Reference] = {}  # by environment, for all resets: state may survive a reset
+        self._references: list[Reference] = []
+        self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
+        self._history: _History | None = None
         self._declared: tuple[Difference, ...] = ()
-        self._most_share, self._of_steps = most_share, of_steps
-        self._comparer = Comparer()
-        self._rows = 0  # compared
-        self._ends = 0  # of episodes in these rows
-        self._cut_off = 0  # of these ends, by a limit
-        self._excused = 0  # rows for which a difference was declared
-        self._fewest_ends = 0  # of one environment
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
+        self._comparer = Comparer()
         self._claim: int | None = None  # frames in each step, None if they are not counted
         self._claimed = 0  # frames
         self._simulated: int | None = None  # frames
+        self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
 
     @property
     def about(self) -> About:
@@ -95,23 +442,15 @@ class Judge:
         return self._about
 
     @property
-    def now(self) -> History:
-        """The history since the last reset. Raises CutOffError if there was none."""
-        if self._history is None:
-            raise CutOffError("rows come before the first reset")
-        return self._history
+    def spent_ns(self) -> int:
+        """The time that the steps of the references since the last reset take, shared or not."""
+        return sum(each.spent_ns for each in self.followed.values())
 
     def take(self, record: Record) -> None:
         """Judge one record. Raises FaultError for a broken interface, CutOffError for a damaged recording."""
-        if isinstance(record, Rows):
-            self._compare(record)
-        elif isinstance(record, Order):
-            self.now.add(record.first, record.env_ids)
-        elif isinstance(record, Acted):
-            self.now.act(record)
-        elif isinstance(record, Began):
-            self._count_ends()
-            self._history = History(self.about, record, self._tape)
+        if isinstance(record, Began):
+            self._count_steps()
+            self._history = _History(self.about, record, self._tape)
             self.seeds.append(record.seed)
             self.batch = -1
             self.followed.clear()
@@ -119,79 +458,91 @@ class Judge:
             self._about = record
             self._declared = tuple(Difference(*each) for each in record.differences)
             self._claim = None if SUITES[self.task.suite].frames is None else record.frame_skip
-            self._spare += [] if self._spare else [self.reference()]
-            space = _declared_space(record, self.task, self._spare[0].actions)
+            stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
+            self._spare += [] if self._shared else [stepped]
+            space = _declared_space(record, self.task, stepped.actions)
             self._tape = action_tape(space, record.tape_seed, record.batch_size)
+        elif isinstance(record, (Rows, Order, Acted)):
+            if self._history is None:
+                raise CutOffError("rows come before the first reset")
+            if isinstance(record, Rows):
+                self._compare(record, self._history)
+            elif isinstance(record, Order):
+                self._history.add(record.first, record.env_ids)
+            else:
+                self._history.acted = record.actions
         elif record.fault:
             raise FaultError(record.fault)
 
-    def leave(self) -> None:
-        """Follow no environment any more, so that others can use the references."""
-        self._spare += self._own.values()
-        self._own.clear()
-        self.followed.clear()
-
-    def reference(self) -> Reference:
-        """Make a reference."""
+    def _reference(self) -> Reference:
+        if self._spare:
+            return self._spare.pop()
         self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
         return self._references[-1]
 
-    def _following(self, env_id: int) -> Reference | Shared:
-        if self._known is not None and self.now.seed == self.seeds[0]:
-            return Shared(self._known, self.reference)
-        if env_id not in self._own:
-            if self._spare:
-                self._own[env_id] = self._spare.pop()
-                self._references.append(self._own[env_id])
-            else:
-                self._own[env_id] = self.reference()
-        return self._own[env_id]
+    def _follow(self, env_id: int, history: _History) -> Followed:
+        """Follow an environment from its reset on."""
+        if self._shared is None or history.acted is not None or not history.in_order:
+            if env_id not in self._own:
+                self._own[env_id] = self._reference()
+            trajectory = Trajectory(self._own[env_id], history.seed, env_id)
+        else:
+            key = history.seed, env_id, self.about.tape_seed, len(self._tape), str(self.about.action_dtype)
+            if key not in self._shared:
+                self._shared[key] = Trajectory(self._reference(), history.seed, env_id)
+            trajectory = self._shared[key]
+            self._references.append(trajectory.reference)
+        self.followed[env_id] = Followed(env_id, trajectory, history, self._reference)
+        return self.followed[env_id]
 
-    def _count_ends(self) -> None:
-        """Count the ends of the environment with the fewest, in the history with the most."""
-        fewest = min((followed.ends for followed in self.followed.values()), default=0)
-        self._fewest_ends = max(self._fewest_ends, fewest)
+    def _count_steps(self) -> None:
+        """Add up the steps since the last reset. The ends of one environment are those of the history with the most."""
+        followed = self.followed.values()
+        self._fewest_ends = max(self._fewest_ends, min((each.ends for each in followed), default=0))
+        self._applied += sum(each.applied for each in followed)
+        self._steps += sum(each.step for each in followed)
 
-    def _compare(self, rows: Rows) -> None:
+    def _compare(self, rows: Rows, history: _History) -> None:
         """Compare a batch, up to its first row that differs. All its rows are kept for the name of the fault."""
         self.batch = rows.number
-        self.now.add(rows.number, rows.env_ids[None])
+        history.add(rows.number, rows.env_ids[None])
         places = {int(index): place for place, index in enumerate(rows.shown)}
         for index, env_id in enumerate(rows.env_ids.tolist()):
-            shown = index in places
+            shown = index in places and env_id in self._env_ids
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
-            if env_id not in self.followed:
-                self.followed[env_id] = Followed(env_id, self._following(env_id), self.now)
-            followed = self.followed[env_id]
-            expected = followed.go_to(rows.number, self.now, self._claim)
-            seen: Any = trees.part(rows.observations, places[index]) if shown else None
-            flags = float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index])
-            found = Row(digest(seen) if shown else expected.observation, *flags)
-            followed.keep(found)
+            followed = self.followed.get(env_id) or self._follow(env_id, history)
+            expected = followed.go_to(rows.number, self._claim, self._declared)
+            seen = trees.part(rows.observations, places[index]) if shown else None
+            found = Row(seen, float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index]))
+            brief = digested(found) if shown else found._replace(observation=b"")
+            followed.keep(brief)
             if self.mismatch is not None:
                 continue
             self._rows += 1
             self._ends += expected.ended
             self._cut_off += expected.truncated
-            if not alike(expected, found):
-                self.mismatch = self._difference(followed, Row(seen, *flags))
+            if not alike(expected, brief):
+                self.mismatch = self._difference(followed, found)
             self.mismatch = self.mismatch or self._miscount(followed, rows)
 
     def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
         """Return where a row differs from the reference's, None if it is equal or excused."""
-        expected = followed.reference.row
-        gaps = list(self._comparer.gaps(expected.in_pairs(found)))
+        expected = followed.last()
+        pairs = [*leaves_of("observations", expected.observation, found.observation)]
+        pairs += zip(("rewards", "terminated", "truncated"), expected[1:], found[1:], strict=True)
+        gaps = [*self._comparer.gaps(pairs)]
         for gap in gaps:
             field, _, leaf = gap.field.partition("/")
             mismatch = Mismatch(followed.env_id, followed.step, field, gap.expected, gap.found, gap.size, leaf)
             # No declaration excuses a different end, because steps are counted by ends.
             hidden = field in ("terminated", "truncated") and expected.ended != found.ended
-            excuse = None if hidden else _excuse(self._declared, field, expected, followed.fresh_for)
+            excuses = (one for one in self._declared if one.field == field and _applies(one, followed.age, expected))
+            excuse = None if hidden else next(excuses, None)
             if excuse is None:
                 return mismatch
             self._first_excused = self._first_excused or mismatch
-            self._allowed[excuse] = None
+            self._allowed[excuse.text] = None
         self._excused += bool(gaps)
         return None
 
@@ -200,14 +551,9 @@ class Judge:
 
         Its field is ``frames`` if the backend has simulated another number of frames than it claims, which is its frame
         skip in each step. It is ``claimed frames`` if the claim is not the number of the reference, and ``ends`` for
-        another number of ends since the reset. A step that ends an episode may take fewer frames. Not every suite's
-        simulator counts frames.
+        another number of ends since the reset. A step that ends an episode may take fewer frames.
         """
-
-        def miscount(step: int, field: str, expected: int, found: int) -> Mismatch:
-            return Mismatch(followed.env_id, step, field, str(expected), str(found), abs(found - expected))
-
-        claim, env_id = self._claim, followed.env_id
+        claim, env_id, step = self._claim, followed.env_id, followed.step
         if claim is not None and len(rows.frames) and rows.frames[env_id] >= 0:  # below 0: not known now
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
@@ -218,31 +564,29 @@ class Judge:
                 self._simulated = (self._simulated or 0) + max(0, made)
                 least = most - (claim - 1 if followed.expected[-1].ended else 0)
                 if not least <= made <= most:
-                    return miscount(followed.step, "frames", most, made)
+                    return Mismatch(env_id, step, "frames", str(most), str(made), abs(made - most))
         if claim is not None and followed.miscounted is not None:
             step, made = followed.miscounted
-            return miscount(step, "claimed frames", made, claim)
-        if len(rows.ends) and int(rows.ends[env_id]) != followed.ends:
-            return miscount(followed.step, "ends", followed.ends, int(rows.ends[env_id]))
+            return Mismatch(env_id, step, "claimed frames", str(made), str(claim), abs(made - claim))
+        ends = int(rows.ends[env_id]) if len(rows.ends) else followed.ends
+        if ends != followed.ends:
+            return Mismatch(env_id, step, "ends", str(followed.ends), str(ends), abs(ends - followed.ends))
         return None
 
     def proof(self) -> Proof:
         """Return the result so far, without the name of the fault."""
         if self._about is None:
             return Proof("unverified")
-        self._count_ends()
-        mismatch = self.mismatch
-        fault: str | None = None
-        excused, of = self._applied() if self._of_steps else (self._excused, self._rows)
+        self._count_steps()
         verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._comparer.casts else "identical"
-        if mismatch is not None:
-            verdict = "different"
-        elif excused > self._most_share * of:
-            verdict, mismatch = "different", self._first_excused
-            fault = too_many_excused(excused / of, self._most_share)
+        mismatch, fault = self.mismatch, None
+        if mismatch is None and self._allowed and self._applied > MOST_SHARE * self._steps:
+            mismatch = self._first_excused
+            share = f"{self._applied / self._steps:.0%}"
+            fault = f"declared differences affect {share} of all rows; at most {MOST_SHARE:.0%} are allowed"
         own, counted = self._about.own_classes, self._simulated is not None
         return Proof(
-            verdict,
+            verdict if mismatch is None else "different",
             self._rows,
             self._ends,
             tuple(self._allowed),
@@ -259,28 +603,11 @@ class Judge:
             invalid=next((reference.invalid for reference in self._references if reference.invalid), None),
         )
 
-    def _applied(self) -> tuple[int, int]:
-        """Return to how many steps the differences that occurred apply, and the number of all steps.
-
-        The first start and the first end of each environment are left out, since little may follow.
-        """
-        ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
-        for followed in self.followed.values():
-            ages.update(followed.ages)
-            ages.subtract(range(min(MOST_EXCUSED, followed.step)))
-        ages = +ages
-        seen = [each for each in self._declared if each.text in self._allowed]
-        first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
-        count = sum(ages[age] for age in range(first))
-        if any(each.rows == "end" for each in seen):
-            count += sum(max(0, followed.ends - 1) for followed in self.followed.values())
-        return count, max(1, sum(ages.values()))
-
-    def unrepeatable(self) -> str | None:
+    def unrepeatable(self) -> Unrepeatable | None:
         """Return why the reference does not give the same rows again, None if it does, as on all tasks of vebench."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
             return None
-        return self.followed[self.mismatch.env_id].unrepeatable(self.now, self.reference)
+        return self.followed[self.mismatch.env_id].unrepeatable()
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
@@ -309,17 +636,3 @@ def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> Actio
 def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
     return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
-
-
-def too_many_excused(share: float, most: float) -> str:
-    """Return the fault of declared differences that apply to this share of all rows, where ``most`` is allowed."""
-    return f"declared differences affect {share:.0%} of all rows; at most {most:.0%} are allowed"
-
-
-def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
-    """Return the declared difference that excuses this field of this row, if any: never one of every row."""
-    for difference in declared:
-        at_start = difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
-        if difference.field == field and (at_start or (difference.rows == "end" and expected.ended)):
-            return difference.text
-    return None

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
+from math import inf
 
 import numpy as np
 
-from vebench.child.equality.following import FaultError
-from vebench.child.equality.recording import Began, CutOffError, Ended
-from vebench.child.equality.reference import alike
+from vebench.child.equality.judge import FaultError, Followed, Judge, Row, alike
+from vebench.child.equality.recording import Began, CutOffError, Ended, Record
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.child.equality.following import Followed
-    from vebench.child.equality.judge import Judge
-    from vebench.child.equality.recording import Record
-    from vebench.child.equality.reference import Row
-
-    Predict = Callable[[Followed, int], Row | None]
+# Returns an environment's row of a step as the fault makes it, None if what it is made from is not known.
+Predict = Callable[[Followed, int], Row | None]
 
 # A name must explain the row that differs, _AFTER steps after it if these take less than LOOK_ON_S, and up to
 # _MOST_AFTER steps if these take less than _QUICK_S.
@@ -68,18 +60,20 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
             if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
                 break
             judge.take(record)
-    others = [(each, _since(each)) for each in judge.followed.values() if each is not followed]
-    right = all(since is None for _, since in others)
-    names: dict[bool, list[str]] = {True: [], False: []}  # by whether they explain the rows before, too
+    others = {env_id: _since(each) for env_id, each in judge.followed.items() if each is not followed}
+    always, later = list[str](), list[str]()  # names that explain the rows before, too, and names that do not
     for name, (of_all, predict) in _predictions(judge, followed, step).items():
         if not _explains(predict, followed, step):
             continue
-        in_all = not of_all or all(_explains(predict, each, step if at is None else at) for each, at in others)
-        if in_all or right:
-            before = _explains(predict, followed, 0, step)
-            names[before].append(name if in_all else f"in environment {followed.env_id} {name}")
-    if names[True] or names[False]:
-        return " or ".join(names[True]) or f"from step {step} on {' or '.join(names[False])}"
+        if of_all and not all(
+            _explains(predict, judge.followed[one], step if at is None else at) for one, at in others.items()
+        ):
+            if any(at is not None for at in others.values()):
+                continue
+            name = f"in environment {followed.env_id} {name}"  # noqa: PLW2901 - the others' rows are right
+        (always if _explains(predict, followed, 0, step) else later).append(name)
+    if always or later:
+        return " or ".join(always) or f"from step {step} on {' or '.join(later)}"
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
@@ -89,61 +83,67 @@ def _since(of: Followed) -> int | None:
     return next((at for at, row, expected in rows if expected is not None and not _is(expected, row, expected)), None)
 
 
-def _explains(predict: Predict, of: Followed, since: int, until: float = np.inf) -> bool:
+def _explains(predict: Predict, of: Followed, since: int, until: float = inf) -> bool:
     """Return whether the rows of these steps are as predicted, as far as the reference's are kept."""
     for at, row in of.found.items():
-        expected = of.expected_at(at)
-        if since <= at < until and expected is not None and not _is(predict(of, at), row, expected):
+        expected, predicted = of.expected_at(at), predict(of, at)
+        if expected is None or predicted is None or not since <= at < until:
+            continue
+        if not _is(predicted, row, expected):
             return False
     return True
 
 
 def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple[bool, Predict]]:
-    """Return the known faults that may explain a difference in ``step``.
+    """Return the faults that may explain a difference in ``step``, by name, and whether each is of all environments."""
 
-    Each has its prediction of an environment's row in any step, and whether that is of all environments.
-    """
-    changes = dict(_ALTERED)
-    first, expected = followed.found[step], followed.expected_at(step)
-    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
-    if expected is not None and len(later) > 1:  # one row alone would always agree
-        gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
-        changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
-        if factor:  # otherwise they are 0
-            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
+    def altered(change: Callable[[Row, Row], Row]) -> Predict:
+        def predict(of: Followed, at: int) -> Row | None:
+            now = of.expected_at(at)
+            return None if now is None else change(now, of.expected_at(at - 1) or now)
 
-    def altered(change: Callable[[Row, Row], Row], of: Followed, at: int) -> Row | None:
-        now, before = of.expected_at(at), of.expected_at(at - 1)
-        return None if now is None else change(now, before or now)
+        return predict
 
     def frozen(of: Followed, at: int) -> Row | None:
         now = of.expected_at(at)
         return None if now is None else now._replace(observation=shown.get(of.env_id, now.observation))
 
-    def of_another(other: Followed, of: Followed, at: int) -> Row | None:
-        row = other.expected_at(at)
-        return None if row is None else of.found[at]._replace(observation=row.observation)
-
-    shown = {each.env_id: each.found[step].observation for each in judge.followed.values() if step in each.found}
-    predictions: dict[str, tuple[bool, Predict]] = {
-        name: (True, partial(altered, change)) for name, change in changes.items()
-    }
-    if len({row.observation for row in later}) > 1:  # one row alone would always agree
+    first, expected = followed.found[step], followed.expected_at(step)
+    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
+    found = {env_id: each.found[step].observation for env_id, each in judge.followed.items() if step in each.found}
+    shown = {env_id: observation for env_id, observation in found.items() if observation}
+    changes = dict(_ALTERED)
+    if expected is not None and len(later) > 1:  # one row alone would always agree
+        gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
+        changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
+        if factor:  # otherwise they are 0
+            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
+    predictions = {name: (True, altered(change)) for name, change in changes.items()}
+    if len({row.observation for row in later}) > 1:
         predictions["observations never change"] = True, frozen
-    for other in judge.followed.values():
-        row = other.expected_at(step)
-        if other is followed:
-            continue
-        is_all = row is not None and len(shown) > 1 and all(each == row.observation for each in shown.values())
-        one = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-        name = f"every environment returns row {other.env_id}" if is_all else one
-        predictions[name] = is_all, partial(of_another, other)
-    return predictions
+    rows = ((other, other.expected_at(step)) for other in judge.followed.values() if other is not followed)
+    others = (_of_another(other, row, followed, shown) for other, row in rows if row is not None)
+    return {**predictions, **dict(others)}
 
 
-def _is(predicted: Row | None, found: Row, expected: Row) -> bool:
+def _of_another(
+    other: Followed, row: Row, followed: Followed, shown: dict[int, bytes]
+) -> tuple[str, tuple[bool, Predict]]:
+    """Return the fault that an environment, or each, returns the observations of another one."""
+
+    def predict(of: Followed, at: int) -> Row | None:
+        now = other.expected_at(at)
+        return None if now is None else of.found[at]._replace(observation=now.observation)
+
+    if len(shown) > 1 and all(each == row.observation for each in shown.values()):
+        return f"every environment returns row {other.env_id}", (True, predict)
+    return f"environment {followed.env_id} returns the rows of environment {other.env_id}", (False, predict)
+
+
+def _is(predicted: Row, found: Row, expected: Row) -> bool:
     """Return whether a digested row is as predicted, but for a rounding of rewards that hides no difference."""
-    if predicted is None or not alike(predicted._replace(reward=found.reward), found):
+    seen = predicted.observation if found.observation else b""  # not every row shows its observation
+    if not alike(predicted._replace(reward=found.reward, observation=seen), found):
         return False
     most = 0.01 * abs(found.reward - expected.reward)
     near = np.isclose(predicted.reward, found.reward, 1e-7, most if np.isfinite(most) else 0.0, equal_nan=True)

@@ -1,32 +1,40 @@
 """Records a random sample of batches and environments while a backend is timed.
 
-Within a window, copies are made (``Copies``) and ids are noted (``ids.py``). After all windows, they are checked and
-written to a file. Another process compares them with the reference (``replay.py``).
+Within a window, copies are made and ids are noted. After all windows, they are checked and written to a file. Another
+process compares them with the reference (``replay.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.interface import CountsFrames
-from vebench.child.answers import READINGS_PER_WINDOW, describe
+from vebench.backends.interface import BackendInfo, Batch, CountsFrames, VectorBackend
+from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality import recording
-from vebench.child.equality.ids import CHUNK, Ids
-from vebench.child.equality.recording import CHANGED, OUT_OF_ORDER, Acted, Began, Ended, Order, Rows, out_of_order
+from vebench.child.equality.recording import (
+    CHANGED,
+    FIRST,
+    NO_ROW,
+    OUT_OF_ORDER,
+    Acted,
+    Began,
+    Ended,
+    LastSeen,
+    Order,
+    Rows,
+    out_of_order,
+)
+from vebench.child.request import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import IO
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
-    from vebench.child.request import Recording
+    from vebench.backends.interface import ArrayTree
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell has
 # _MOST_MOMENTS at most, in its first windows.
@@ -35,19 +43,117 @@ MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
 _ENDS_EVERY = 3
 # Environments whose observations are recorded: _FEW below _NOT_MANY environments, because each is stepped again. In
 # full, _MOST_SHOWN, as far as the copies fit.
-SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
-# The first batches after the reset are kept with the observations of all environments, as far as these fit.
-FIRST, _FIRST_BYTES = 10, 16 << 20
-# Bytes of copied batches, in full or not, and of a policy's actions. Batches after the last kept actions could not be
-# repeated.
-MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
+_SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
+_FIRST_BYTES = 16 << 20  # of the first batches after the reset, which have all environments as far as these fit
+# Bytes of copied batches, in full or not, of a policy's actions, and of ids. What comes after them could not be
+# repeated, and is not recorded.
+MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES, _MOST_ID_BYTES = 64 << 20, 256 << 20, 64 << 20, 128 << 20
 # Consecutive batches that are kept at a moment: an end with the batches after it, or rows that must not change.
-CONSECUTIVE = 3
+_CONSECUTIVE = 3
 # Batches of a window whose arrays are held until it is over, to see whether they change, and their bytes at most.
 _HELD, _HELD_BYTES = 4, 16 << 20
-_NOTHING = np.empty(0, np.int64)
+_CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
+# At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
+_SILENT_SHARE = 0.25
 ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
 Arrays = tuple[Any, ...]  # of a batch
+
+
+class Ids:
+    """Notes which environments are in which batch, and how often each has ended.
+
+    Rows may come in any order, and the order decides which actions an environment got. The loop calls ``note`` with the
+    bytes of each batch's ids, and ``note_end`` with the flags of each batch that has ends, unless they are None.
+    ``first``: the ids of the reset's batch.
+    """
+
+    def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
+        count = info.num_envs
+        self.ends = np.zeros(count, np.int64)  # of each environment
+        self.in_order = info.in_order or not out_of_order(first, count)  # every batch so far
+        self.is_full = False  # nothing is noted any more
+        self.nbytes = 0
+        self._batch_size, self._fewest_rows = info.batch_size, info.fewest_rows
+        self._ids, self._type = np.arange(count), first.dtype
+        self._kept_type = np.min_scalar_type(count if info.fewest_rows is None else -count)
+        self._noted: list[bytes] = []  # since ids were joined last
+        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
+        self._ordered = 0  # batches that were in order, before the first that was not
+        self._joined: list[NDArray[Any]] = []
+        self._seen = LastSeen(count)
+        self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._note_end
+        self.note: Callable[[bytes], None] | None = None if info.in_order else self._noted.append
+        if self.note is not None:
+            self.note(first.tobytes())
+
+    def _note_end(self, flags: NDArray[np.bool_]) -> None:
+        self._ended.append((len(self._noted) - 1, flags))
+
+    def _stop(self) -> None:
+        self.is_full, self.note, self.note_end = True, None, None
+
+    def tidy(self, at_least: int = 0) -> None:
+        """Join noted ids to save memory, and count ends, if there are more than ``at_least``."""
+        if len(self._noted) + len(self._ended) <= at_least:
+            return
+        noted, ended = [*self._noted], [*self._ended]
+        self._noted.clear()
+        self._ended.clear()
+        try:
+            joined = self._join(noted) if noted else None
+            if ended:
+                flags = np.concatenate([flags for _, flags in ended])
+                rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
+                self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
+        except (ValueError, IndexError):  # odd lengths or types are found by the copies
+            self._stop()
+
+    def _join(self, noted: list[bytes]) -> NDArray[Any]:
+        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
+
+        Where all batches must have the same length, the first of another length ends the notes.
+        """
+        if self._fewest_rows is None:
+            size = self._batch_size * self._type.itemsize
+            whole = next((at for at, each in enumerate(noted) if len(each) != size), len(noted))
+            if whole < len(noted):
+                self._stop()
+            joined = np.frombuffer(b"".join(noted[:whole]), self._type).reshape(-1, self._batch_size)
+        else:
+            rows = np.array([len(each) for each in noted], np.int64) // self._type.itemsize
+            joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
+            joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
+        if self.in_order and bool((joined == self._ids).all()):
+            self._ordered += len(joined)
+            return joined
+        if self.in_order:
+            self.in_order = False
+            self._keep(np.tile(self._ids, (self._ordered, 1)))
+        self._keep(joined)
+        if self.nbytes > _MOST_ID_BYTES:
+            self._stop()
+        return joined
+
+    def _keep(self, joined: NDArray[Any]) -> None:
+        self._joined.append(joined.astype(self._kept_type))
+        self._seen.add(joined)
+        self.nbytes += self._joined[-1].nbytes
+
+    def orders(self) -> Iterator[Order]:
+        """Yield the ids that were kept."""
+        first = 0
+        for part in self._joined:
+            yield Order(first, part)
+            first += len(part)
+
+    def silent(self) -> dict[int, int]:
+        """Return the environments that have not answered for a long time, and for how many batches. It is the end."""
+        self.tidy()
+        self.note = self.note_end = None
+        if self.is_full:
+            return {}
+        least = _SILENT_SHARE * self._seen.batches
+        return {env_id: since for env_id, since in self._seen.silent().items() if since > least}
 
 
 class Recorder:
@@ -70,70 +176,47 @@ class Recorder:
         frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
         self._about = recording.about(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)
-        row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
-        self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
-        # Moments: how many are left, and readings until the next.
-        self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
-        self._for_end = False
+        self.ids = Ids(backend.info, first.env_ids)
+        self._every = self._gap = self._moments = 0  # readings between moments, and until the next; moments so far
         self.following = 0  # batches that are kept after the last one that was drawn
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
+        self.broken: tuple[int, str] | None = None  # the first batch that was seen to break the interface, and how
         self._most_bytes = _MOST_FULL_BYTES if asked.full else MOST_BYTES
-        count = backend.info.num_envs
-        few = SHOWN if count >= _NOT_MANY else _FEW
+        count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
+        few = _SHOWN if count >= _NOT_MANY else _FEW
         if asked.full:
-            few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
+            few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * _CONSECUTIVE * row_bytes)))
         few = min(count, few)
         # Backends with other numbers of environments have them in the same order: the reference steps them once.
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
-        self._is_shown_first = np.isin(np.arange(count), self._random.sample(range(count), min(count, fit)))
+        drawn = self._random.sample(range(count), min(count, fit))
+        self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
-        self._first: list[Rows] = []
-        self._again: list[tuple[int, list[Rows], list[ArrayTree]]] = []  # later resets: seed, batches, actions
-        self._at_end: str | None = None
-        self._began: int | None = None
-        self._windows: list[int] = []
-        self._rows = 0  # of batches that may have fewer rows than others
+        self._held: list[tuple[Rows, Arrays]] = []  # with the arrays themselves
+        self._copied = 0  # bytes
         self._actions: list[ArrayTree] = []  # of a policy, batch by batch
         self._action_bytes = 0
-        self.keep(0, tuple(first))
+        self._at_end = ""  # a fault
         self.keep_first(0, tuple(first))
 
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return self.copies.nbytes + self._action_bytes + self.ids.nbytes
+        return self._copied + self._action_bytes + self.ids.nbytes
 
     @property
     def _is_over(self) -> bool:
-        is_full = self.copies.nbytes > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
-        return is_full or self.ids.is_full or self.copies.broken is not None
+        is_full = self._copied > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
+        return is_full or self.ids.is_full or self.broken is not None
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about this many moments, or none."""
-        moments = min(moments, max(0, _MOST_MOMENTS - self._moments))
-        self._left = 2 * moments  # by chance there may be more than expected
-        self._every = max(1, READINGS_PER_WINDOW // max(1, moments))
-        self._gap = self._random.randint(1, 2 * self._every)
+        self._every = moments and max(1, READINGS_PER_WINDOW // moments)
+        self._gap = self._random.randint(1, 2 * self._every or 1)
         self.awaited = frozenset()
-
-    def begins(self, number: int, moments: int) -> None:
-        """Begin a window after batch ``number``."""
-        self._began = self._at(number)
-        self.expect(moments)
-
-    def ended(self, number: int) -> None:
-        """End a window, or the warm-up, with batch ``number``. Later batches have no moments."""
-        if self._began is not None:
-            self._windows.append(self._at(number) - self._began)
-        self._began = None
-        self.expect(0)
-
-    def _at(self, number: int) -> int:
-        """Return by how much windows are counted up to batch ``number``: by batches, or by rows if these vary."""
-        return number if self._info.fewest_rows is None else self._rows
 
     def stretch(self, batches: int) -> int:
         """Return how many batches the loop steps next: ``batches`` on average, whether the last is kept or not."""
@@ -142,254 +225,157 @@ class Recorder:
     def take(self, number: int, arrays: Arrays, ended: NDArray[np.bool_]) -> None:
         """Keep batch ``number``, the last of a stretch, if this is a moment or follows one.
 
-        ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for one.
+        ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for one, and
+        others go on meanwhile.
         """
+        holds = False
         if self.following:
             self.following -= 1
         elif self.awaited and not self.awaited.isdisjoint(arrays[4][ended[arrays[4]]].tolist()):
-            self._for_end, self.awaited = False, frozenset()
-            self.following = CONSECUTIVE - 1
+            self.awaited = frozenset()
+            self.following, holds = _CONSECUTIVE - 1, True
         elif not self._due():
             return
-        elif self._for_end and not self.awaited:  # other moments go on while it waits
+        elif not self._moments % _ENDS_EVERY and not self.awaited:
             self.awaited = self.shown
             return
         else:
-            self.following = CONSECUTIVE - 1
-        self.keep(number, arrays)
-        if not self.following:
-            self.copies.let_go()
+            self.following, holds = _CONSECUTIVE - 1, True
+        self._keep(number, arrays, self._is_shown, holds=holds)
 
     def _due(self) -> bool:
-        if not self._left or self._is_over:
+        if not self._every or self._moments >= _MOST_MOMENTS or self._is_over:
             return False
         self._gap -= 1
         if self._gap > 0:
             return False
         self._gap = self._random.randint(1, 2 * self._every)
-        self._left -= 1
         self._moments += 1
-        self._for_end = self._for_end or not self._moments % _ENDS_EVERY
         return True
 
     def note_actions(self, actions: ArrayTree) -> None:
         """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""
         if not self._is_over:
-            self._action_bytes += nbytes(actions)
+            self._action_bytes += _nbytes(actions)
             self._actions.append(actions)
-
-    def keep(self, number: int, arrays: Arrays, *, counts: bool = False) -> None:
-        """Copy batch ``number``: its flags, rewards and ids, and the observations of environments that are shown.
-
-        With ``counts``, also how often each environment has ended, and the backend's frames, which takes time.
-        """
-        if not self._is_over:
-            ends = self.ids.ends if counts else None
-            rows = self.copies.copy(number, arrays, self._is_shown, ends=ends, held=not counts)
-            self._kept += [] if rows is None else [rows]
 
     def keep_first(self, number: int, arrays: Arrays) -> None:
         """Copy batch ``number``, one of the first, with the observations of all environments, as far as they fit."""
-        if not self._is_over:
-            rows = self.copies.copy(number, arrays, self._is_shown_first)
-            self._first += [] if rows is None else [rows]
-
-    def keep_reset(self, seed: int, actions: Iterator[ArrayTree], receive: Callable[[], Batch]) -> None:
-        """Reset once more, with another seed, and copy the rows of that and of the next step of each environment.
-
-        Call this when all windows are over.
-        """
-        if self.copies.broken is not None or self._at_end is not None:
-            return
-        self.copies.let_go()
-        kept: list[Rows] = []
-        sent: list[ArrayTree] = []
-        try:
-            self._backend.reset(seed)
-            for number in range(min(FIRST, 2 * -(-self._info.num_envs // self._info.batch_size))):
-                if number:
-                    sent.append(next(actions))
-                    self._backend.send(sent[-1])
-                arrays = tuple(receive())
-                self._at_end = (wrong := recording.malformed(arrays, self._info)) and f"after a second reset {wrong}"
-                if wrong or (rows := self.copies.copy(number, arrays, self._is_shown_first)) is None:
-                    break
-                kept.append(rows)
-        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
-            self._at_end = f"a second reset with another seed fails: {describe(error)}"
-        self._again.append((seed, kept, sent))
+        self._keep(number, arrays, self._is_shown_first, holds=True)
 
     def keep_last(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number`` and the frames of the backend after a window; check the arrays that were held in it."""
-        self.copies.look_again()
+        """Copy batch ``number`` after a window, with frames and ends so far; check the arrays that were held in it."""
+        self._look_again()
         self.ids.tidy()
-        self.keep(number, arrays, counts=True)
-        self.copies.let_go()
+        self._keep(number, arrays, self._is_shown, counts=True)
 
-    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
-        """Check that ``batches`` batches, up to batch ``number``, had ``rows`` rows; the last had ``env_ids``."""
-        size, count = self._info.batch_size, self._info.num_envs
-        looks = self._info.in_order and not self._is_over and type(env_ids) is np.ndarray
-        if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
-            self.copies.breaks(number, OUT_OF_ORDER)
-        if self._info.fewest_rows is not None and rows >= 0:
-            self._rows += rows
-        elif rows != batches * size and not self._is_over:
-            self.copies.breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
-        self.ids.tidy(CHUNK)
-
-    def waited(self, missing: set[int], seconds: float) -> None:
-        """Note which environments have still not answered after ``seconds`` more of stepping others."""
-        self._at_end = self.ids.left_behind(missing, seconds)
-
-    def write(self, file: IO[bytes]) -> None:
-        """Check the copies, and write them to a file."""
-        self.copies.let_go()
-        self.copies.look_again()
-        self.ids.tidy()
-        first, kept = self.copies.sound(self._first), self.copies.sound(self._kept)
-        again = [rows.env_ids for _, kept_again, _ in self._again for rows in kept_again]
-        if not self._info.in_order and any(out_of_order(env_ids, self._info.num_envs) for env_ids in again):
-            self.ids.give_up_order()
-        recording.write(file, replace(self._about, in_order=self.ids.in_order))
-        self._write_history(file, self._start_seed, first, self._actions[:FIRST])
-        for again_seed, after, sent in self._again:
-            self._write_history(file, again_seed, after, sent)
-        orders = () if self.ids.in_order else self.ids.orders()
-        self._write_history(file, self._start_seed, kept, self._actions, orders)
-        if self.copies.broken is not None:
-            _, fault = self.copies.broken
-        else:
-            now = recording.about(self._backend.info, self._about.tape_seed)
-            fault = self._at_end or recording.changed(self._about, now) or ""
-        recording.write(file, Ended(fault, tuple(self._windows)))
-
-    def _write_history(
-        self, file: IO[bytes], seed: int, kept: list[Rows], actions: list[ArrayTree], orders: Iterable[Order] = ()
+    def _keep(
+        self, number: int, arrays: Arrays, is_shown: NDArray[np.bool_], *, counts: bool = False, holds: bool = False
     ) -> None:
-        """Write the history of a reset: the actions of a policy if there was one, and batches.
+        """Copy a batch: its flags, rewards and ids, and the observations of these environments.
 
-        Before each batch come the ids of all batches up to it, unless rows are in order.
+        ``counts``: also ask the backend for its frames, which takes time. ``holds``: hold its arrays, to see whether
+        they change.
         """
-
-        def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:
-            together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
-            for batch, each in zip(together, batches, strict=True):
-                batch[: len(each)] = each
-            return together
-
-        recording.write(file, Began(seed))
-        if actions:
-            recording.write(file, Acted(trees.mapped(stacked, *actions)))
-        coming, known = iter(orders), 0
-        for rows in kept:
-            while known <= rows.number and (order := next(coming, None)) is not None:
-                recording.write(file, order)
-                known += len(order.env_ids)
-            recording.write(file, rows)
-
-
-class Copies:
-    """Copies batches. ``broken``: the first batch that was seen to break the interface, and its fault."""
-
-    def __init__(self, backend: VectorBackend) -> None:
-        self.broken: tuple[int, str] | None = None
-        self.nbytes = 0
-        self._backend, self._info = backend, backend.info
-        self._last: tuple[Rows, Arrays] | None = None
-        self._held: list[tuple[Rows, Arrays]] = []
-
-    def copy(
-        self,
-        number: int,
-        arrays: Arrays,
-        is_shown: NDArray[np.bool_],
-        *,
-        ends: NDArray[np.int64] | None = None,
-        held: bool = False,
-    ) -> Rows | None:
-        """Return copies of a batch, with the observations of these environments; None if it is none.
-
-        With ``ends`` so far, also ask the backend for its frames, which takes time. The arrays of a batch that follows
-        no other are ``held``, to see whether they change.
-        """
-        if not recording.is_plain(arrays):
-            self.breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
-            return None
-        observations, rewards, terminated, truncated, env_ids = arrays
-        try:
-            places = is_shown[env_ids].nonzero()[0]
-            shown = trees.part(observations, places)
-            is_whole = all(leaf.shape[:1] == env_ids.shape for leaf in trees.leaves(observations))
-        except IndexError:
-            is_whole = False
+        if self._is_over:
+            return
+        is_whole = recording.is_plain(arrays)
+        if is_whole:
+            observations, rewards, terminated, truncated, env_ids = arrays
+            try:
+                places = is_shown[env_ids].nonzero()[0]
+                shown = trees.part(observations, places)
+                is_whole = all(leaf.shape[:1] == env_ids.shape for leaf in trees.leaves(observations))
+            except IndexError:
+                is_whole = False
         if not is_whole:
-            self.breaks(number, recording.malformed(arrays, self._info) or "rows are missing")
-            return None
-        frames = _NOTHING  # of each environment's episode so far, -1 where it is not known
-        counted = self._backend.frames() if ends is not None and isinstance(self._backend, CountsFrames) else None
-        if counted is not None:
-            frames = np.full(self._info.num_envs, -1, np.int64)
-            frames[env_ids] = counted[env_ids]
-        rows = Rows(
-            number,
-            env_ids.copy(),
-            rewards.copy(),
-            terminated.copy(),
-            truncated.copy(),
-            places,
-            shown,
-            frames,
-            _NOTHING if ends is None else ends.copy(),
-        )
-        before, self._last = self._last, (rows, arrays)
-        if not self._info.reuses_buffers:
-            if before is not None and before[0].number == number - 1 and _differ(*before):
-                self.breaks(number - 1, ROWS_CHANGED)
-            count = len(self._held)
-            if held and before is None and count < _HELD and nbytes(arrays) * (count + 1) <= _HELD_BYTES:
-                self._held.append((rows, arrays))
-        self.nbytes += nbytes(shown) + 4 * rewards.nbytes
-        return rows
+            self._breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
+            return
+        frames = ends = np.empty(0, np.int64)
+        if counts:
+            ends = self.ids.ends.copy()
+            counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
+            if counted is not None:
+                frames = np.full(self._info.num_envs, -1, np.int64)  # -1: of an episode that is not known
+                frames[env_ids] = counted[env_ids]
+        flags = rewards.copy(), terminated.copy(), truncated.copy()
+        rows = Rows(number, env_ids.copy(), *flags, places, shown, frames, ends)
+        self._kept.append(rows)
+        self._copied += _nbytes(shown) + 4 * rewards.nbytes
+        fits = not self._held or (len(self._held) + 1) * _nbytes(arrays) <= _HELD_BYTES
+        if holds and fits and len(self._held) < _HELD and not self._info.reuses_buffers:
+            self._held.append((rows, arrays))
 
-    def let_go(self) -> None:
-        """Release the arrays of the last batch: the backend is measured on."""
-        self._last = None
-
-    def look_again(self) -> None:
-        """Note a fault if arrays of the last window have changed since. Call this outside a window."""
-        for rows, arrays in self._held:
-            if _differ(rows, arrays):
-                self.breaks(rows.number, ROWS_CHANGED)
+    def _look_again(self) -> None:
+        """Note a fault if arrays that were held have changed since."""
+        for rows, (observations, *others) in self._held:
+            now = (*trees.leaves(trees.part(observations, rows.shown)), *others)
+            then = (*trees.leaves(rows.observations), rows.rewards, rows.terminated, rows.truncated, rows.env_ids)
+            if any(one.tobytes() != other.tobytes() for one, other in zip(then, now, strict=True)):
+                self._breaks(rows.number, ROWS_CHANGED)
         self._held.clear()
 
-    def breaks(self, number: int, fault: str) -> None:
-        """Note that a batch breaks the interface, unless another is known to."""
-        if self.broken is None:
-            self.broken = (number, fault)
+    def _breaks(self, number: int, fault: str) -> None:
+        if self.broken is None or number < self.broken[0]:
+            self.broken = number, fault
 
-    def sound(self, copied: list[Rows]) -> list[Rows]:
-        """Return the copies before the first that breaks the interface, which is noted."""
-        for rows in copied:
+    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
+        """Check that ``batches`` batches, up to batch ``number``, had ``rows`` rows; the last had ``env_ids``.
+
+        ``rows`` is -1 if these batches did not answer the actions that were sent.
+        """
+        size, count = self._info.batch_size, self._info.num_envs
+        if self._is_over:
+            return
+        looks = self._info.in_order and type(env_ids) is np.ndarray
+        if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
+            self._breaks(number, OUT_OF_ORDER)
+        if rows < 0 or (self._info.fewest_rows is None and rows != batches * size):
+            self._breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
+        self.ids.tidy(_CHUNK)
+
+    def waited(self, missing: set[int], silent: dict[int, int]) -> None:
+        """Note that environments have still not answered after ``PATIENCE_S`` more of stepping others."""
+        faults = [recording.left_behind(env_id, silent[env_id]) for env_id in sorted(missing)]
+        self._at_end = next(iter(faults), "")
+
+    def write(self, file: IO[bytes]) -> None:
+        """Check the copies, and write them to a file: before each batch the ids of all batches up to it."""
+        self._look_again()
+        self.ids.tidy()
+        for rows in self._kept:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
             arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
             wrong = recording.malformed(arrays, self._info)
             if wrong is None and self._info.in_order and out_of_order(rows.env_ids, self._info.num_envs):
                 wrong = OUT_OF_ORDER
             if wrong is not None:
-                if self.broken is None or rows.number <= self.broken[0]:
-                    self.broken = (rows.number, wrong)
+                self._breaks(rows.number, wrong)
                 break
-        return [rows for rows in copied if self.broken is None or rows.number < self.broken[0]]
+        recording.write(file, replace(self._about, in_order=self.ids.in_order))
+        recording.write(file, Began(self._start_seed))
+        if self._actions:
+            recording.write(file, Acted(trees.mapped(self._stacked, *self._actions)))
+        orders, known = iter(() if self.ids.in_order else self.ids.orders()), 0
+        for rows in self._kept:
+            if self.broken is not None and rows.number >= self.broken[0]:
+                break
+            while known <= rows.number and (order := next(orders, None)) is not None:
+                recording.write(file, order)
+                known += len(order.env_ids)
+            recording.write(file, rows)
+        now = recording.about(self._backend.info, self._about.tape_seed)
+        fault = self.broken[1] if self.broken else self._at_end or recording.changed(self._about, now)
+        recording.write(file, Ended(fault or ""))
+
+    def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the actions of all batches as one array, short batches filled up with zeros."""
+        together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
+        for batch, each in zip(together, batches, strict=True):
+            batch[: len(each)] = each
+        return together
 
 
-def _differ(rows: Rows, arrays: Arrays) -> bool:
-    observations, *others = arrays
-    now = (*trees.leaves(trees.part(observations, rows.shown)), *others)
-    then = (*trees.leaves(rows.observations), rows.rewards, rows.terminated, rows.truncated, rows.env_ids)
-    return any(one.tobytes() != other.tobytes() for one, other in zip(then, now, strict=True))
-
-
-def nbytes(tree: ArrayTree) -> int:
+def _nbytes(tree: ArrayTree) -> int:
     """Return the bytes of all arrays of a tree, such as a batch."""
     return sum(leaf.nbytes for leaf in trees.leaves(tree))

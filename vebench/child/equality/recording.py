@@ -1,16 +1,13 @@
-"""The rows of a backend as a file of records, written in the process that steps it and read where they are compared.
+"""The rows of a backend as a file of records, and what every batch must be.
 
-A record is a line of JSON with the type and shape of each of its arrays, and then their bytes, compressed where there
-are many. It holds no code.
+Records are written in the process that steps the backend, and read where they are compared. A record is a line of JSON
+with the type and shape of each of its arrays, and then their bytes, compressed where there are many. It holds no code.
 
 A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are
 numbered from 0, the rows of the reset. Batch ``number`` answers the tape's batch
 ``(tape_at + number - 1) % len(tape)``, whose rows are for the environments of batch ``number - 1``, in its order. Where
-a policy has acted, ``Acted`` takes the place of the tape: batch ``number`` answers its batch ``number - 1``. ``Order``
-says which environments are in which batch, unless ``About.in_order`` or every batch is recorded. ``Rows`` is one
-recorded batch. ``Ended`` is the last record; a file without one was cut off.
-
-``malformed`` checks the form of every batch, in the process that steps the backend.
+a policy has acted, ``Acted`` takes the place of the tape. ``Order`` says which environments are in which batch, unless
+``About.in_order`` or every batch is recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record.
 """
 
 from __future__ import annotations
@@ -18,34 +15,32 @@ from __future__ import annotations
 import json
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
+from vebench.backends.interface import BackendInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from vebench.backends.interface import ArrayTree
 
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ArrayTree, BackendInfo
-
+FIRST = 10  # batches after the reset of a measured cell that are recorded with as many environments as fit
 _PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
 # Fields that may be a dict or tuple of arrays, nested or not.
 _TREES = frozenset({"observations", "actions"})
-# Flags, integers and floating-point numbers; anything else would not be plain data.
-_PLAIN = "biuf"
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
 
 CHANGED = "change after recv() returned them"
 OUT_OF_ORDER = "environments are not in the order of their ids, although the adapter declares that they are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
-# The kinds of numbers that a field may have, and their name in messages.
+# The kinds of numbers that a field may have, and their name in messages. Anything else would not be plain data.
 _NUMBERS = {
-    "observations": (_PLAIN, "flags or numbers"),
+    "observations": ("biuf", "flags or numbers"),
     "rewards": ("fiu", "numbers"),
     "terminated": ("b", "bool"),
     "truncated": ("b", "bool"),
@@ -56,6 +51,10 @@ _CONSTANT = (
     *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
     *("differences", "action_form", "low", "high"),
 )
+# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that it usually
+# needs for one. If it does not answer within PATIENCE_S seconds of stepping either, it is left behind.
+_SILENT, _TIMES_SILENT = 1000, 50
+PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,6 @@ class Ended:
     """The last record."""
 
     fault: str = ""  # how the backend broke the interface, or failed at the end; empty if it did not
-    # The batches of each window, as far as they were counted; its rows where the number of rows of a batch varies.
-    windows: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "windows", tuple(self.windows))  # JSON has lists
 
 
 Record = About | Began | Acted | Order | Rows | Ended
@@ -152,7 +146,7 @@ def write(file: IO[bytes], record: Record) -> None:
     parts = [zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data for data in whole]
     kinds = [(name, array.dtype.str, array.shape, len(part)) for (name, array), part in zip(arrays, parts, strict=True)]
     forms = {name: trees.form(tree) for name, tree in held.items() if not trees.is_leaf(tree)}
-    head = {"kind": type(record).__name__, "arrays": kinds, **({"forms": forms} if forms else {})}
+    head = {"kind": type(record).__name__, "arrays": kinds, "forms": forms}
     file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
 
 
@@ -164,11 +158,13 @@ def read(file: IO[bytes]) -> Iterator[Record]:
             raise CutOffError("the recording is truncated")
         try:
             body = json.loads(line)
-            kind = _KINDS[body.pop("kind")]
-            forms = body.pop("forms", {})
+            kind, forms = _KINDS[body.pop("kind")], body.pop("forms", {})
             arrays: dict[str, list[NDArray[np.generic]]] = {}
             for name, dtype, shape, length in body.pop("arrays"):
-                arrays.setdefault(name, []).append(_array(file, np.dtype(dtype), tuple(shape), length))
+                data = file.read(length)
+                if np.dtype(dtype).itemsize * prod(shape) >= _PACKED_FROM:
+                    data = zlib.decompress(data)
+                arrays.setdefault(name, []).append(np.frombuffer(data, dtype).reshape(shape))
             for name, leaves in arrays.items():
                 body[name] = trees.filled(forms.get(name), leaves)
             record = kind(**body)
@@ -177,15 +173,6 @@ def read(file: IO[bytes]) -> Iterator[Record]:
         yield record
         if isinstance(record, Ended):
             return
-
-
-def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> NDArray[np.generic]:
-    data = file.read(length)
-    if len(data) < length:
-        raise CutOffError("the recording is cut off")
-    if dtype.itemsize * prod(shape) >= _PACKED_FROM:
-        data = zlib.decompress(data)
-    return np.frombuffer(data, dtype).reshape(shape)
 
 
 class BrokenInterfaceError(ValueError):
@@ -209,15 +196,14 @@ def _odd_tree(name: str, tree: Any) -> str | None:
     if trees.is_leaf(tree):
         return None
     kind = type(tree).__name__
-    problem = None
     if type(tree) not in (dict, OrderedDict, tuple):
-        problem = f"{name} are a {kind}, not a dict or tuple: lazy values are not supported"
-    elif isinstance(tree, dict) and not all(type(key) is str for key in tree):
-        problem = f"{name} have keys that are not strings"
-    elif not tree:
-        problem = f"{name} are an empty {kind}"
+        return f"{name} are a {kind}, not a dict or tuple: lazy values are not supported"
+    if isinstance(tree, dict) and not all(type(key) is str for key in tree):
+        return f"{name} have keys that are not strings"
+    if not tree:
+        return f"{name} are an empty {kind}"
     parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return problem or next(filter(None, (_odd_tree(f"{name}/{key}", part) for key, part in parts)), None)
+    return next(filter(None, (_odd_tree(f"{name}/{key}", part) for key, part in parts)), None)
 
 
 def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
@@ -252,11 +238,6 @@ def _odd_array(name: str, array: Any) -> str | None:
     return None
 
 
-def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
-    """Return whether these are not all environments, in the order of their ids."""
-    return not np.array_equal(env_ids, np.arange(num_envs))
-
-
 def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
     most, fewest = info.batch_size, info.batch_size if info.fewest_rows is None else info.fewest_rows
     ids = arrays["env_ids"].tolist()
@@ -271,6 +252,40 @@ def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
     if not set(ids) <= set(range(info.num_envs)):
         return f"env_ids {sorted(set(ids))} outside 0..{info.num_envs - 1}"
     return None
+
+
+def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
+    """Return whether these are not all environments, in the order of their ids."""
+    return not np.array_equal(env_ids, np.arange(num_envs))
+
+
+class LastSeen:
+    """The batch in which each environment answered last, and how often it has answered."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.batches = 0
+        self._rows = np.zeros(num_envs, np.int64)
+        self._last = np.full(num_envs, -1)
+
+    def add(self, env_ids: NDArray[Any]) -> None:
+        """Take the ids of the next batches, ``(batches, batch_size)``."""
+        numbers = np.arange(self.batches, self.batches + len(env_ids)).repeat(env_ids.shape[1])
+        ids = env_ids.ravel()
+        there = (ids >= 0) & (ids < len(self._rows))  # other ids are found elsewhere
+        self._rows += np.bincount(ids[there], minlength=len(self._rows))
+        self._last[ids[there]] = numbers[there]
+        self.batches += len(env_ids)
+
+    def silent(self) -> dict[int, int]:
+        """Return the environments that are silent by now, and for how many batches each has been."""
+        usual = (self._last + 1) / np.maximum(1, self._rows)
+        since = self.batches - 1 - self._last
+        return {int(env_id): int(since[env_id]) for env_id in np.flatnonzero(since > _SILENT + _TIMES_SILENT * usual)}
+
+
+def left_behind(env_id: int, batches: int) -> str:
+    """Return the fault of an environment that has not answered in so many batches."""
+    return f"environment {env_id} is left behind: no answer in the last {batches:,} batches and {PATIENCE_S:g} s"
 
 
 def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> About:

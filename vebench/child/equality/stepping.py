@@ -1,150 +1,256 @@
 """Steps a backend through the trials of a comparison, and records its rows.
 
-Each batch is written as soon as it has come: if a backend hangs or dies, the files have all batches before.
+In each trial, the backend is built anew in another layout, and reset several times. All is drawn from one seed, so that
+a comparison can be repeated. Each batch is written as soon as it has come: if a backend hangs or dies, the files have
+all batches before.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.interface import CountsFrames
-from vebench.child.actions import Fitting, Tape, action_tape
-from vebench.child.answers import Comparing, Done
-from vebench.child.equality import layouts, recording
-from vebench.child.equality.ids import Silence
-from vebench.child.equality.recording import CHANGED, NAMES, Began, Ended, Rows, malformed
+from vebench.backends.interface import CountsFrames, Factory, Setup, VectorBackend
+from vebench.child.actions import Actions, Fitting, Tape, action_tape
+from vebench.child.answers import Answer, Comparing, Done
+from vebench.child.equality import recording
+from vebench.child.equality.recording import CHANGED, NAMES, About, Began, Ended, LastSeen, Rows, malformed
+from vebench.child.request import Judging, Proving, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import IO
+    from vebench.backends.interface import ArrayTree
 
-    from vebench.backends.interface import ArrayTree, Factory, VectorBackend
-    from vebench.child.actions import Actions
-    from vebench.child.answers import Answer
-    from vebench.child.equality.layouts import Reset, Trial
-    from vebench.child.request import Proving, Request
-
+# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
+# layout asked for, one environment ends.
+ENDS, TIMES_LONGER = 3, 8
+_END, TIMES_FOR_ONE = 1, 3
+# Where steps are cheap, the layout asked for is stepped for this long, up to this many times the steps asked for: some
+# faults begin late.
+LEAST_S, _MOST_TIMES = 2.0, 10
+# At least this many environments in the layout of many, or one more, several for each worker; and for how many steps.
+MANY, _MANY_STEPS = (5, 8), (20, 40)
+_ONE_STEPS = (40, 80)
+_MOST_PER_WORKER = 4
+_FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
+_MOST_SEEDS = 1 << 13  # so far apart
 _BETWEEN_S = 0.25  # how often it is said how many rows there are
-MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
+_MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
+_LOOK_EVERY = 256  # batches, for environments that do not answer
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A reset and the steps after it. The last batch has an end, so that the next reset comes when one is due."""
+
+    seed: int
+    tape_at: int  # the batch of the tape that comes first
+    steps: int  # of each environment, at least
+    most: int  # of each environment, while fewer than ``ends`` episodes have ended
+    ends: int = 0  # of all environments together
+    goes_on: bool = False  # until some time has passed, if steps are cheap
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One layout in which a backend is built, and the resets that it gets."""
+
+    workers: int
+    envs_per_worker: int
+    no_ops: int
+    seed: int  # of the constructor
+    tape_seed: int
+    resets: tuple[Reset, ...]
+    exact: bool  # on the variant of the task without chance
+
+    def setup(self, asked: Setup) -> Setup:
+        """Return the setup of the adapter in this trial."""
+        return replace(
+            asked,
+            task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            cpus=asked.cpus[: max(1, self.workers)],
+            seed=self.seed,
+        )
+
+    def words(self, about: About | None = None) -> str:
+        """Return the layout in words: ``with 2 environments``; without ``about``, before the backend is built."""
+        count = self.workers * self.envs_per_worker if about is None else about.num_envs
+        envs = "1 environment" if count == 1 else f"{count} environments"
+        return f"with {envs}" if self.exact else f"with {envs}, including randomness"
+
+
+def planned(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
+    """Return the trials of a request's backend."""
+    setup, entry = request.setup, request.entry
+    shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
+    chance = entry.scope.chance(replace(setup.task, exact=False)) is None
+    return draw(setup, how, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.scope.no_ops)
+
+
+def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
+    """Draw the trials of a comparison: the layout asked for, then one environment, then many.
+
+    ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
+    many environments the backend has for each row of a batch. ``no_ops``: the no-ops of its entry.
+    """
+    steps, exact, most = how.steps, not chance, setup.batch_size
+    rng = Random(how.seed)
+    lengths = Random(f"{how.seed} lengths")
+    seeds = iter([place * _FAR_APART + rng.randrange(_FAR_APART // 2) for place in rng.sample(range(_MOST_SEEDS), 16)])
+
+    def reset(least: int, longest: int, ends: int = 0, *, goes_on: bool = False) -> Reset:
+        return Reset(next(seeds), rng.randrange(1 << 20), least, longest, ends, goes_on)
+
+    def short(least: int, end: int) -> Reset:
+        least = min(least, steps)
+        length = lengths.randrange(least, max(least + 1, min(end, steps + 1)))
+        return reset(length, length)
+
+    def trial(least: int, count: int, *resets: Reset, exact: bool, several: bool = False) -> Trial:
+        workers, each = _layout(rng, least, count, setup, several=several)
+        return Trial(workers, each, no_ops, next(seeds), next(seeds), resets, exact)
+
+    length = steps + lengths.randrange(max(1, steps // 10))
+    asked = (
+        reset(length, TIMES_FOR_ONE * length, _END, goes_on=True),
+        short(1, max(2, min(length, max(20, length // 10)))),
+    )
+    long = reset(min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
+    # Backends may take seed 0 for none.
+    three = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
+    many = max(2, -(-rng.randrange(*MANY) // alive))
+    return (
+        trial(most, most + 1 if most > 1 >= alive else most, *asked, exact=True),
+        Trial(1, 1, no_ops, next(seeds), next(seeds), three, exact=exact),
+        trial(many, many + 1, short(*_MANY_STEPS), exact=exact, several=True),
+    )
+
+
+def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool = False) -> tuple[int, int]:
+    """Return workers and environments of each, ``several`` or not: together from ``least`` to ``most``."""
+    if least == most == setup.batch_size:
+        return setup.workers, setup.envs_per_worker
+    pairs = ((count, each) for count in range(least, most + 1) for each in range(1 + several, _MOST_PER_WORKER + 1))
+    return rng.choice([(count // each, each) for count, each in pairs if count % each == 0])
 
 
 def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
     """Step the backend in each trial. The rows of the first go to the file ``PATH.0``, and so on."""
     rows = 0
-    for number, trial in enumerate(layouts.planned(request, proving)):
+    for number, trial in enumerate(planned(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
             backend = factory(trial.setup(request.setup), **request.options)
             try:
-                transcript = Transcript(file, backend, trial.tape_seed, answer, rows)
-                _step(backend, trial, transcript)
+                transcript = _Transcript(file, backend, trial.tape_seed, answer, rows)
+                transcript.step(trial)
                 rows = transcript.rows
             finally:
                 backend.close()
     answer(Done())
 
 
-def _step(backend: VectorBackend, trial: Trial, transcript: Transcript) -> None:
-    """Reset and step the backend as the trial says, until it breaks the interface."""
-    info = backend.info
-    tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
-    for reset in trial.resets:
-        transcript.begin(reset)
-        backend.reset(reset.seed)
-        first = backend.recv()
-        at = reset.tape_at % len(tape)
-        actions: Actions = Tape([*tape[at:], *tape[:at]])
-        if info.fewest_rows is not None:
-            actions = Fitting(actions, len(first[4]))
-        receive = actions.receiving(backend.recv)
-        goes_on = transcript.take(first)
-        while goes_on:
-            backend.send(next(actions))
-            goes_on = transcript.take(receive())
-        if transcript.is_broken:
-            return
-    transcript.end()
-
-
-class Transcript:
-    """Writes every batch of a trial to a file, and says when it has enough of a reset. ``rows``: those so far."""
+class _Transcript:
+    """Steps a backend, writes every batch to a file, and says when there is enough. ``rows``: those so far."""
 
     def __init__(
         self, file: IO[bytes], backend: VectorBackend, tape_seed: int, answer: Callable[[Answer], None], rows: int
     ) -> None:
         self.rows = rows
-        self.is_broken = False
         self._file, self._backend, self._tape_seed, self._answer = file, backend, tape_seed, answer
         self._said = time.monotonic()
         frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
         self._reported = recording.about(backend.info, tape_seed, frames_from)
         recording.write(file, self._reported)
 
-    def begin(self, reset: Reset) -> None:
+    def step(self, trial: Trial) -> None:
+        """Reset and step the backend as the trial says, until it breaks the interface."""
+        backend, info = self._backend, self._backend.info
+        tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
+        for reset in trial.resets:
+            self._begin(reset)
+            backend.reset(reset.seed)
+            first = backend.recv()
+            at = reset.tape_at % len(tape)
+            actions: Actions = Tape([*tape[at:], *tape[:at]])
+            if info.fewest_rows is not None:
+                actions = Fitting(actions, len(first[4]))
+            receive = actions.receiving(backend.recv)
+            fault = self._take(first)
+            while fault is None and not self._has_enough():
+                backend.send(next(actions))
+                fault = self._take(receive())
+            if fault is not None:
+                recording.write(self._file, Ended(fault))
+                return
+        now = recording.about(backend.info, self._tape_seed)
+        recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
+
+    def _begin(self, reset: Reset) -> None:
         """Begin a history, which ``reset`` asks for."""
+        count = self._backend.info.num_envs
         self._info, self._reset = self._backend.info, reset
         self._number = -1
-        self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
-        self._most, self._longest = max(reset.most, layouts.MOST_TIMES * reset.steps) + reset.steps, reset.most
+        self._made = np.full(count, -1, np.int64)  # steps of each environment
         self._ends, self._has_end = 0, False
-        always_all = self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None
-        self._silence = None if always_all else Silence(self._info.num_envs)
+        self._seen, self._answered = LastSeen(count), np.full(count, time.monotonic())
         self._last: tuple[Sequence[ArrayTree], list[ArrayTree]] = ((), [])
-        self._until, self._end = time.process_time() + layouts.LEAST_S, time.monotonic() + layouts.WHILE_S
+        self._longest, self._until = reset.most, time.monotonic() + LEAST_S
         recording.write(self._file, Began(reset.seed, reset.tape_at))
 
-    def take(self, batch: Sequence[Any]) -> bool:
-        """Write a batch. Returns whether another one is wanted."""
+    def _take(self, batch: Sequence[Any]) -> str | None:
+        """Write a batch. Returns how it breaks the interface, None if it does not."""
         self._number += 1
-        fault = malformed(batch, self._info)
-        if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
-            fault += ", although the adapter declares no reuse of buffers"
-        if fault is None and self._silence is not None:
-            fault = self._silence.note(batch[4])
-        if fault is not None:
-            return self.breaks(fault)
+        if (fault := malformed(batch, self._info)) is not None:
+            return fault
+        if not self._info.reuses_buffers and (fault := self._changed()) is not None:
+            return f"{fault}, although the adapter declares no reuse of buffers"
+        if (fault := self._left_behind(batch[4])) is not None:
+            return fault
         copies = [trees.mapped(np.copy, array) for array in batch]
         self._last = batch, copies
         observations, rewards, terminated, truncated, env_ids = copies
         self._made[env_ids] += 1
-        shown = np.flatnonzero(self._made[env_ids] <= self._most)  # others have to wait for one that is slow
-        observations = trees.part(observations, shown)
+        most = max(self._reset.most, _MOST_TIMES * self._reset.steps) + self._reset.steps
+        shown = np.flatnonzero(self._made[env_ids] <= most)  # others have to wait for one that is slow
         counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
         frames = np.empty(0, np.int64) if counted is None else np.array(counted)
-        rows = Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, frames)
-        recording.write(self._file, rows)
+        seen = trees.part(observations, shown)
+        recording.write(self._file, Rows(self._number, env_ids, rewards, terminated, truncated, shown, seen, frames))
         ends = int(np.count_nonzero(terminated | truncated))
         self._ends, self._has_end = self._ends + ends, ends > 0
         self.rows += len(env_ids)
         if time.monotonic() > self._said + _BETWEEN_S:
             self._said = time.monotonic()
             self._answer(Comparing(self.rows))
-        if (fault := self._changed()) is not None:
-            return self.breaks(f"{fault}, before the next actions were sent")
-        return not self._has_enough()
+        fault = self._changed()
+        return fault and f"{fault}, before the next actions were sent"
 
-    def breaks(self, fault: str) -> bool:
-        """Write that the backend breaks the interface. Returns that no other batch is wanted."""
-        recording.write(self._file, Ended(fault))
-        self.is_broken = True
-        return False
-
-    def end(self) -> None:
-        """Write that all resets are over, and how the backend's report about itself has changed."""
-        now = recording.about(self._backend.info, self._tape_seed)
-        recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
+    def _left_behind(self, env_ids: Any) -> str | None:
+        """Return the fault if an environment has not answered for a long time, None if each has."""
+        if self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None:
+            return None
+        self._seen.add(env_ids[None])
+        self._answered[env_ids] = now = time.monotonic()
+        if self._seen.batches % _LOOK_EVERY:
+            return None
+        silent = self._seen.silent().items()
+        late = [each for each in silent if now - self._answered[each[0]] > recording.PATIENCE_S]
+        return recording.left_behind(*late[0]) if late else None
 
     def _has_enough(self) -> bool:
         reset, made = self._reset, int(self._made.min())
-        if self._file.tell() > MOST_BYTES:
+        if self._file.tell() > _MOST_BYTES:
             return True
         if made < reset.steps:
             return False
-        has_time = time.process_time() < self._until and time.monotonic() < self._end
-        if reset.goes_on and has_time and made < layouts.MOST_TIMES * reset.steps:
+        if reset.goes_on and time.monotonic() < self._until and made < _MOST_TIMES * reset.steps:
             self._longest = max(reset.most, made)
             return False
         if self._ends >= reset.ends > 0:

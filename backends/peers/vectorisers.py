@@ -1,0 +1,244 @@
+"""Vectorisers of Stable-Baselines3, tianshou and PufferLib. Each adapter imports its library on use.
+
+``pufferlib-core`` is another package than PufferLib with the same code at its heart.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vebench.backends.environments.making import make
+from vebench.backends.interface import Difference, Setup, Task
+from vebench.backends.one_in_flight import (
+    FLOAT32_REWARDS,
+    OneInFlight,
+    RowsOfAll,
+    kill_all,
+    makers,
+    reseed,
+    restrict_worker,
+    spaces_for,
+    spaces_of,
+)
+from vebench.backends.trees import Tree, is_leaf
+
+ONE_FLAG = Difference("an end that is also a time limit is reported as terminated only", "truncated", "end")
+_CLOSE_S = 2.0
+
+
+def _takes_one_level(observations: Tree) -> bool:
+    """Return whether these are one array, or a dict or tuple of arrays."""
+    if is_leaf(observations):
+        return True
+    return all(map(is_leaf, observations.values() if isinstance(observations, dict) else observations))
+
+
+class SB3Dummy(OneInFlight):
+    """Stable-Baselines3's ``DummyVecEnv``: all environments in the calling process. Rewards are float32.
+
+    There is one flag for the end of an episode; infos mark time limits.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._start(setup, "DummyVecEnv", differences=(FLOAT32_REWARDS, ONE_FLAG))
+
+    def _start(self, setup: Setup, kind: str, **reported: Any) -> None:
+        from stable_baselines3.common import vec_env
+
+        spaces = spaces_for(setup, "Stable-Baselines3", _takes_one_level)
+        self._report(setup, spaces, autoreset="same_step", **reported)
+        self._vector = getattr(vec_env, kind)(makers(setup))
+
+    def _reset(self, seed: int) -> Tree:
+        self._vector.seed(seed)  # of the next reset
+        return self._vector.reset()
+
+    def _send(self, actions: Tree) -> None:
+        self._vector.step_async(actions)
+
+    def _receive(self) -> RowsOfAll:
+        observations, rewards, ended, infos = self._vector.step_wait()
+        truncated = np.zeros_like(ended)
+        if ended.any():
+            truncated[:] = [info["TimeLimit.truncated"] for info in infos]
+        return observations, np.asarray(rewards, self._blank.rewards.dtype), ended & ~truncated, truncated
+
+    def _end(self) -> None:
+        self._vector.close()
+
+
+class SB3Subproc(SB3Dummy):
+    """``SubprocVecEnv``: a process for each environment; observations, too, go over pipes. Rewards are float64.
+
+    Processes start by ``forkserver``, the library's default: each imports the library, and with it torch.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._start(setup, "SubprocVecEnv", processes=setup.batch_size, differences=(ONE_FLAG,))
+
+    def _end(self) -> None:
+        if not self._stepping:  # otherwise the library would wait for answers that may never come
+            with suppress(OSError, EOFError):
+                self._vector.close()
+        if not self._vector.closed:
+            kill_all(self._vector.processes)
+            for remote in self._vector.remotes:
+                remote.close()
+            self._vector.closed = True
+
+
+class TianshouDummy(OneInFlight):
+    """tianshou's ``DummyVectorEnv``: all environments in the calling process. Rewards are float64.
+
+    The library never resets by itself. Like its ``Collector``, the adapters reset ended environments in the same step.
+    ``tianshou.env`` imports Ray, which reads its settings then.
+    """
+
+    kind = "DummyVectorEnv"
+    in_processes = False
+
+    def __init__(self, setup: Setup) -> None:
+        self._start(setup, makers(setup))
+
+    def _start(self, setup: Setup, environments: list[Any]) -> None:
+        from tianshou import env
+
+        spaces = spaces_for(setup, "tianshou", is_leaf)
+        self._report(setup, spaces, autoreset="same_step", processes=setup.batch_size if self.in_processes else 1)
+        self._vector = getattr(env, self.kind)(environments)
+
+    def _reset(self, seed: int) -> Tree:
+        for index, worker in enumerate(self._vector.workers):
+            worker.send(None, seed=seed + index)  # the library's own reset gives all of them one seed
+        return np.stack([worker.recv()[0] for worker in self._vector.workers])
+
+    def _receive(self) -> RowsOfAll:
+        observations, rewards, terminated, truncated, _ = self._vector.step(self._actions)
+        (ended,) = np.nonzero(terminated | truncated)
+        if len(ended):
+            observations[ended], _ = self._vector.reset(ended)
+        return observations, np.asarray(rewards, np.float64), terminated, truncated
+
+    def _end(self) -> None:
+        if not self._vector.is_closed:
+            self._vector.close()
+
+
+class TianshouSubproc(TianshouDummy):
+    """``SubprocVectorEnv``: a process for each environment; observations, too, go over pipes."""
+
+    kind = "SubprocVectorEnv"
+    in_processes = True
+
+
+class TianshouShmem(TianshouDummy):
+    """``ShmemVectorEnv``: a process for each environment, with observations copied from shared memory."""
+
+    kind = "ShmemVectorEnv"
+    in_processes = True
+
+
+class TianshouRay(TianshouDummy):
+    """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it."""
+
+    kind = "RayVectorEnv"
+    in_processes = True
+
+    def __init__(self, setup: Setup) -> None:
+        from vebench.backends.peers.ray import local_ray
+
+        self._ray = ExitStack()
+        try:
+            self._ray.enter_context(local_ray(len(setup.cpus)))
+            self._start(setup, [partial(_ToBeMade, maker) for maker in makers(setup)])
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._ray.close()  # ends every actor
+
+
+class _ToBeMade:
+    """An environment that is made where it is unpickled.
+
+    The library makes environments in the calling process. Ray would send them with read-only buffers, which
+    ``AtariPreprocessing`` writes to.
+    """
+
+    def __init__(self, maker: Any) -> None:
+        self._maker = maker
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return self._maker, ()
+
+
+class PufferMultiprocessing(OneInFlight):
+    """PufferLib's ``Multiprocessing``: ``workers`` processes, shared memory, and flags that all poll.
+
+    Each process steps its environments one after another. Rewards are float32. The library does not notice if a worker
+    dies: the caller polls on.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        from pufferlib import vector
+
+        each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
+        creators = [
+            partial(_emulated, setup.task, cpus[worker % len(cpus)], os.getpid(), worker * (each - 1))
+            for worker in range(setup.workers)
+            for _ in range(each)
+        ]
+        self._vector: Any = vector.make(
+            creators,
+            env_args=[[]] * setup.batch_size,
+            env_kwargs=[{}] * setup.batch_size,
+            backend=vector.Multiprocessing,
+            num_envs=setup.batch_size,
+            num_workers=setup.workers,
+            batch_size=setup.batch_size,
+            overwork=True,  # more workers than cores is the user's choice
+        )
+        self._action_type = self._vector.single_action_space.dtype
+        reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
+        self._report(setup, spaces_of(setup.task), **reported)
+
+    def _reset(self, seed: int) -> Tree:
+        self._vector.waiting_workers = []  # or it would wait for the ``info`` that the last ``recv`` has taken
+        self._vector.async_reset(seed)
+        observations, *_ = self._vector.recv()
+        return np.asarray(observations)
+
+    def _send(self, actions: Tree) -> None:
+        self._vector.send(np.asarray(actions, self._action_type))
+
+    def _receive(self) -> RowsOfAll:
+        rows: RowsOfAll = self._vector.recv()[:4]
+        return rows
+
+    def _end(self) -> None:
+        processes, self._vector.processes = self._vector.processes, []
+        if processes:
+            self._vector.driver_env.close()
+        for process in processes:
+            process.terminate()
+        kill_all(processes, _CLOSE_S)
+
+
+def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
+    """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds.
+
+    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``, which repeats seeds. ``given`` are its
+    buffers and a seed that it does not use.
+    """
+    from pufferlib.emulation import GymnasiumPufferEnv
+
+    restrict_worker(cpu, caller)
+    environment = make(task)
+    reseed(environment, lambda seed: None if seed is None else seed + offset)
+    return GymnasiumPufferEnv(env=environment, **given)

@@ -1,0 +1,408 @@
+"""Pools of threads in C++: EnvPool, and ale-py's ``AtariVectorEnv``. Each steps environments of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
+from vebench.backends.environments import simulators
+from vebench.backends.environments.making import THE_SIMULATOR, Spaces, action_space, read_spaces
+from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES, call, quoted
+from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
+from vebench.backends.lazy import np
+from vebench.backends.packages import ALE_PY, ENVPOOL
+from vebench.machine import pinning
+
+# EnvPool's names and observations.
+
+STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
+
+# The one game that EnvPool spells otherwise; it gives the same bytes.
+SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
+
+# Arrays that only EnvPool observes: there, all tasks of one body have one space.
+_BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
+_BESIDES = {
+    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
+    "finger-spin": ("dist_to_target", *_TARGET),
+    "fish-upright": ("target",),
+    **dict.fromkeys(("humanoid-stand", "humanoid-walk", "humanoid-run"), ("position",)),
+    "humanoid-run_pure_state": ("com_velocity", "extremities", "head_height", "joint_angles", "torso_vertical"),
+    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
+    "quadruped-escape": (*_BALL, *_TARGET),
+    "quadruped-fetch": _RANGES,
+}
+
+# Engines inside EnvPool: name, package, library, and the place of the version in the library.
+# MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string, or two
+# in a row, depending on the compiler.
+_MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
+_ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
+_ENGINES = {
+    "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", _MUJOCO_VERSION),
+    "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", _MUJOCO_VERSION),
+    "atari": ("ALE", "ale-py", "atari/atari_envpool.so", _ALE_VERSION),
+}
+
+
+def _of_dm_control(task: Task) -> str:
+    return task.id.removeprefix("dm_control/").removesuffix("-v0")
+
+
+def envpool_name(task: Task) -> str | None:
+    """Return EnvPool's name for a task, None if EnvPool does not have it."""
+    if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
+        return None
+    if task.suite == "dm_control":  # CheetahRun-v1 for dm_control/cheetah-run-v0
+        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", _of_dm_control(task))) + "-v1"
+    return SPELLINGS.get(task.id, task.id.removeprefix("ALE/"))
+
+
+def observed_besides(task: Task) -> tuple[str, ...]:
+    """Return the arrays that EnvPool alone observes on a task."""
+    return _BESIDES.get(_of_dm_control(task), ()) if task.suite == "dm_control" else ()
+
+
+def chance(task: Task) -> str | None:
+    """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must not."""
+    if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
+        more = f"; it also observes {', '.join(found)}" if (found := observed_besides(task)) else ""
+        return f"EnvPool draws the start with its own generator, and has no setting for it{more}"
+    return None if task.exact else "EnvPool draws the start with its own generator"
+
+
+def inside_envpool(suite: str) -> tuple[Engine, ...]:
+    """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
+    from importlib import metadata
+
+    envpool = find_spec("envpool")
+    if suite not in _ENGINES or envpool is None or envpool.origin is None:
+        return ()
+    name, package, library, pattern = _ENGINES[suite]
+    try:
+        inside = set(pattern.findall((Path(envpool.origin).parent / library).read_bytes()))
+        installed = metadata.version(package)
+    except (OSError, metadata.PackageNotFoundError):
+        return ()
+    if len(inside) != 1:
+        return ()
+    version = inside.pop().decode()
+    return (Engine(name, version, installed, f"{package}=={version}"),)
+
+
+def envpool_settings(task: Task) -> dict[str, Any]:
+    """Return the settings with which EnvPool steps a task as every backend does."""
+    if task.suite == "mujoco" and task.exact:
+        import envpool
+
+        settings = envpool.make_spec(str(envpool_name(task))).config._fields
+        return {name: 0.0 for name in settings if name.startswith("reset_") and name.endswith("_scale")}  # of noise
+    if task.suite != "atari":
+        return {}
+    return {
+        "frame_skip": task.frame_skip,
+        "stack_num": simulators.STACK,
+        "img_height": simulators.SCREEN_SIZE,
+        "img_width": simulators.SCREEN_SIZE,
+        "gray_scale": True,
+        "use_inter_area_resize": True,
+        "noop_max": simulators.noop_max(task),
+        "use_fire_reset": False,
+        "repeat_action_probability": 0.0,
+        "full_action_space": False,
+        "episodic_life": False,
+        "reward_clip": False,
+        "max_episode_steps": simulators.FRAME_LIMIT // task.frame_skip,
+    }
+
+
+def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
+    found = [Difference("rewards are float32")]
+    if task.suite == "dm_control":
+        found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
+    if besides := observed_besides(task):
+        found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
+    if rows := simulators.TALL_SCREENS.get(task.id):
+        # Its source has the size of the raw screen as a constant; no setting changes that.
+        shown = f"EnvPool shows the upper {simulators.SCREEN_ROWS} of the screen's {rows} rows"
+        found.append(Difference(shown, "observations"))
+    found += [Difference(engine.words) for engine in engines if engine.unlike]
+    return tuple(found)
+
+
+class _Pool:
+    """A pool with ``ratio`` environments for each row of a batch: a batch holds the environments that finished first.
+
+    With a ratio of 1 every batch has all of them, in the order of ids.
+    """
+
+    def __init__(self, setup: Setup, ratio: int) -> None:
+        self._setup = setup
+        self._counts = {
+            "num_envs": ratio * setup.batch_size,
+            "batch_size": setup.batch_size,
+            "num_threads": min(setup.workers, len(setup.cpus)),
+            "thread_affinity_offset": -1,  # it would count CPUs from 0 on, whichever the cell owns
+        }
+        self._reported = {"num_envs": ratio * setup.batch_size, "threads": self._counts["num_threads"]}
+        self._in_order = ratio == 1
+        self._frames = np.zeros(ratio * setup.batch_size, np.int64)
+        self._facts: dict[str, Any] = {}
+        self._stepping = False  # whether rows are on their way
+        self._fresh = True
+        self._pool: Any = None
+
+    def _start(self, make: Callable[..., Any], *name: str | None, **settings: Any) -> None:
+        """Start the library's pool, and put its threads on the CPUs owned, in a pinned cell."""
+        self._pool = None  # the old pool's threads end before the new one's start
+        before = pinning.own_threads()
+        self._pool = make(*name, **self._counts, **settings)
+        if self._setup.pinned:
+            # The last threads step the environments.
+            started = sorted(pinning.own_threads() - before)
+            pinning.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
+
+    def close(self) -> None:
+        """End the pool's threads, which the libraries leave to their destructors."""
+        self._pool = None
+        self._stepping = False
+
+
+class EnvPoolAsync(_Pool):
+    """EnvPool, through its documented ``send`` and ``recv``, which its ``step`` calls. Rewards are float32."""
+
+    frames_from = "EnvPool's count of steps"
+
+    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        super().__init__(setup, ratio)
+        self._seed = setup.seed
+        self._start_envpool()
+        self._answered: Any = None  # who gets the next actions, None for all
+        engines = inside_envpool(setup.task.suite)
+        self.info = Spaces(None, action_space(setup.task, self._pool.action_space)).info(
+            setup,
+            **self._reported,
+            in_order=self._in_order,
+            differences=_envpool_differences(setup.task, engines),
+            engines=engines,
+            chance=chance(replace(setup.task, exact=True)),
+        )
+
+    def _start_envpool(self) -> None:
+        import envpool
+
+        task = self._setup.task
+        settings = {"env_type": "gymnasium", "seed": self._seed, **envpool_settings(task)}
+        self._start(envpool.make, envpool_name(task), **settings)
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
+
+        EnvPool takes seeds at construction only, so every call builds the pool again. The exception is the first call,
+        if its seed equals the setup's seed.
+        """
+        if not (self._fresh and seed == self._seed):
+            self._seed = seed
+            self._start_envpool()
+        self._fresh = False
+        self._pool.async_reset()
+        self._stepping = True
+
+    def send(self, actions: Any) -> None:
+        """Queue an action for each environment of the last batch. EnvPool converts it to the type that it wants."""
+        self._pool.send(actions, self._answered)
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if not self._stepping:
+            raise NothingToReceiveError
+        self._stepping = False
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        env_ids = self._facts["env_id"]
+        if not self._in_order:
+            self._answered = env_ids
+        return Batch(observations, rewards, terminated, truncated, env_ids)
+
+    def frames(self) -> Any:
+        """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
+
+        EnvPool reports no more: neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
+        """
+        frame_skip = self._pool.config.get("frame_skip")
+        if frame_skip is None:
+            return None
+        self._frames[self._facts["env_id"]] = self._facts["elapsed_step"] * frame_skip
+        return self._frames
+
+
+class EnvPoolSync(EnvPoolAsync):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, ratio=1)
+
+
+_ALE_DIFFERENCES = (
+    Difference(
+        "frames before a reset are black, not the reset's own frame", "observations", "start", simulators.STACK - 1
+    ),
+    Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
+)
+
+
+class AleVectorAsync(_Pool):
+    """ale-py's pool of games. Its rewards are whole numbers, which the adapter makes float64 of."""
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        super().__init__(setup, ratio)
+        self._first: Batch | None = None
+        self._start_games()
+        spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
+        self._blank = spaces.rows(setup.batch_size)
+        self.info = spaces.info(setup, **self._reported, in_order=self._in_order, differences=_ALE_DIFFERENCES)
+
+    def _start_games(self) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+
+        task = self._setup.task
+        self._start(
+            AtariVectorEnv,
+            simulators.game_of(task),
+            max_num_frames_per_episode=simulators.FRAME_LIMIT,
+            repeat_action_probability=0.0,
+            full_action_space=False,
+            img_height=simulators.SCREEN_SIZE,
+            img_width=simulators.SCREEN_SIZE,
+            grayscale=True,
+            stack_num=simulators.STACK,
+            frameskip=task.frame_skip,
+            maxpool=True,
+            noop_max=simulators.noop_max(task),
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
+
+        After the first time, an asynchronous pool is rebuilt for that: rows from before the reset that were not
+        received would come after it.
+        """
+        if not (self._fresh or self._in_order):
+            self._start_games()
+        elif self._stepping:
+            self._pool.recv()
+        observations, self._facts = self._pool.reset(seed=seed)
+        self._first = self._blank._replace(observations=observations, env_ids=self._facts["env_id"])
+        self._fresh = self._stepping = False
+
+    def send(self, actions: Any) -> None:
+        """Queue an action for each environment of the last batch."""
+        self._pool.send(actions)
+        self._first = None
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if self._stepping:
+            observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+            self._stepping = False
+            return Batch(observations, rewards.astype(np.float64), terminated, truncated, self._facts["env_id"])
+        if self._first is None:
+            raise NothingToReceiveError
+        first, self._first = self._first, None
+        return first
+
+    def frames(self) -> Any:
+        """Return the frames of each environment's episode by the emulator's own count, no-ops included."""
+        self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
+        return self._frames
+
+    def close(self) -> None:
+        """End the pool's threads."""
+        self._first = None
+        super().close()
+
+
+class AleVectorSync(AleVectorAsync):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, ratio=1)
+
+
+def _envpool_lines(of_async: bool, built: Built) -> tuple[str, ...]:
+    name = envpool_name(built.task)
+    if name is None:
+        return ()
+    arguments = (
+        quoted(name),
+        f"num_envs={built.num_envs}",
+        *((f"batch_size={built.batch_size}",) if of_async else ()),
+        f"num_threads={built.threads}",
+        # Of all that the adapter sets, this alone is no default of EnvPool's.
+        *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
+    )
+    notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if of_async else ()
+    return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments))
+
+
+_ENVPOOL = BackendEntry(
+    "envpool-sync",
+    "vebench.backends.pools:EnvPoolSync",
+    "EnvPool, every environment in each batch",
+    "threads",
+    # It maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
+    library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
+    scope=Scope(STEPPED, envpool_name, chance),
+    steps_gymnasium=False,
+    lines=partial(_envpool_lines, False),
+)
+_ALE = BackendEntry(
+    "ale-vector-sync",
+    "vebench.backends.pools:AleVectorSync",
+    "ale-py's own vector environment in C++, every environment in each batch",
+    "threads",
+    library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
+    scope=Scope(
+        frozenset({"atari"}),
+        lambda task: task.id if task.id in SUITES["atari"].tasks else None,
+        lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
+        no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
+    ),
+    steps_gymnasium=False,
+    by_default=False,
+    gymnasium_api=True,
+)
+_ALIVE: dict[str, Any] = {"options": alive_per_row(3), "asynchronous": True}
+ENTRIES = (
+    _ENVPOOL,
+    replace(
+        _ENVPOOL,
+        name="envpool-async",
+        target="vebench.backends.pools:EnvPoolAsync",
+        summary="EnvPool, more environments than a batch takes",
+        worth_trying=({"ratio": 2},),
+        lines=partial(_envpool_lines, True),
+        **_ALIVE,
+    ),
+    _ALE,
+    replace(
+        _ALE,
+        name="ale-vector-async",
+        target="vebench.backends.pools:AleVectorAsync",
+        summary="ale-py's own vector environment in C++, more environments than a batch takes",
+        **_ALIVE,
+    ),
+)

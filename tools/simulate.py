@@ -1,0 +1,450 @@
+"""What vebench says of simulated runs whose truth is known: intervals, verdicts, alarms.
+
+``python tools/simulate.py coverage [RUNS]`` prints how often 95 % intervals of rates and speedups hold the truth, and
+how wide they are: in runs of 18 cells, 6 backends with 3 numbers of workers, in several worlds; with other orders and
+numbers of windows; and in runs of fewer cells.
+
+``python tools/simulate.py gates [RUNS [GATE ...]]`` prints what ``check`` and ``compare`` say: false alarms, power,
+coverage. Three backends, ``for-loop`` among them, with 1 and 2 workers, and the yardstick; the baseline is a run by the
+default plan (3 processes of 2 windows). ``check BASELINE`` measures for ten simulated minutes at most, a pass of 7
+cells takes ``PASS_S``. ``compare`` measures 6 passes of 40 windows of 50 ms.
+
+Log rates of windows are sums: of the cell's true rate, what the run, the cell in it, its process and the window have of
+their own, and the speed of the machine, which is a function of time. Times are in seconds. In every world windows vary
+by 2 % and, but in ``white``, processes by 2 %; ``World`` says what else happens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from functools import partial
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]  # as pytest has it
+
+from support import records
+
+from vebench.analysis.comparison import compare_runs, without_unknown_reference
+from vebench.analysis.pooling import pooled
+from vebench.analysis.statistics import Sample, estimate, ratio
+from vebench.analysis.summary import summarise
+from vebench.gates.gate import PassBudget, decide, enough_passes, exit_status, resolution
+from vebench.plan.cells import CellKey
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from numpy.random import Generator
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, Metric
+    from vebench.analysis.statistics import Estimate
+
+    Truth = dict[CellKey, float]
+
+TRUE_RATE = 1e6
+MEMORY_S = 120.0  # of a drift that returns
+
+
+@dataclass(frozen=True)
+class World:
+    """How a machine behaves, on the log scale; numbers are standard deviations unless said otherwise.
+
+    Of windows: ``noise``; ``alike``: they correlate by 0.5 and have heavy tails (Student's t, 4 degrees of freedom);
+    ``stalls``: a share of them is 30 % slower. Of processes: ``luck``; ``heavy``: with 3 degrees of freedom;
+    ``bimodal``: one of five is 8 % slower; ``one_noisy``: those of one backend, drawn anew in each run;
+    ``each_noisy``: each backend has a deviation between these. Of passes: ``many_workers``, in cells of many workers
+    only. Of runs: ``day``, and ``own`` of each cell. Of the machine's speed: ``walk`` per square root of a minute,
+    ``returning`` with a memory of two minutes; ``neighbour``: 30 % slower for the first of these times, then as fast as
+    usual for the second, in the mean; ``sag``: clocks fall by 10 % with 45 s.
+    """
+
+    name: str
+    noise: float = 0.02
+    luck: float = 0.02
+    alike: bool = False
+    stalls: float = 0.0
+    heavy: bool = False
+    bimodal: bool = False
+    one_noisy: float = 0.0
+    each_noisy: tuple[float, float] | None = None
+    many_workers: float = 0.0
+    day: float = 0.0
+    own: float = 0.0
+    walk: float = 0.0
+    returning: float = 0.0
+    neighbour: tuple[float, float] | None = None
+    sag: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How cells are measured: windows of each process, their length, and whether cells take turns."""
+
+    windows: int = 2
+    window_s: float = 0.5
+    in_turn: bool = True
+    start_s: float = 2.0  # to start, to warm up, to be proven
+    turn_s: float = 0.1
+
+
+class Machine:
+    """A machine on one day: its speed as a function of time, which is asked for at ascending times."""
+
+    def __init__(self, random: Generator, world: World) -> None:
+        self._random, self._world = random, world
+        self._drift = [world.returning * random.normal()]  # at each second
+        self._slow = [(0.0, 0.0)]  # when the neighbour works
+        self.day = world.day * random.normal()
+
+    def speed(self, begin: float, seconds: float) -> float:
+        """Return the log speed in a window."""
+        world, found = self._world, self.day
+        while len(self._drift) <= begin:
+            kept = exp(-1 / MEMORY_S) if world.returning else 1.0
+            step = world.returning * sqrt(1 - kept**2) if world.returning else world.walk / sqrt(60)
+            self._drift.append(kept * self._drift[-1] + step * self._random.normal())
+        found += self._drift[int(begin)]
+        if world.sag:
+            found += log(1 - 0.1 * (1 - exp(-begin / 45)))
+        if world.neighbour:
+            works, rests = world.neighbour
+            while self._slow[-1][1] < begin + seconds:
+                slow = self._slow[-1][1] + self._random.exponential(rests)
+                self._slow.append((slow, slow + self._random.exponential(works)))
+            while self._slow[0][1] < begin:
+                self._slow.pop(0)
+            shared = sum(max(0.0, min(end, begin + seconds) - max(start, begin)) for start, end in self._slow)
+            found += log(1 - 0.3 * shared / seconds)
+        return found
+
+
+class Simulated:
+    """One run, or one side of a comparison: the rates of the windows of each cell, by pass."""
+
+    def __init__(
+        self, random: Generator, world: World, truth: dict[CellKey, float], machine: Machine | None = None
+    ) -> None:
+        self.random, self.world, self.truth = random, world, truth
+        self.machine = machine or Machine(random, world)
+        self.rates: dict[CellKey, dict[int, list[float]]] = {key: {} for key in truth}
+        self.luck = dict.fromkeys(truth, world.luck)
+        backends = list(dict.fromkeys(key.backend for key in truth))
+        if world.one_noisy or world.each_noisy:
+            of_backend = dict.fromkeys(backends, 0.01)
+            if world.each_noisy:
+                drawn = random.uniform(*map(log, world.each_noisy), len(backends) - 1)
+                of_backend |= dict(zip(backends[1:], map(exp, drawn), strict=True))
+            else:
+                of_backend[backends[random.integers(1, len(backends))]] = world.one_noisy
+            self.luck = {key: of_backend[key.backend] for key in truth}
+        self.speeds: list[float] = []  # of the machine, in each window
+        self._own = {key: world.own * random.normal() for key in truth}
+        self._passes: dict[int, float] = {}
+        self._process: dict[CellKey, float] = {}
+        self._before: dict[CellKey, float] = {}
+
+    def start(self, key: CellKey, number: int) -> None:
+        """Start the process of a cell in a pass."""
+        world, random = self.world, self.random
+        luck = self.luck[key] * (random.standard_t(3) / sqrt(3) if world.heavy else random.normal())
+        luck += log(0.92) if world.bimodal and random.random() < 0.2 else 0.0
+        if world.many_workers and key.workers > 1:
+            luck += self._passes.setdefault(number, world.many_workers * random.normal())
+        self.rates[key][number] = []
+        self._process[key] = log(TRUE_RATE * self.truth[key]) + self._own[key] + luck
+        self._before[key] = random.standard_t(4) / sqrt(2)
+
+    def window(self, key: CellKey, number: int, begin: float, seconds: float) -> None:
+        """Measure one window."""
+        world, random = self.world, self.random
+        noise = random.normal()
+        if world.alike:
+            noise = 0.5 * self._before[key] + sqrt(0.75) * random.standard_t(4) / sqrt(2)
+            self._before[key] = noise
+        stalled = log(0.7) if random.random() < world.stalls else 0.0
+        self.speeds.append(self.machine.speed(begin, seconds))
+        self.rates[key][number].append(exp(self._process[key] + world.noise * noise + stalled + self.speeds[-1]))
+
+    def samples(self) -> dict[CellKey, Sample]:
+        """Return what vebench makes of the rates."""
+        samples = {}
+        for key, by_pass in self.rates.items():
+            passes = [number for number, rates in by_pass.items() for _ in rates]
+            rates = [rate for rates in by_pass.values() for rate in rates]
+            if rates:
+                samples[key] = Sample.of(passes, rates, np.ones(len(rates)))
+        return pooled(samples, dict.fromkeys(samples, "undisturbed"))
+
+
+def one_pass(sides: Sequence[Simulated], number: int, now: float, keys: Collection[CellKey], plan: Plan) -> float:
+    """Measure one more pass of these cells; sides take turns cell by cell. Returns when it is over."""
+    order = [list(keys)[place] for place in sides[0].random.permutation(len(keys))]
+    for group in [order] if plan.in_turn and len(sides) == 1 else [[key] for key in order]:
+        members = [(side, key) for key in group for side in sides]
+        for side, key in members:
+            side.start(key, number)
+            now += plan.start_s
+        for window in range(plan.windows):
+            for side, key in members if (window + number) % 2 == 0 else members[::-1]:
+                side.window(key, number, now, plan.window_s)
+                now += plan.window_s + plan.turn_s
+    return now
+
+
+def run_of(random: Generator, world: World, truth: dict[CellKey, float], passes: int, plan: Plan) -> Simulated:
+    """Return a run of so many passes."""
+    found, now = Simulated(random, world, truth), 0.0
+    for number in range(passes):
+        now = one_pass([found], number, now, truth, plan)
+    return found
+
+
+REAL = {"alike": True, "stalls": 0.01}
+INTERVAL_WORLDS = (
+    World("equal"),
+    World("alike", **REAL),
+    *(World(f"one by {spread:.0%}", one_noisy=spread) for spread in (0.04, 0.08, 0.20)),
+    World("1 to 27%", each_noisy=(0.01, 0.27)),
+    World("many workers", many_workers=0.08),
+    World("returning", returning=0.05, **REAL),
+    World("walk", walk=0.05, **REAL),
+)
+NOISY = 0.05  # the standard deviation of processes from which on a cell of ``1 to 27%`` counts as noisy
+SIZES = ((1, 1), (2, 1), (3, 1), (6, 1), (3, 2), (6, 3))  # backends, numbers of workers
+
+
+class Tally:
+    """How often intervals held the truth, and their halves on the log scale."""
+
+    def __init__(self) -> None:
+        self.held: list[bool] = []
+        self.halves: list[float] = []
+
+    def add(self, found: Estimate | None, truth: float) -> None:
+        """Count an interval."""
+        if found is not None and found.low and found.high:
+            self.held.append(found.low <= truth <= found.high)
+            self.halves.append(log(found.high / found.low) / 2)
+
+    def __str__(self) -> str:
+        """Return the share and the median half as a place of a table."""
+        return f"{np.mean(self.held):.1%}, ±{np.median(self.halves):.1%}" if self.held else "-"
+
+
+def classified(key: CellKey, world: World, luck: float) -> str:
+    """Return which cells of a world one of them is told with."""
+    if world.many_workers:
+        return "many" if key.workers > 1 else "one"
+    if world.one_noisy or world.each_noisy:
+        return "noisy" if luck >= (world.one_noisy or NOISY) else "quiet"
+    return "all"
+
+
+def cover(world: World, size: tuple[int, int], repeats: int, plan: Plan, runs: int) -> dict[str, tuple[Tally, Tally]]:
+    """Return how often the intervals of rates and of speedups hold, for each class of cells."""
+    backends, workers = size
+    keys = [CellKey("task", f"b{backend}", count, 1) for backend in range(backends) for count in range(1, workers + 1)]
+    random = np.random.default_rng(1)
+    found: dict[str, tuple[Tally, Tally]] = defaultdict(lambda: (Tally(), Tally()))
+    for _ in range(runs):
+        run = run_of(random, world, dict.fromkeys(keys, 1.0), repeats, plan)
+        samples = run.samples()
+        for key, sample in samples.items():
+            rates, speedups = found[classified(key, world, run.luck[key])]
+            rates.add(estimate(sample), TRUE_RATE)
+            if key != keys[0]:
+                speedups.add(ratio(sample, samples[keys[0]]), 1.0)
+    return found
+
+
+def table(head: Iterable[str]) -> None:
+    """Print the head of a table."""
+    names = list(head)
+    print(f"\n| {' | '.join(names)} |\n| {' | '.join(['---', *['---:'] * (len(names) - 1)])} |", flush=True)
+
+
+RUN, COMPARE = Plan(), Plan(windows=40, window_s=0.05, turn_s=0.02)
+BUDGET_S = 600.0
+NAMES = [("yardstick", 1), *((backend, workers) for backend in ("for-loop", "mine", "other") for workers in (1, 2))]
+PASS_S = len(NAMES) * (RUN.start_s + RUN.windows * (RUN.window_s + RUN.turn_s))
+GATE_WORLDS = (
+    World("white", luck=0.0),
+    World("luck2"),
+    World("heavy", luck=0.03, heavy=True),
+    World("bimodal", bimodal=True),
+    World("stalls", stalls=0.05),
+    World("walk", walk=0.05),
+    World("day", day=0.05),
+    World("daycell", day=0.05, own=0.02),
+    World("neighbour", neighbour=(4.0, 16.0)),
+    World("two speeds", neighbour=(1.5, 1.5)),
+    World("sag", sag=True),
+)
+
+
+HEAD = records.make_header(64, envs=["CartPole"])
+CELLS = [
+    records.make_cell(backend, workers, (1000, 1000), env="CartPole-v1", frame_skip=1, cpus=tuple(range(workers)))
+    for backend, workers in NAMES
+]
+TEMPLATE = {cell.key: replace(cell, findings=()) for cell in summarise(records.Run(HEAD, tuple(CELLS)))}
+SAME = dict.fromkeys(TEMPLATE, 1.0)
+YARDSTICK, LOOP, *_ = TEMPLATE
+
+
+def summaries(run: Simulated) -> tuple[CellSummary, ...]:
+    """Return what vebench makes of a run."""
+    return tuple(replace(TEMPLATE[key], sample=sample) for key, sample in run.samples().items())
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A command, with how it compares."""
+
+    name: str
+    metric: Metric
+    tolerance: float
+    repeats: int = 3
+    files: bool = False
+    in_turn: bool = False
+
+    def judge(self, random: Generator, world: World, truth: Truth) -> tuple[Comparison, int]:
+        """Return what it says of a run with these true ratios, and how many passes that took."""
+        if self.in_turn:
+            return self._in_turn(random, world, truth), self.repeats
+        before = summaries(run_of(random, world, SAME, self.repeats, RUN))
+        if self.files:
+            after = summaries(run_of(random, world, truth, self.repeats, RUN))
+            found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
+            return without_unknown_reference(found), self.repeats
+        compare = partial(compare_runs, metric=self.metric, tolerance=self.tolerance)
+        once, forever = (resolution(before, compare, forever=forever) for forever in (False, True))
+        enough = enough_passes(once, forever, self.repeats)
+        candidate = run_of(random, world, truth, 2, RUN)
+        clock, passes = 0.0, 2
+        budget = PassBudget(BUDGET_S, lambda: clock)
+        clock = 2 * PASS_S
+
+        def another(wanted: frozenset[CellKey]) -> bool:
+            nonlocal clock, passes
+            cells = wanted | {YARDSTICK} | ({LOOP} if self.metric == "speedup" else set())
+            clock = one_pass([candidate], passes, clock, [key for key in TEMPLATE if key in cells], RUN)
+            passes += 1
+            return True
+
+        every = frozenset(cell.key for cell in before)
+        found = decide(lambda: (before, summaries(candidate)), another, compare, every, 3, budget, enough)
+        return without_unknown_reference(found), passes
+
+    def _in_turn(self, random: Generator, world: World, truth: Truth) -> Comparison:
+        machine, now = Machine(random, world), 0.0
+        sides = [Simulated(random, world, one, machine) for one in (SAME, truth)]
+        for number in range(self.repeats):
+            now = one_pass(sides, number, now, [key for key in TEMPLATE if key != YARDSTICK], COMPARE)
+        return compare_runs(*map(summaries, sides), metric="fps", tolerance=self.tolerance, in_turn=True)
+
+
+def share(part: float, whole: float) -> str:
+    """Return a share in percent."""
+    return f"{100 * part / whole:.1f}" if whole else "-"
+
+
+def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
+    """Return whether the interval of each cell's ratio holds the true one."""
+    answers = []
+    for cell in found.cells:
+        if cell.ratio is not None:
+            base = truth[LOOP] if metric == "speedup" and cell.key.backend != LOOP.backend else 1.0
+            answers.append(cell.ratio.low <= truth[cell.key] / base <= cell.ratio.high)
+    return answers
+
+
+def row(gate: Gate, world: World, runs: int) -> str:
+    """Return a row of the table."""
+    random = np.random.default_rng(11)
+    statuses: Counter[int] = Counter()
+    intervals: list[bool] = []
+    passes: list[int] = []
+    for _ in range(runs):
+        found, took = gate.judge(random, world, SAME)
+        statuses[exit_status(found)] += 1
+        intervals += held(found, SAME, gate.metric)
+        passes.append(took)
+    # Every ratio that is judged is exactly at the tolerance. Of speedups, the loop must stay as it is.
+    unchanged = {YARDSTICK.backend} | ({LOOP.backend} if gate.metric == "speedup" else set())
+    edge = {key: 1.0 if key.backend in unchanged else 1 - gate.tolerance for key in TEMPLATE}
+    alarms = sum(exit_status(gate.judge(random, world, edge)[0]) == 1 for _ in range(runs))
+    power = []
+    for slower in (0.10, 0.15, 0.25):
+        verdicts: Counter[str] = Counter()
+        truth = {key: 1 - slower if key.backend == "mine" else 1.0 for key in TEMPLATE}
+        for _ in range(max(1, runs // 4)):
+            found, _ = gate.judge(random, world, truth)
+            verdicts += Counter(group.verdict for group in found.groups if group.key.backend == "mine")
+        power.append(f"{share(verdicts['slower'], verdicts.total())} ({share(verdicts['same'], verdicts.total())})")
+    places = (
+        world.name,
+        *(share(statuses[status], runs) for status in (0, 1, 3)),
+        share(alarms, runs),
+        *power,
+        share(sum(intervals), len(intervals)),
+        f"{np.mean(passes):.1f}",
+    )
+    return f"| {' | '.join(places)} |"
+
+
+GATES = {
+    "yardstick": Gate("check BASELINE --tolerance 10%", "yardstick", 0.10),
+    "speedup": Gate("check BASELINE --metric speedup --tolerance 10%", "speedup", 0.10),
+    "files": Gate("check A B --metric speedup --tolerance 10%, 5 passes", "speedup", 0.10, repeats=5, files=True),
+    "compare": Gate("compare --tolerance 10%", "fps", 0.10, repeats=6, in_turn=True),
+}
+
+
+def coverage(runs: int = 100) -> None:
+    """Print the tables of docs/method.md."""
+    table(("world: cells", "rate, 3 repeats", "speedup, 2 repeats", "speedup, 3 repeats", "speedup, 5 repeats"))
+    for world in INTERVAL_WORLDS:
+        by_repeats = [cover(world, SIZES[-1], repeats, Plan(), runs) for repeats in (2, 3, 5)]
+        for name in sorted(by_repeats[0]):
+            speedups = " | ".join(str(found[name][1]) for found in by_repeats)
+            print(f"| {world.name}: {name} | {by_repeats[1][name][0]} | {speedups} |", flush=True)
+    table(("world", "repeats x windows", "rate", "speedup"))
+    for world in (INTERVAL_WORLDS[1], *INTERVAL_WORLDS[-2:]):
+        for repeats, plan in ((1, Plan(6, in_turn=False)), (3, Plan(in_turn=False)), (2, Plan(6)), (3, Plan())):
+            (rates, speedups), *_ = cover(world, SIZES[-1], repeats, plan, runs).values()
+            order = "in turn" if plan.in_turn else "one after another"
+            print(f"| {world.name} | {repeats} x {plan.windows}, {order} | {rates} | {speedups} |", flush=True)
+    table(("world", "cells", "rate", "speedup"))
+    for world in (INTERVAL_WORLDS[1], INTERVAL_WORLDS[3], *INTERVAL_WORLDS[-2:]):
+        for size in SIZES[1 if world.one_noisy else 0 : -1]:
+            for name, (rates, speedups) in cover(world, size, 3, Plan(), 3 * runs).items():
+                print(f"| {world.name}: {name} | {size[0]} x {size[1]} | {rates} | {speedups} |", flush=True)
+
+
+def gates(runs: int = 200, *only: str) -> None:
+    """Print a table for each gate, or for those with these names."""
+    for gate in [GATES[name] for name in only or GATES]:
+        print(f"\n{gate.name}\n")
+        print("| world | unchanged: 0 | 1 | 3 | edge: 1 | 10 % slower | 15 % | 25 % | held | passes |")
+        print("| --- " * 10 + "|")
+        for world in GATE_WORLDS:
+            if not (gate.in_turn and world.own):
+                print(row(gate, world, runs), flush=True)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["coverage", *runs]:
+            coverage(*map(int, runs))
+        case ["gates", *asked]:
+            gates(*map(int, asked[:1]), *asked[1:])
+        case _:
+            sys.exit(__doc__)

@@ -65,10 +65,10 @@ class Screen:
             self._console.quiet = True
             discard(self._console.file)
 
-    def say(self, line: str, style: str = "") -> None:
-        """Print a line that stays, in one piece: only the terminal wraps it."""
+    def say(self, text: str, style: str = "", *, lead: str = "") -> None:
+        """Print a line that stays, in one piece: only the terminal wraps it. ``lead`` is kept as it is."""
         with self._drawing():
-            self._console.print(Text(one_line(line), style=style), soft_wrap=True)
+            self._console.print(Text(f"{lead}{one_line(text)}", style=style), soft_wrap=True)
 
     def draw(self, done: float, total: float, words: str) -> None:
         """Draw the bar."""
@@ -134,11 +134,12 @@ class RunScreen(Screen):
         status, reason = event.outcome.status, event.outcome.reason
         number = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
         if status == "ok":
-            self.say(f"{number} {_rate(event):>18}  {_name(event.cell)}")
+            self.say(_name(event.cell), lead=f"{number} {_rate(event):>18}  ")
             return
         self._rates[event.cell.task.id].pop(_setting(event.cell), None)
         if reason not in self._skipped:
-            self.say(f"{number} {status:>18}  {_name(event.cell)}: {reason or 'no reason was given'}", "yellow")
+            why = f"{_name(event.cell)}: {reason or 'no reason was given'}"
+            self.say(why, "yellow", lead=f"{number} {status:>18}  ")
         if status == "skipped":
             self._skipped.add(reason)
 

@@ -100,6 +100,8 @@ _MARGIN = 1.1  # of an axis, at either end
 _BESIDE = 1.012  # the points of two lines at the same place are apart by this factor, so that intervals can be seen
 _STYLES = {"ideal": "dotted", "forecast": "dashed"}
 _MOST_TICKS = 10  # of numbers of workers
+# Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
+_TICKS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 PREDICTED = "predicted"
 LONGEST = 34  # characters of a name in a chart; reports have it in full
 
@@ -299,8 +301,8 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     else:
         space.set_yscale("log")
         space.set_ylim(low / _MARGIN, high * _MARGIN)
-        decades = LogLocator(subs=(1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0))  # noqa: PLR2004 - three decades
-        space.yaxis.set_major_locator(decades if high / low > 4 else MaxNLocator(5))  # noqa: PLR2004 - two ticks of them
+        steps = next((steps for ratio, steps in _TICKS if high / low >= ratio), None)
+        space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
     space.minorticks_off()
 

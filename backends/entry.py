@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
 from vebench.backends.bracketed import OptionValue
-from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, literal, short_name
+from vebench.backends.environments.suites import BURST, MIB, SUITES, literal
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import Installation, Package, how_to_install, importable
 
@@ -26,7 +26,6 @@ Steppers = Literal["caller", "process each", "process per worker", "processes", 
 # 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
 FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
-TORCH_BYTES = 160 * MIB  # once in the caller, and in each process that has not been forked from it
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
 
 
@@ -80,12 +79,9 @@ class Built:
         """Return the options among ``names`` that the user has set, as arguments of the same names."""
         return [f"{name}={literal(self.options[name])}" for name in names if name in self.options]
 
-    def guarded(self, lines: Sequence[str], *, forks: bool | None = None) -> tuple[str, ...]:
-        """Return ``lines`` as a script needs them whose processes do not fork: each of these imports the script again.
-
-        If ``forks`` is None, the option ``context`` tells whether they do.
-        """
-        if self.options.get("context", "fork") == "fork" if forks is None else forks:
+    def guarded(self, lines: Sequence[str]) -> tuple[str, ...]:
+        """Return ``lines`` as a script needs them: processes that do not fork import the script again."""
+        if self.options.get("context", "fork") == "fork":
             return tuple(lines)
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 
@@ -241,8 +237,8 @@ class BackendEntry:
         if not self.has(task):
             who = self.library.title or self.family
             what = f"{who} has no" if self.scope.own_classes is None else "vebench has no class for"
-            why = self._instead(task)
-            return f"{what} {task.id}{f': {why}' if why else ''}"
+            suites = ", ".join(sorted(SUITES[suite].title for suite in self.scope.suites or ()))
+            return f"{what} {task.id}{'' if self.scope.steps(task.suite) else f': it steps {suites} only'}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None
@@ -255,14 +251,3 @@ class BackendEntry:
         """Return the packages that it needs for ``task`` and that are not installed."""
         needed = (*self.library.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
         return tuple(package for package in dict.fromkeys(needed) if not has(package.module))
-
-    def _instead(self, task: Task) -> str:
-        """Return which task it steps that a user may have meant, or of which suites; empty if that says nothing."""
-        if task.arguments and self.has(plain := replace(task, id=task.name)):
-            return f"it has {plain.id} only without arguments"
-        known = known_as(task.id)
-        if known is not None and any(self.scope.steps(suite.name) for suite in SUITES.values() if known in suite.tasks):
-            return f"it steps {known}, which is --env {short_name(known)}"
-        if self.scope.steps(task.suite):
-            return ""
-        return f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.scope.suites or ()))} only"

@@ -154,6 +154,7 @@ class _Pool:
         self._in_order = ratio == 1
         self._frames = np.zeros(ratio * setup.batch_size, np.int64)
         self._facts: dict[str, Any] = {}
+        self._first: Batch | None = None  # the rows of a reset, if they are there
         self._stepping = False  # whether rows are on their way
         self._fresh = True
         self._pool: Any = None
@@ -168,9 +169,20 @@ class _Pool:
             started = sorted(pinning.own_threads() - before)
             pinning.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
 
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if self._stepping:
+            self._stepping = False
+            observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+            return Batch(observations, rewards, terminated, truncated, self._facts["env_id"])
+        if self._first is None:
+            raise NothingToReceiveError
+        first, self._first = self._first, None
+        return first
+
     def close(self) -> None:
         """End the pool's threads, which the libraries leave to their destructors."""
-        self._pool = None
+        self._pool = self._first = None
         self._stepping = False
 
 
@@ -183,7 +195,6 @@ class EnvPoolAsync(_Pool):
         super().__init__(setup, ratio)
         self._seed = setup.seed
         self._start_envpool()
-        self._answered: Any = None  # who gets the next actions, None for all
         engines = inside_envpool(setup.task.suite)
         self.info = Spaces(None, action_space(setup.task, self._pool.action_space)).info(
             setup,
@@ -216,19 +227,8 @@ class EnvPoolAsync(_Pool):
 
     def send(self, actions: Any) -> None:
         """Queue an action for each environment of the last batch. EnvPool converts it to the type that it wants."""
-        self._pool.send(actions, self._answered)
+        self._pool.send(actions, None if self._in_order else self._facts["env_id"])
         self._stepping = True
-
-    def recv(self) -> Batch:
-        """Wait until a batch of environments has finished and return their rows."""
-        if not self._stepping:
-            raise NothingToReceiveError
-        self._stepping = False
-        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
-        env_ids = self._facts["env_id"]
-        if not self._in_order:
-            self._answered = env_ids
-        return Batch(observations, rewards, terminated, truncated, env_ids)
 
     def frames(self) -> Any:
         """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
@@ -264,7 +264,6 @@ class AleVectorAsync(_Pool):
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
         super().__init__(setup, ratio)
-        self._first: Batch | None = None
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
@@ -315,24 +314,13 @@ class AleVectorAsync(_Pool):
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
-        if self._stepping:
-            observations, rewards, terminated, truncated, self._facts = self._pool.recv()
-            self._stepping = False
-            return Batch(observations, rewards.astype(np.float64), terminated, truncated, self._facts["env_id"])
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+        batch = super().recv()
+        return batch._replace(rewards=batch.rewards.astype(np.float64))
 
     def frames(self) -> Any:
         """Return the frames of each environment's episode by the emulator's own count, no-ops included."""
         self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
         return self._frames
-
-    def close(self) -> None:
-        """End the pool's threads."""
-        self._first = None
-        super().close()
 
 
 class AleVectorSync(AleVectorAsync):
@@ -386,7 +374,7 @@ _ALE = BackendEntry(
     gymnasium_api=True,
 )
 _ALIVE: dict[str, Any] = {"options": alive_per_row(3), "asynchronous": True}
-ENTRIES = (
+POOLS = (
     _ENVPOOL,
     replace(
         _ENVPOOL,

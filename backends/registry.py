@@ -159,7 +159,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         lines=partial(_gym_lines, "AsyncVectorEnv"),
     ),
     *(_ours(style, fast=fast) for fast in (False, True) for style in ("sync", "async")),
-    *pools.ENTRIES,
+    *pools.POOLS,
     BackendEntry(
         "threads",
         "vebench.backends.workers:Threads",
@@ -207,7 +207,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         steps_gymnasium=False,
         by_default=False,
     ),
-    *table.ENTRIES,
+    *table.PEERS,
 )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 
-from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import Code, Finding
-from vebench.analysis.forecast import foresee, time_planned
+from vebench.analysis.forecast import time_planned
 from vebench.analysis.rules import own_classes
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
@@ -23,7 +22,7 @@ from vebench.machine.host import Host, Topology
 from vebench.machine.kernel import Cpus
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, Plan, report_order
-from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET, RunSpec
+from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
@@ -71,11 +70,11 @@ def machine_page(machine: Machine) -> SimplePage:
 
 def _machine_data(machine: Machine) -> dict[str, object]:
     """Return facts by name: CPU sets as Linux lists, unknown facts as None."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
         "online": format_cpu_list(topology.online),
-        "allowed": format_cpu_list(allowance.cpus),
+        "allowed": format_cpu_list(host.cpus_allowed),
         "cores": [format_cpu_list(core) for core in topology.cores],
         "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
         "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
@@ -89,8 +88,8 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
         "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
         "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
-        "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
-        "quota_source": allowance.quota.source if allowance.quota else None,
+        "allowed_nodes": None if host.nodes_allowed is None else format_cpu_list(host.nodes_allowed),
+        "quota_source": host.quota.source if host.quota else None,
         "memory_bytes": host.memory_bytes,
         "memory_available_bytes": machine.memory_available,
         **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
@@ -109,7 +108,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield facts for readers, by name; the text is empty if a fact is unknown."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     parts = [f"{format_cpu_list(topology.online)} online"]
     for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
         if found:
@@ -124,11 +123,11 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     memory = [size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
         memory.append(f"{size(machine.memory_available)} available")
-    if allowance.nodes is not None and len(topology.nodes) > 1:
-        memory.append(f"nodes {format_cpu_list(allowance.nodes)} allowed")
+    if host.nodes_allowed is not None and len(topology.nodes) > 1:
+        memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
-    allowed = "all" if allowance.cpus == topology.online else _brief(allowance.cpus)
-    quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
+    allowed = "all" if host.cpus_allowed == topology.online else _brief(host.cpus_allowed)
+    quota = f"quota of {host.quota.cpus:g} ({host.quota.source})" if host.quota else "no quota"
     cpus = counted(len(topology.online), "CPU")
     yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
     for policy, order in machine.orders.items():
@@ -177,7 +176,7 @@ def _brief(cpus: Collection[int]) -> str:
 def _parts(machine: Machine) -> Table:
     """Return the machine's parts, each indented below the one that contains it, those that look alike on one line."""
     topology = machine.host.topology
-    barred = frozenset(topology.online).difference(machine.host.allowance.cpus)
+    barred = frozenset(topology.online).difference(machine.host.cpus_allowed)
     marks = {"with workers": frozenset(machine.owned), "not allowed": barred}
     marks = {head: cpus for head, cpus in marks.items() if cpus}
     rows = []
@@ -316,10 +315,6 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
     yield "time", _time(plan, further)
-    if (found := foresee(plan, TOLERANCE)) is not None:  # on an ordinary machine
-        power = f"check finds a backend {found.resolves:.0%} slower in {POWER:.0%} of cases"
-        machine = "more on an idle machine and less on a noisy one"
-        yield "resolves", f"speedups within about ±{found.half:.0%}; of two such runs, {power}, {machine}"
 
 
 def _time(plan: Plan, further: int) -> str:

@@ -174,15 +174,15 @@ def tune(call: Call) -> int:
     vebench tune HalfCheetah --async no --budget 5m -f json
     """
     from vebench.tune import command
-    from vebench.tune.settings import Constraints
+    from vebench.tune.choice import Constraints
 
     file, outlet = call.outlet("tune", measures=True)
     call.refuse_for_resume(file, "margin", "budget", "form")
     wanted = Constraints(call.batch, call.asynchronous == "ok", call.margin)
     if call.resume is not None:
-        return command.resume(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
+        return command.resume_tuning(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
     spec = asked("tune", {**call.plan, "budget": call.budget})
-    return command.start(spec, wanted, file, outlet, call.world)
+    return command.tune(spec, wanted, file, outlet, call.world)
 
 
 @command(

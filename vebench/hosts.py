@@ -1,4 +1,9 @@
-"""Hosts: the ways to reach them, the code that is sent to them, and their messages."""
+"""Hosts: the ways to reach them, the code that is sent to them, and their messages.
+
+``python -m vebench.hosts ADDRESS`` prints the names of the nodes of a Ray cluster. With the name of a node and the path
+of a Python there, it connects a program on that node with its own standard input and output, as ssh does. Ray only
+carries bytes and counts CPUs: it pins nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ import vebench
 import vebench.backends
 from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.backends.registry import PACKAGES, RECORDED
-from vebench.child.process import EXIT_S, LONGEST_QUOTE, Lines, Process, write_all
+from vebench.child.process import LONGEST_QUOTE, Lines, Process, write_all
 from vebench.errors import UsageError, shown
 from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, Interrupts, ProcessGuard, wakeful
 from vebench.machine.host import Host
@@ -34,20 +39,7 @@ from vebench.plan.spec import RunSpec
 _REACHED_S = 60.0  # to be reached and to report facts; a thousand logins take a while
 _FEED_S = 0.005  # between two attempts to send more of the payload, which is larger than a pipe
 _CLOSE_S = 5.0  # for a connection to close by itself
-# No way may hang a run, or ask for a password in the middle of it. A lost host is noticed after half a minute.
-_WAYS: dict[str, Callable[[str, str], list[str]]] = {
-    "ssh": lambda host, line: [
-        *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
-        *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3", "--", host, line),
-    ],
-    # In an allocation of Slurm: one task on one node, next to other tasks there.
-    "srun": lambda host, line: [
-        *("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet"),
-        *(f"--nodelist={host}", "sh", "-c", line),
-    ],
-}
-# A process of its own: Ray starts threads, and takes seconds to import.
-_OVER_RAY = (sys.executable, "-P", "-m", "vebench.hosts")
+_STARTED_S = 30.0  # for an actor of Ray to start: it takes a second or two, unless others have claimed its CPUs
 _LENGTH = 10  # digits before each part of the payload
 # Reads a part from standard input and runs it. It is short, since it is an argument of a shell.
 _FIRST = (
@@ -115,7 +107,6 @@ class Said:
     """A line from a host; see ``vebench.child.relay``."""
 
     hello: HostFacts | None = None
-    lost: str | None = None  # why the host is lost, from ``over_ray``
     cell: int = 0
     clock: int | None = None
     line: str | None = None
@@ -169,13 +160,8 @@ class Site:
         """Return the next line that has come, None if there is none yet. Raises LostHostError, now and ever after."""
         try:
             while self.lost is None and (line := self._lines.take()) is not None:
-                try:
-                    said = msgspec.json.decode(line, type=Said)
-                except (ValueError, RecursionError):  # a login may greet, and a host may be damaged
-                    continue
-                if said.lost is None:
-                    return said
-                self.lost = f"lost: {said.lost}"
+                with suppress(ValueError, RecursionError):  # a login may greet, and a host may be damaged
+                    return msgspec.json.decode(line, type=Said)
         except EOFError:
             self.lost = f"lost: {self._last_words()}"
         if self.lost is not None:
@@ -205,18 +191,21 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
     Each has reported by then, or is lost. Raises UsageError if a program cannot be started, and KeyboardInterrupt.
     """
     hosts = spec.hosts or Hosts()
+    if hosts.via == "ray":
+        require_ray(hosts.address)
     with ExitStack() as stack:
-        if hosts.via == "ray" and hosts.names:
-            sites = _over_ray(hosts, guard, stack)
-        else:
-            one_line = f"exec({_FIRST!r})"  # some shells take no line breaks in quotes
-            line = f"exec {shlex.quote(hosts.python or sys.executable)} -c {shlex.quote(one_line)}"
-            sites = []
-            for name in hosts.names:
-                words, pipe = _WAYS[hosts.via](name, line), subprocess.PIPE
-                process = stack.enter_context(_program(words, guard, EXIT_S, stdin=pipe, stdout=pipe))
-                writing, reading = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-                sites.append(Site(name, writing, reading, partial(_last_words, process)))
+        sites = []
+        for name in hosts.names:
+            words, pipe = _words(hosts, name), subprocess.PIPE
+            log = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
+            # Not marked: a relay that inherited the token would be ended before it has cleaned up.
+            program = guard.process(words, log, stdin=pipe, stdout=pipe, patience=_CLOSE_S, marked=False)
+            try:
+                process = stack.enter_context(program)
+            except OSError as error:
+                raise UsageError(f"--hosts: {words[0]} cannot be started: {error.strerror}") from None
+            writing, reading = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+            sites.append(Site(name, writing, reading, partial(_last_words, process)))
         try:
             until, waiting = wakeful() + _REACHED_S, sites
             while waiting := [site for site in waiting if not site.is_there()]:
@@ -234,27 +223,20 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
                 site.close()
 
 
-@contextmanager
-def _program(
-    words: Sequence[str],
-    guard: ProcessGuard,
-    patience: float,
-    stdin: int = subprocess.DEVNULL,
-    stdout: int | None = None,
-    pass_fds: Sequence[int] = (),
-) -> Iterator[Process]:
-    """Start a program that connects. In the end it has ``patience`` seconds to exit by itself.
+def _words(hosts: Hosts, name: str) -> list[str]:
+    """Return the program that connects a host's Python, which runs ``_FIRST``, with its standard input and output.
 
-    It does not get the guard's token: a relay that inherited it would be ended before it has cleaned up. Raises
-    UsageError if it cannot be started.
+    It may neither hang nor ask for a password. A lost host is noticed after half a minute.
     """
-    with tempfile.TemporaryFile(dir=guard.scratch) as log:
-        try:
-            process = Process(words, log, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
-        except OSError as error:
-            raise UsageError(f"--hosts: {words[0]} cannot be started: {error.strerror}") from None
-        with guard.guarded(process, patience):
-            yield process
+    if hosts.via == "ray":  # a process of its own: Ray starts threads, and takes seconds to import
+        return [sys.executable, "-P", "-m", "vebench.hosts", hosts.address, name, hosts.python]
+    one_line = f"exec({_FIRST!r})"  # some shells take no line breaks in quotes
+    line = f"exec {shlex.quote(hosts.python or sys.executable)} -c {shlex.quote(one_line)}"
+    if hosts.via == "srun":  # in an allocation of Slurm: one task on one node, next to other tasks there
+        options = ["--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet", f"--nodelist={name}"]
+        return ["srun", *options, "sh", "-c", line]
+    options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"]
+    return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", name, line]
 
 
 def _last_words(process: Process) -> str:
@@ -263,27 +245,12 @@ def _last_words(process: Process) -> str:
     return (process.log.last_line() if process.log else "") or f"the program that connects {how}"
 
 
-def _over_ray(hosts: Hosts, guard: ProcessGuard, stack: ExitStack) -> list[Site]:
-    """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
-    require_ray(hosts.address)
-    theirs: dict[str, tuple[int, int]] = {}
-    ours: list[tuple[str, IO[bytes], IO[bytes]]] = []
-    with ExitStack() as until_started:
-        try:
-            for name in hosts.names:
-                (reading, say), (hear, writing) = os.pipe(), os.pipe()
-                theirs[name] = (reading, writing)
-                ours.append((name, os.fdopen(say, "wb", 0), os.fdopen(hear, "rb", 0)))
-                until_started.callback(os.close, reading)
-                until_started.callback(os.close, writing)
-        except OSError as error:
-            raise UsageError(f"--hosts: too many hosts: {error.strerror} (ulimit -n)") from None
-        asked = {"address": hosts.address, "python": hosts.python, "code": _FIRST, "hosts": theirs}
-        ends = [end for both in theirs.values() for end in both]
-        # Ray prints to standard output, which is for data.
-        program = _program([*_OVER_RAY, json.dumps(asked)], guard, _CLOSE_S, stdout=2, pass_fds=ends)
-        process = stack.enter_context(program)
-    return [Site(name, writing, reading, partial(_last_words, process)) for name, writing, reading in ours]
+def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
+    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
+    with ProcessGuard() as guard, reached(spec, guard) as sites:
+        if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:
+            raise UsageError(f"--hosts: {'; '.join(lost)}")
+        return {name: site.facts for name, site in sites.items() if site.facts is not None}
 
 
 def require_ray(address: str) -> None:
@@ -295,37 +262,20 @@ def require_ray(address: str) -> None:
 def nodes_of_ray(address: str) -> tuple[str, ...]:
     """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
     require_ray(address)
-    about = f"--hosts: Ray at {shown(address)}"
-    words = [*_OVER_RAY, json.dumps({"address": address})]
+    words = [sys.executable, "-P", "-m", "vebench.hosts", address]
     try:
         asked = subprocess.run(words, capture_output=True, timeout=_REACHED_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"{about}: no answer within {_REACHED_S:g} s") from None
-    if asked.returncode:
         why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:LONGEST_QUOTE]
-        raise UsageError(f"{about}: {why}")
-    names: list[str] = json.loads(asked.stdout.splitlines()[-1])
+        names = [] if asked.returncode else json.loads(asked.stdout)
+    except subprocess.TimeoutExpired:
+        names, why = [], f"no answer within {_REACHED_S:g} s"
     if not names:
-        raise UsageError(f"{about}: none of its nodes has a CPU")
+        raise UsageError(f"--hosts: Ray at {shown(address)}: {why or 'none of its nodes has a CPU'}")
     return tuple(names)
 
 
-def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
-    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
-    with ProcessGuard() as guard, reached(spec, guard) as sites:
-        if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:
-            raise UsageError(f"--hosts: {'; '.join(lost)}")
-        return {name: site.facts for name, site in sites.items() if site.facts is not None}
-
-
-_STARTED_S = 30.0  # for an actor to start: it takes a second or two, unless others have claimed its CPUs
-_ENDED_S = 5.0
-_NODE = "ray.io/node-id"  # the label of a node, for which bundles of a group may ask since Ray 2.49
-_CHUNK = 1 << 20
-
-
 class Far:
-    """An actor: a program on a node, with its pipes. ``say`` and ``hear`` may run at the same time.
+    """An actor of Ray: a program on a node, with its pipes. ``say`` and ``hear`` may run at the same time.
 
     Ray sends the class by value, so that the node needs only Python.
     """
@@ -356,12 +306,12 @@ class Far:
 
     def hear(self) -> bytes:
         """Return what the program has said, as soon as it says something; empty once it has ended."""
-        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), _CHUNK)
+        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), 1 << 20)
 
     def last_words(self) -> str:
         """Return the last line that the program printed as an error."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ENDED_S)
+            self._process.wait(5)
         self._printed.seek(0)
         return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
 
@@ -371,92 +321,56 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
     found: dict[str, Mapping[str, Any]] = {}
     for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
-        host = name = node["NodeManagerHostname"]
-        number = 1
-        while name in found:
-            number += 1
-            name = f"{host}:{number}"
-        found[name] = node
+        host = node["NodeManagerHostname"]
+        number = 1 + sum(name.partition(":")[0] == host for name in found)
+        found[host if number == 1 else f"{host}:{number}"] = node
     return found
 
 
-def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int]]) -> None:
-    """Carry bytes between descriptors and nodes, until all have hung up or are lost."""
-    from ray.util.placement_group import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup
+def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> str:
+    """Carry bytes between standard input, a program on a node, and ``writing``. Returns why it is lost in the end."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
 
-    nodes = named(ray.nodes())
-    here = {name: node for name, node in nodes.items() if name in hosts}
-    for name in hosts.keys() - here.keys():
-        _lost(hosts[name][1], f"the cluster has no such node now; it has {', '.join(nodes)}")
-    # All CPUs of all nodes or none: two runs that want the same nodes must not wait with half of them each.
-    bundles = [{"CPU": node["Resources"]["CPU"]} for node in here.values()]
-    labels = [{_NODE: node["NodeID"]} for node in here.values()]
-    group = placement_group(bundles, strategy="STRICT_SPREAD", bundle_label_selector=labels) if here else None
-    if group is not None and not group.wait(_STARTED_S):
-        remove_placement_group(group)
-        for name in here:
-            why = f"Ray did not provide all CPUs of the nodes within {_STARTED_S:g} s"
-            _lost(hosts[name][1], f"{why}: does another program use some of them?")
-        return
-    threads = []
-    for index, (name, node) in enumerate(here.items()):
-        at = InGroup(group, index)
-        far = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
-        threads.append(Thread(target=_carry, args=(ray, far.remote(python, code), *hosts[name])))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def say() -> None:
+        with suppress(ray.exceptions.RayError):  # the node is lost, which is heard
+            while said := os.read(0, 1 << 20):
+                ray.get(far.say.remote(said))
+            ray.get(far.say.remote(b""))
 
-
-def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:
-    """Carry both ways once the actor has started, and write why the node is lost in the end."""
     try:
-        ray.get(actor.there.remote(), timeout=_STARTED_S)
-        Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
-        while said := ray.get(actor.hear.remote()):
+        at = OnNode(node["NodeID"], soft=False)
+        actor = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
+        far = actor.remote(python, _FIRST)
+        ray.get(far.there.remote(), timeout=_STARTED_S)
+        Thread(target=say, daemon=True).start()
+        while said := ray.get(far.hear.remote()):
             write_all(writing, said)
-        _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended")
+        return ray.get(far.last_words.remote()) or "its program has ended"
     except ray.exceptions.GetTimeoutError:
-        _lost(writing, f"Ray started nothing there within {_STARTED_S:g} s")
+        return f"Ray did not provide all CPUs of the node within {_STARTED_S:g} s: does another program use them?"
     except ray.exceptions.RayError as error:
-        _lost(writing, reason(error))
+        # The last line that is not indented has the reason.
+        lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+        return lines[-1][:300] if lines else type(error).__name__
 
 
-def _carry_there(ray: Any, actor: Any, reading: int) -> None:
-    """Carry what the runner says, until it hangs up."""
-    with suppress(ray.exceptions.RayError):  # the node is lost, which ``_carry`` notices
-        while said := os.read(reading, _CHUNK):
-            ray.get(actor.say.remote(said))
-        ray.get(actor.say.remote(b""))
-
-
-def reason(error: Exception) -> str:
-    """Return the line of a Ray error that has the reason: the last one that is not indented."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
-    return lines[-1][:300] if lines else type(error).__name__
-
-
-def _lost(writing: int, why: str) -> None:
-    write_all(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
-    os.close(writing)
-
-
-def main(asked: str) -> None:
-    """Do what is asked for, as JSON."""
+def main(address: str, name: str = "", python: str = "") -> None:
+    """Print the names of a cluster's nodes, or connect one of them. Exits with why it is lost."""
     import ray
 
-    how: dict[str, Any] = json.loads(asked)
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
-    ray.init(how.pop("address"), namespace="vebench", **quiet)
-    try:
-        if how:
-            connect(ray, **how)
-        else:
-            sys.stdout.write(json.dumps(list(named(ray.nodes()))) + "\n")
-    finally:
-        ray.shutdown()
+    writing = os.dup(1)
+    os.dup2(2, 1)  # Ray prints to standard output
+    ray.init(address, namespace="vebench", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+    nodes, lost = named(ray.nodes()), ""
+    if not name:
+        write_all(writing, json.dumps(list(nodes)).encode())
+    elif name in nodes:
+        lost = _connect(ray, nodes[name], python, writing)
+    else:
+        lost = f"the cluster has no such node now; it has {', '.join(nodes)}"
+    ray.shutdown()
+    if lost:
+        sys.exit(lost)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from vebench.backends.shared_memory.memory_layout import RowArrays
 from vebench.backends.trees import Tree
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
-Info = dict[str, Any]
-Remarks = list[tuple[int, Info]]  # infos, each with the id of its environment
+_Info = dict[str, Any]
+Remarks = list[tuple[int, _Info]]  # infos, each with the id of its environment
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -56,21 +56,13 @@ def batch_of(space: spaces.Space[Any], arrays: Sequence[NDArray[Any]]) -> Tree:
     return create_empty_array(space, fn=lambda *_, **__: next(left))
 
 
-def _reader(batch: Tree) -> Callable[[int], Any]:
-    """Return a function that reads one row, as a value that stays as it is when the row changes."""
-    if not trees.is_leaf(batch):
-        return lambda index: trees.mapped(lambda array: array[index].copy(), batch)
-    # Numbers out of an array are copies already.
-    return batch.__getitem__ if batch.ndim == 1 else lambda index: batch[index].copy()
-
-
 def call_on(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return an attribute of an environment, or what it returns if it is a method."""
     found = environment.get_wrapper_attr(name)
     return found(*args, **kwargs) if callable(found) else found
 
 
-def batch_infos(count: int, infos: Iterable[tuple[int, Info]]) -> dict[str, Any]:
+def batch_infos(count: int, infos: Iterable[tuple[int, _Info]]) -> dict[str, Any]:
     """Return infos, each given with its row, as one dict of arrays with ``count`` rows, and a mask for each array."""
     form: VectorEnv[Any, Any, Any] = VectorEnv()
     form.num_envs = count
@@ -101,7 +93,12 @@ class GymnasiumShare:
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._rows = batch_of(config.observation_space, arrays.observations)
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        self._read = _reader(batch_of(config.action_space, arrays.actions))
+        # Values stay as they are when their rows change. Numbers out of an array are copies already.
+        actions = batch_of(config.action_space, arrays.actions)
+        numbers = trees.is_leaf(actions) and actions.ndim == 1
+        self._read: Callable[[int], Any] = (
+            actions.__getitem__ if numbers else lambda index: trees.mapped(lambda leaf: leaf[index].copy(), actions)
+        )
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -135,7 +132,7 @@ class GymnasiumShare:
         info = self._step(index, self._read)
         return [(self._start + index, info)] if info else None
 
-    def _step(self, index: int, action_of: Callable[[int], Any]) -> Info:
+    def _step(self, index: int, action_of: Callable[[int], Any]) -> _Info:
         """Step one environment, or reset it; return its info."""
         self.current = index
         environment, autoreset = self._environments[index], self._config.autoreset
@@ -162,7 +159,7 @@ class GymnasiumShare:
         self._put(index, observation)
         return info
 
-    def _begin(self, index: int, observation: Any, info: Info) -> Info:
+    def _begin(self, index: int, observation: Any, info: _Info) -> _Info:
         """Write what a reset has returned; return its info."""
         self._put(index, observation)
         self._rewards[index] = 0.0

@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env import VecEnv
 
-from vebench.backends.shared_memory.gymnasium_share import Info, call_on
+from vebench.backends.shared_memory.gymnasium_share import call_on
 from vebench.backends.shared_memory.vector_env import Environment, SharedMemoryVectorEnv
 
+_Info = dict[str, Any]
 Indices = int | Iterable[int] | None
 Wrapper = type[gymnasium.Wrapper[Any, Any, Any, Any]]
 
@@ -79,7 +80,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Let every environment step."""
         self.envs.step_async(actions)
 
-    def step_wait(self) -> tuple[Any, Any, Any, list[Info]]:
+    def step_wait(self) -> tuple[Any, Any, Any, list[_Info]]:
         """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""
         observations, rewards, terminated, truncated, infos = self.envs.step_wait()
         ended = terminated | truncated
@@ -137,9 +138,9 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         return self.env_method("render")
 
 
-def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
+def _info_of_each(count: int, infos: Iterable[tuple[int, _Info]]) -> list[_Info]:
     """Return the info of each of ``count`` environments, an empty one where there is none."""
-    each: list[Info] = [{} for _ in range(count)]
+    each: list[_Info] = [{} for _ in range(count)]
     for env_id, info in infos:
         each[env_id] = deepcopy(info)  # the environment may have kept it, or something in it
     return each

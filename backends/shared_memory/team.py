@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import threading
 import time
 import weakref
@@ -185,7 +186,10 @@ class Team:
         """Raise WorkerError if a worker has died, unless the awaited change has come nevertheless."""
         for worker in self.workers:
             if self.lost is None and worker.has_ended(0.0) and not changed():
-                self.lost = WorkerError(worker.cause_of_death())
+                worker.process.join(END_WITHIN_SECONDS)
+                code = worker.process.exitcode
+                how = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+                self.lost = WorkerError(f"the worker of environments {worker.start} to {worker.stop - 1} died ({how})")
         self.raise_if_lost()
 
     def raise_if_lost(self) -> None:

@@ -30,7 +30,6 @@ from vebench.backends import trees
 from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.gymnasium_share import (
     GymnasiumShare,
-    Info,
     ShareConfig,
     array_specs,
     batch_infos,
@@ -48,7 +47,7 @@ Environment = gymnasium.Env[Any, Any]
 Seeds = int | Sequence[int | None] | None  # of the first environment, or one for each
 # Observations and infos; observations, rewards, terminations, truncations and infos.
 Reset = tuple[Any, dict[str, Any]]
-Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+_Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
 _PENDING = (State.RESET, State.STEP, State.CALL)
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
@@ -190,7 +189,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         example = self._make_example()
         self._read_spaces(example)
         example.close()
-        self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = batch_infos
+        self.form_infos: Callable[[int, Iterable[tuple[int, dict[str, Any]]]], Any] = batch_infos
         self._last_ids = self._to_reset = np.arange(count)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, make_share = self._make_share(division, infos=infos)
@@ -248,14 +247,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _write_step(self, actions: Any) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
         leaves = self._actions
-        if type(actions) is np.ndarray and len(leaves) == 1:  # as in nearly all steps
-            (leaf,) = leaves
-            if actions.dtype != leaf.dtype or actions.shape != leaf.shape:
-                return False
-            leaf[...] = actions
-            return True
         try:
-            values = list(flatten(self.single_action_space, actions))
+            one = type(actions) is np.ndarray and len(leaves) == 1  # as in nearly all steps
+            values = (actions,) if one else tuple(flatten(self.single_action_space, actions))
         except (KeyError, TypeError, ValueError):
             return False
         for leaf, value in zip(leaves, values, strict=True):
@@ -273,7 +267,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             if values.shape != shape:
                 wrong = TypeError if values.ndim == 0 else ValueError
                 raise wrong(f"actions must have the shape {shape}, not {values.shape}")
-            if values.dtype != leaf.dtype and not _fit(values, leaf.dtype):
+            fits = np.can_cast(values.dtype, leaf.dtype, "same_kind")
+            if values.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # only if no number is changed
+                fits = values.dtype == leaf.dtype or bool((values.astype(leaf.dtype) == values).all())
+            if not fits:
                 raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
             leaf[rows] = values
 
@@ -321,7 +318,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._team.finish()
         return observed, infos
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any) -> _Step:
         """Step every environment and return what Gymnasium's vector environments return."""
         self.step_async(actions)
         return self.step_wait()
@@ -343,7 +340,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._ask("step", deepcopy(each) if self._team.division.own else each)
         self._team.state = State.STEP
 
-    def step_wait(self, timeout: float | None = None) -> Step:
+    def step_wait(self, timeout: float | None = None) -> _Step:
         """Finish a step. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         infos = self._wait_for_infos(State.STEP, timeout)
         rewards, terminated, truncated = self._results
@@ -531,13 +528,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 _copy_of = methodcaller("copy")  # half the time of np.copy
-
-
-def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether values of another type can be written as ``dtype``: whole numbers only if none is changed."""
-    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
-        return bool((values.astype(dtype) == values).all())
-    return np.can_cast(values.dtype, dtype, "same_kind")
 
 
 def shared_memory_spec(

@@ -272,13 +272,6 @@ class WorkerHandle:
 
     # The end of the process.
 
-    def cause_of_death(self) -> str:
-        """Return which environments died with the worker, and how."""
-        self.process.join(END_WITHIN_SECONDS)
-        code = self.process.exitcode
-        ended = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
-        return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
-
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""
         try:

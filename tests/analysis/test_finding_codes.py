@@ -44,7 +44,6 @@ def window(**counters: int) -> tuple[Window, ...]:
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
-    (Code.AGEING, (make_cell(windows=sum((window(rows=10**6 // age, steps_before=age) for age in (500, 900)), ())),)),
     (Code.FAILED, (make_cell(status="failed", reason="boom"),)),
     (Code.INCOMPLETE, (make_cell(status="failed", reason="interrupted"),)),
     (Code.DIFFERENT_WORK, (make_cell("gym-sync", 1, STEADY, verdict="different"),)),
@@ -86,7 +85,6 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
 OF_HOST: list[tuple[Code, dict[str, object]]] = [
     (Code.THROTTLED, {"quota_cpus": 1.5}),
     (Code.CLOCKS, {"governor": "powersave"}),
-    (Code.MEMORY, {"topology": HYPERTHREADS, "nodes_allowed": (0,)}),
     (Code.CLOCKS, {"boost": True}),
     (Code.OVERSUBSCRIBED, {"topology": HYPERTHREADS}),
     (Code.VIRTUAL_MACHINE, {"virtual": True}),
@@ -186,11 +184,6 @@ def test_threads_of_a_core_are_reported_unless_they_are_switched_off(host: HostR
     two = msgspec.structs.replace(CORES, threads_per_core=2)
     assert codes(host, topology=two, smt=True) == ["oversubscribed"]
     assert codes(host, topology=two, smt=False) == []
-
-
-@pytest.mark.parametrize(("nodes", "found"), [((0, 1), False), ((0,), True), (None, False)])
-def test_near_memory_that_is_not_allowed_is_told(host: HostRecord, nodes: tuple[int, ...] | None, found: bool) -> None:
-    assert codes(host, topology=CORES, nodes_allowed=nodes) == (["memory"] if found else [])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
 from vebench.child.answers import Answer, Window
-from vebench.machine.host import Allowance, flat, read_host
+from vebench.machine.host import flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
@@ -116,7 +116,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
 )
 def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
     world = fake_world(read_host=lambda: host)
     asked = ("--policy", f"sleep:1ms[cpus={kept}]", *(("--pin", "0-1") if kept == "1" else ()))
     result = vebench(*RUN, "-b", "gym-sync", *asked, world=world)
@@ -125,7 +125,7 @@ def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Com
 
 def test_no_worker_gets_a_cpu_of_the_policy(vebench: Command, tmp_path: Path) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
     start = FakeStart()
     asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms[cpus=1-2]", *ONE_PASS)
     vebench(*RUN[:3], *RUN[5:], *asked, world=fake_world(start, read_host=lambda: host))

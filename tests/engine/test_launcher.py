@@ -365,7 +365,7 @@ def test_a_cell_ends_with_what_it_was_forked_from() -> None:
             elif isinstance(event, CellFinished):
                 seen.append(event.outcome.reason)
     (reason,) = seen
-    assert reason == "its process ended with the process that it was forked from"
+    assert reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
 
 
 def preloads() -> set[tuple[str, ...]]:

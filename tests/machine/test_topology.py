@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.machine.host import Cache, Topology, read_allowance, read_topology
+from vebench.machine.host import Cache, Topology, read_host, read_topology
 from vebench.machine.kernel import Quota, cpu_quota, parse_list
 from vebench.machine.placement import format_cpu_list
 
@@ -148,8 +148,8 @@ def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
 def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
     tree = grow("0-3").file("proc/self/status", "Name:\tpython\nCpus_allowed_list:\t2-9\nMems_allowed_list:\t0\n")
     tree.node(0, cpulist="0-1").node(1, cpulist="2-3")
-    allowance = read_allowance(tree.read(), tree.root)
-    assert (allowance.cpus, allowance.nodes) == ((2, 3), (0,))
+    host = read_host(tree.root)
+    assert (host.cpus_allowed, host.nodes_allowed) == ((2, 3), (0,))
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../x", "/"])

@@ -19,7 +19,7 @@ from support.records import make_cell, make_header, make_repeated
 from vebench.child.answers import CellProof, Mismatch
 from vebench.errors import RunFileError
 from vebench.reports.formats import FORMATS
-from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
+from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, sealed
 from vebench.results.store import parse
 from vebench.share.folder import FILES, MANIFEST, Manifest
 
@@ -50,7 +50,7 @@ def a_run() -> list[Line]:
     differs = CellProof("different", rows=9, mismatch=Mismatch(0, 1, "rewards", "0", "1"), environments=1, num_envs=2)
     more = (make_cell("shm-sync", 2, (2000, 2010), proof=differs), make_cell("gym-async", 2, status="failed"))
     run = Run(head, (*rates.cells, *more))
-    found = [run.header, *run.cells, proof_record(more[0])]
+    found = [run.header, *run.cells, ProofRecord.of(more[0])]
     return [json.loads(encode(line)) for line in found]
 
 

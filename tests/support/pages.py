@@ -15,7 +15,7 @@ from vebench.analysis.findings import Code, Finding
 from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
-from vebench.child.answers import Mismatch, Proof, Timed
+from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import Findings, LogRatio, Suspects
@@ -34,9 +34,8 @@ from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.check import CheckedPage, CheckFailure
 from vebench.share.cite import CitePage
-from vebench.tune.choice import choose
+from vebench.tune.choice import Constraints, choose
 from vebench.tune.page import TunePage
-from vebench.tune.settings import Constraints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -111,7 +110,7 @@ def make_pages() -> Mapping[PageKind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), Timed(100, 50, 90, 3, 700)),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), None, {}),
         list_page(),
         machine_page(
             Machine(

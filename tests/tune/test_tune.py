@@ -15,7 +15,7 @@ from support.paced import paced, world_of
 from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
-from vebench.child.answers import Done, Proof, Ready, Timed, Window
+from vebench.child.answers import Done, Proof, Ready, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
@@ -23,7 +23,7 @@ from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
-from vebench.tune import command as tune
+from vebench.tune import race
 
 STEP = 50e-6
 OVERHEAD = {"for-loop": 0.0, "gym-sync": 5e-6, "gym-async": 400e-6, "shm-sync": 20e-6, "shm-async": 30e-6}
@@ -87,7 +87,7 @@ def test_reserved_cpus_get_no_worker(vebench: Command) -> None:
 def test_settings_that_would_need_too_much_memory_are_not_tried(vebench: Command) -> None:
     found = tuned(vebench, *OURS, "--memory", "120M")
     whys = {one["setting"]: one["why"] for one in found["not_tried"]}
-    assert "more than the 120 MiB allowed" in whys["gym-async:4x16"]
+    assert "memory" in whys["gym-async:4x16"]
     assert found["chosen"]["backend"] in {"for-loop", "shm-sync"}
 
 
@@ -113,27 +113,16 @@ def alike(cell: Cell) -> float:
     return batch_seconds(cell) - 10e-6 * (cell.backend.name == "shm-async")
 
 
-def waiting(cell: Cell, spec: RunSpec) -> Script:
-    """Return the script of cells whose batches are waited for, where something acts: 99 of 100 for twice as long."""
-    answers = paced(alike)(cell, spec)
-    if spec.policy == "tape":
-        return answers
-    took = round(alike(cell) * 1e9)
-    seen = {"waited_ns": took, "inferred_ns": 0, "copied_ns": 0, "latency_p50_ns": took, "latency_p99_ns": 2 * took}
-    return [replace(each, **seen) if isinstance(each, Window) else each for each in answers]
-
-
 def test_the_answer_has_costs_ties_alternatives_and_the_effect_on_training(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdicts, "_surveyed", lambda: ())
-    machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
+    machine = replace(world_of(paced(alike), 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-f", "json", "-o", "a.md")
     found = json.loads(vebench("tune", "-e", "CartPole", *asked, world=machine).out)
     chosen = found["chosen"]
     assert (chosen["setting"], chosen["cpus"], chosen["processes"]) == ("shm-sync:4x16", 4, 4)
     assert (chosen["memory_bytes"], chosen["needs"], chosen["envs_of_a_row"]) == (100 << 20, [], 1)
-    assert chosen["latency"] == {"p50_ns": 820_000, "p99_ns": 1_640_000}
     assert (found["steps"]["step_p50_ns"], found["steps"]["step_p99_ns"]) == (50_000, 90_000)
     assert any(place.startswith("shm-async") for place in found["tied"])
     by_workers = {one["workers"]: one["share"] for one in found["bends"]["workers"]}
@@ -310,12 +299,6 @@ class Taking:
         found: dict[str, Any] = json.loads(done.out)
         return found
 
-    def text(self, vebench: Command, *arguments: str) -> str:
-        """Return what is printed, without where lines break."""
-        return " ".join(
-            vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-o", "told.jsonl", world=self.world).out.split()
-        )
-
 
 @pytest.mark.parametrize("reset", [2.0, 14.0])  # with 14 s, the cheapest setting takes most of the budget
 def test_the_budget_is_kept_with_slow_steps_and_resets(vebench: Command, reset: float) -> None:
@@ -323,14 +306,6 @@ def test_the_budget_is_kept_with_slow_steps_and_resets(vebench: Command, reset: 
     found = world.tune(vebench, "--budget", "60s")
     assert world.clock.now <= 62
     assert (found["chosen"]["backend"] != "for-loop") is (reset < 14)
-    assert any(one["why"].startswith("startup takes more than") for one in found["not_tried"])
-
-
-@pytest.mark.parametrize(("reset", "told"), [(0.5, True), (0.001, False)])
-def test_too_few_slow_resets_are_reported_with_a_command(vebench: Command, reset: float, told: bool) -> None:
-    said = Taking(step=0.02, reset=reset).text(vebench, "--budget", "60s")
-    assert ("resets may take" in said) == told
-    assert ("--duration" in said) == told
 
 
 @pytest.mark.parametrize("load", [1.0, 3.0, 8.0])
@@ -399,12 +374,11 @@ def test_bad_input_is_one_line_and_status_2(vebench: Command, arguments: tuple[s
 
 
 def test_a_tuning_of_real_processes_has_times_and_a_rate(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, fewer in {"_SETTLED": 2, "_TIMING_S": 0.2, "_LATENCY_S": 0.1}.items():
-        monkeypatch.setattr(tune, name, fewer)
+    for name, fewer in {"_SETTLED": 2, "_TIMING_S": 0.2}.items():
+        monkeypatch.setattr(race, name, fewer)
     asked = ("-b", "for-loop", "--batch", "2", "--budget", "15s", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)
     assert (done.status in {0, 3}, found["best"]["num_envs"]) == (True, 2), done.err
     assert found["steps"]["step_p50_ns"] > 0
-    assert 0 < found["best"]["latency"]["p50_ns"] <= found["best"]["latency"]["p99_ns"]
     assert found["best"]["frames_per_second"]["low"] > 0

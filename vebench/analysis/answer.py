@@ -18,7 +18,7 @@ from enum import Enum, auto
 from math import comb, log
 from typing import NamedTuple
 
-from vebench.analysis.cell import CellSummary, Exclusion, ageing, of_key
+from vebench.analysis.cell import CellSummary, Exclusion, of_key
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import (
     FEWEST_FOR_INTERVAL,
@@ -38,8 +38,11 @@ from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
 
+PASSES_TO_COMPARE = 4  # the fewest of a useful comparison
 _WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
-_APART = 2  # ages of environments differ if one is more than this many times the other
+_ERROR = 0.05  # the probability, over all looks of a race, of giving up the best or of calling another as good
+# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
+_HOPELESS = 0.6
 
 
 class Reason(Enum):
@@ -52,7 +55,6 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most has a rate without an objection
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
-    AGED = auto()  # rates change with the steps of environments, and cells had made different numbers of steps
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,6 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
         labels = {cell.label for cell in (fastest, *tied)}
         sizes = [cell for cell in known if cell.label in labels and cell not in (fastest, *tied)]
         candidates = (fastest, *tied, *_tied(fastest, sizes))
-        if _are_younger(candidates, valid, cells):
-            reason = Reason.AGED
-    if reason is None:
         fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.conditions.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
@@ -157,30 +156,10 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
 
 
 def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
-    """Return a sort key, the simplest to use first.
-
-    The plain loop comes before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others,
-    fewer workers before more, fewer environments before more.
-    """
+    """Return a sort key: the plain loop first, ``step`` before ``send``, Gymnasium's interface, few workers."""
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
-
-
-def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
-    """Return whether a candidate may be fast only because its environments had made fewer steps than others.
-
-    This is so if the plain loop slows down with steps, and environments of another cell had made more than twice the
-    steps. If the plain loop speeds up, candidates must not have made more steps than others.
-    """
-    found = ageing(cell for cell in cells if cell.label == REFERENCE)
-    # Logarithms of steps.
-    ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
-    mine = [ages[cell.key] for cell in candidates if cell.key in ages]
-    if found is None or not mine:
-        return False
-    slows_down = found.slope.log < 0
-    return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
 
 
 def _uncontested(
@@ -246,13 +225,6 @@ def _smaller(
     return None
 
 
-_ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
-# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
-_HOPELESS = 0.6
-# The fewest passes of a useful comparison.
-PASSES_TO_COMPARE = 4
-
-
 class Race(NamedTuple):
     """How a race stands: those ``alive`` may still be the fastest, the one with the highest rate first.
 
@@ -315,13 +287,15 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         if not (cell.verdict == "unverified" and cell.work.reason)  # it can never win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
-    alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
-    # A disturbed cell might be the fastest on an idle machine, so keep it.
-    best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
-    slowed = (
-        cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
-    )
-    alive |= {(cell.env, cell.label) for cell in slowed}
+    alive: set[tuple[str, str]] = set()
+    for env in passes:
+        ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
+        best_of_each = {cell.label: cell for cell in ranked}
+        race = standing({cell.key: cell.sample for cell in best_of_each.values()}, look, tolerance=0.0)
+        alive |= {(env, key.backend) for key in race.alive}
+        # A disturbed cell might be the fastest on an idle machine, so keep it.
+        slowed = [cell for cell in ranked if cell.conditions.disturbed]
+        alive |= {(env, cell.label) for cell in slowed if cell.rate >= cell.conditions.share_left * ranked[-1].rate}
     tasks = {env for env, _ in alive}
     for planned in cells:
         if planned.key.without_repeat not in going:
@@ -329,16 +303,6 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         reference = planned.is_base or planned.backend.name == YARDSTICK
         if (planned.task.id, planned.backend.label) in alive or (reference and planned.task.id in tasks):
             yield planned
-
-
-def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
-    """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
-    best: dict[str, dict[str, CellKey]] = {}
-    moving = [key for key, rate in rates.items() if rate.positive]
-    for key in sorted(moving, key=lambda key: rates[key].level):
-        best.setdefault(key.env, {})[key.backend] = key
-    races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
-    return {(key.env, key.backend) for race in races for key in race.alive}
 
 
 def affordable(

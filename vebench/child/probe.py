@@ -38,6 +38,14 @@ _A_VECTOR = "it makes a vector environment: name what makes a single one; vebenc
 _ids_by_module: dict[str, list[str]] = {}
 
 
+class RefusedError(Exception):
+    """The thing asked for cannot be used. ``facts`` are the answer."""
+
+    def __init__(self, error: str, **facts: Any) -> None:
+        super().__init__(error)
+        self.facts = {"error": error, **facts}
+
+
 def main() -> None:
     """Answer the request."""
     # Libraries may print, even from C: their output goes to standard error.
@@ -51,17 +59,17 @@ def main() -> None:
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
     plugins = [name for name in request.get("plugins", ()) if find_spec(name) is not None]
+    adapters, functions, envs = (request.get(kind, ()) for kind in ("adapters", "functions", "envs"))
     # Last in the path: the user's folder must not shadow a library. Nothing may be written into it, either.
-    named = [target for target, _ in (*request.get("adapters", ()), *request.get("envs", ()))]
-    if any(":" in name for name in (*named, *request.get("functions", ()))):
+    if any(":" in name for name in (*functions, *(target for target, _ in (*adapters, *envs)))):
         sys.path.append(os.getcwd())
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
-    reply["adapters"] = [_answered(_check_adapter, *adapter) for adapter in request.get("adapters", ())]
-    reply["functions"] = [_answered(_function, target) for target in request.get("functions", ())]
-    if request.get("envs"):
-        reply.update(_look_up(request["envs"], plugins))
+    reply["adapters"] = [_answered(_check_adapter, *adapter) for adapter in adapters]
+    reply["functions"] = [_answered(_function, target) for target in functions]
+    if envs:
+        reply.update(_look_up(envs, plugins))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
 
@@ -73,26 +81,6 @@ def versions(names: Iterable[str]) -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version_of(name)
     return found
-
-
-def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
-    try:
-        import gymnasium
-    except ImportError as error:
-        return {"envs": [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]}
-    for plugin in plugins:
-        with contextlib.suppress(ImportError):
-            gymnasium.register_envs(importlib.import_module(plugin))
-    facts = [_answered(_env_facts, name, arguments) for name, arguments in envs]
-    return {"envs": facts, "registered": sorted(gymnasium.registry)}
-
-
-class RefusedError(Exception):
-    """The thing asked for cannot be used. ``facts`` are the answer."""
-
-    def __init__(self, error: str, **facts: Any) -> None:
-        super().__init__(error)
-        self.facts = {"error": error, **facts}
 
 
 def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:
@@ -110,6 +98,18 @@ def _imported(module: str) -> Any:
         raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}") from error
 
 
+def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str]) -> dict[str, Any]:
+    try:
+        import gymnasium
+    except ImportError as error:
+        return {"envs": [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]}
+    for plugin in plugins:
+        with contextlib.suppress(ImportError):
+            gymnasium.register_envs(importlib.import_module(plugin))
+    facts = [_answered(_env_facts, name, arguments) for name, arguments in envs]
+    return {"envs": facts, "registered": sorted(gymnasium.registry)}
+
+
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment; ``name`` is for ``gymnasium.make``, or ``module:callable``.
 
@@ -122,26 +122,49 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     Raises RefusedError if it cannot be stepped. If no environment has this name, the error is empty and ``names`` are
     the ids that its module registers.
     """
+    from vebench.backends.environments.making import read_spaces
+    from vebench.backends.environments.suites import OTHER
+    from vebench.backends.interface import Task
+
     module, _, local_name = name.rpartition(":")
     ids = ids_of(module) if module else []
     function = callable_of(module, local_name, ids)
     env = _made(local_name, function, arguments, ids)
+    problem = None
     try:
-        home = _home(env.spec.entry_point if env.spec else None)
-        # An environment may have no fixed number.
-        frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
-        return {
-            "id": name if function else env.spec.id if env.spec else local_name,
-            "package": (module if function else home).partition(".")[0],
-            "module": module or None,
-            "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
-            "called": function is not None,
-            "problem": _space_problem("its observations", env.observation_space)
-            or _space_problem("its actions", env.action_space),
-        }
-    finally:
-        with contextlib.suppress(Exception):
-            env.close()
+        read_spaces(Task(name, OTHER.name, 1), env.observation_space, env.action_space)
+    except ValueError as error:
+        problem = str(error)
+    home = _home(env.spec.entry_point if env.spec else None)
+    # An environment may have no fixed number.
+    frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
+    facts = {
+        "id": name if function else env.spec.id if env.spec else local_name,
+        "package": (module if function else home).partition(".")[0],
+        "module": module or None,
+        "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
+        "called": function is not None,
+        "problem": problem,
+    }
+    with contextlib.suppress(Exception):
+        env.close()
+    return facts
+
+
+def ids_of(module: str) -> list[str]:
+    """Import ``module`` and return the environments that it has registered, now or before."""
+    from gymnasium import registry
+
+    if module not in _ids_by_module:  # a second import registers nothing
+        before = set(registry)
+        _imported(module)
+        # If it was imported before, it registers nothing now: then entry points show which environments are its own.
+        _ids_by_module[module] = sorted(
+            name
+            for name, spec in registry.items()
+            if name not in before or f"{_home(spec.entry_point)}.".startswith(f"{module}.")
+        )
+    return _ids_by_module[module]
 
 
 def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
@@ -157,65 +180,23 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
 
 def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:
     """Make an environment by a callable or an id. Raises RefusedError, with ``ids`` if there is no such id."""
-    from gymnasium import Env, vector
-    from gymnasium import error as errors
-    from gymnasium.envs.registration import make, parse_env_id
+    from gymnasium import Env, error, make, vector
 
-    if function is None:
-        try:
-            parse_env_id(env_id)
-        except errors.Error:  # not a valid name of an environment
-            raise RefusedError("", names=ids) from None
-        if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
-            raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
+    if function is None and (taken := sorted(_SET_BY_VEBENCH & arguments.keys())):
+        raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
-    except (Exception, SystemExit) as error:  # it may raise anything
-        if isinstance(error, TypeError) and "'num_envs'" in str(error):
+    except (Exception, SystemExit) as raised:  # it may raise anything
+        if isinstance(raised, TypeError) and "'num_envs'" in str(raised):
             raise RefusedError(_A_VECTOR) from None
-        if function is None and isinstance(error, errors.UnregisteredEnv):
-            raise RefusedError("", names=ids) from None
-        raise RefusedError(f"it cannot be created: {in_one_line(error)}") from error
+        if function is None and (isinstance(raised, error.UnregisteredEnv) or type(raised) is error.Error):
+            raise RefusedError("", names=ids) from None  # unknown, or not a valid name of an environment
+        raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
     if isinstance(env, vector.VectorEnv):
         raise RefusedError(_A_VECTOR)
     if not isinstance(env, Env):
         raise RefusedError(f"it returns a {type(env).__name__}, not a Gymnasium environment")
     return env
-
-
-def ids_of(module: str) -> list[str]:
-    """Import ``module`` and return the environments that it has registered, now or before."""
-    from gymnasium import registry
-
-    if module in _ids_by_module:  # a second import registers nothing
-        return _ids_by_module[module]
-    before = set(registry)
-    _imported(module)
-    # A module that was imported before registers nothing now: then entry points show which environments are its own.
-    _ids_by_module[module] = sorted(
-        name
-        for name, spec in registry.items()
-        if name not in before or f"{_home(spec.entry_point)}.".startswith(f"{module}.")
-    )
-    return _ids_by_module[module]
-
-
-def _space_problem(name: str, space: Any) -> str | None:
-    """Return which part of a space is neither an array nor a dict or tuple of arrays, None if there is none."""
-    from gymnasium import spaces
-
-    arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    if isinstance(space, arrays):
-        return None
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        names = ", ".join(kind.__name__ for kind in arrays)
-        return f"{name} are {type(space).__name__}; they must be arrays ({names}), or Dict or Tuple of arrays"
-    parts = dict(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-    if isinstance(space, spaces.Dict) and (odd := [key for key in parts if not isinstance(key, str)]):
-        return f"{name} have the key {odd[0]!r}; keys must be text"
-    if not parts:
-        return f"{name} are an empty {type(space).__name__}"
-    return next(filter(None, (_space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
 def _home(entry_point: object) -> str:
@@ -247,13 +228,13 @@ def _check_adapter(target: str, options: list[str]) -> None:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # written in C, without a signature
         return
-    parameters = list(signature.parameters.values())
-    known = [one.name for one in parameters[1:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    parameters = [*signature.parameters.values()][1:]
+    known = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    for option in options:
-        if not takes_any and option not in known:
-            has = f"known: {', '.join(known)}" if known else "it has none"
-            raise RefusedError(f"no option {option}; {has}", wanted=option, names=known)
+    unknown = [] if takes_any else [option for option in options if option not in known]
+    if unknown:
+        has = f"known: {', '.join(known)}" if known else "it has none"
+        raise RefusedError(f"no option {unknown[0]}; {has}", wanted=unknown[0], names=known)
     try:
         signature.bind(None, **dict.fromkeys(options))
     except TypeError as error:
@@ -264,7 +245,7 @@ def in_one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
     try:
         text = str(error)
-    except Exception as other:  # noqa: BLE001 - the same as ``vebench.errors.message_of``, which a script cannot import
+    except Exception as other:  # noqa: BLE001 - as ``vebench.errors.message_of``, which an old Python cannot import
         text = f"(its text cannot be read: {type(other).__name__})"
     return f"{type(error).__name__}: {' '.join(text.split())}"[:300].removesuffix(": ")
 

@@ -28,6 +28,7 @@ MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
 LONGEST_QUOTE = 300  # characters of a log's last line
 _CHUNK = 1 << 16
+_CHILD = ("-X", "faulthandler", "-m", "vebench.child.main")
 
 
 class Lines:
@@ -93,33 +94,15 @@ class Process:
 
     - ``command``: the program and its arguments
     - ``log``: gets its standard error, and its standard output unless ``stdout`` is given; None discards both
-    - ``env``, ``cwd``, ``stdin``, ``stdout``, ``pass_fds``: as for ``subprocess.Popen``; ``stdin`` is empty by default
+    - ``popen``: as for ``subprocess.Popen``; ``stdin`` is empty by default
 
     Raises OSError if it does not start.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        log: IO[bytes] | None = None,
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | Path | None = None,
-        stdin: IO[bytes] | int = subprocess.DEVNULL,
-        stdout: IO[bytes] | int | None = None,
-        pass_fds: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, command: Sequence[str], log: IO[bytes] | None = None, **popen: Any) -> None:
         printed: IO[bytes] | int = subprocess.DEVNULL if log is None else log
-        self._popen = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=printed if stdout is None else stdout,
-            stderr=printed,
-            env=env,
-            cwd=cwd,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
+        pipes = {"stdin": popen.pop("stdin", subprocess.DEVNULL), "stdout": popen.pop("stdout", None) or printed}
+        self._popen = subprocess.Popen(command, stderr=printed, start_new_session=True, **pipes, **popen)
         self.pid = self._popen.pid
         self.stdin, self.stdout = self._popen.stdin, self._popen.stdout
         self.log = None if log is None else Log(log)
@@ -174,15 +157,14 @@ class ForkedProcess(Process):
         self.pid, self.log, self.stdin, self.stdout = pid, Log(log), None, None
         self._statuses = statuses
         self._status: int | None = None
-        self._ended_with_zygote = False
 
     def poll(self) -> int | None:
-        """Return its exit status, None while it runs."""
+        """Return its exit status, None while it runs. It is killed with the zygote."""
         if self._status is None:
             try:
                 line = self._statuses.take()
             except EOFError:
-                line, self._ended_with_zygote = b"-9", True
+                line = b"%d" % -signal.SIGKILL
             self._status = None if line is None else int(line)
         return self._status
 
@@ -192,11 +174,6 @@ class ForkedProcess(Process):
             self._statuses.wait(timeout)
         return self.poll()
 
-    def how_it_ended(self) -> str:
-        """Return its end as a predicate."""
-        how = super().how_it_ended()
-        return "ended with the process that it was forked from" if self._ended_with_zygote else how
-
     def end(self, patience: float = 0.0) -> None:
         """Kill it and its process group."""
         if self.poll() is None:
@@ -205,7 +182,7 @@ class ForkedProcess(Process):
 
 
 class Zygote(Process):
-    """A process that has imported ``modules``, from which cells are forked; see ``vebench.child.main``.
+    """A process that has imported ``modules``, from which cells are forked; see ``fork_cells`` in ``child/main.py``.
 
     - ``folder``: is made for it, and removed in the end
     - ``env``: its environment; cells inherit it, with a mark of the same length in place of its own
@@ -219,8 +196,7 @@ class Zygote(Process):
         self._folder = folder
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            module = [python, "-X", "faulthandler", "-m", "vebench.child.main"]
-            words = [*module, "fork", str(theirs.fileno()), str(lifeline), *modules]
+            words = [python, *_CHILD, "fork", str(theirs.fileno()), str(lifeline), *modules]
             env = {**env, "TMPDIR": str(folder)}
             super().__init__(words, env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
 
@@ -229,12 +205,8 @@ class Zygote(Process):
 
         ``wait`` waits until a descriptor can be read, for as long as the cell may take: it may be importing modules.
         """
-        cell = {
-            "request": str(start.request),
-            "folder": str(start.request.parent),
-            "mark": start.mark,
-            "cpus": pinning.allowed() or (),
-        }
+        place = {"request": str(start.request), "folder": str(start.request.parent)}
+        cell = {**place, "mark": start.mark, "cpus": pinning.allowed() or ()}
         reading, writing = os.pipe()
         statuses, pid = Lines(reading), 0
         with contextlib.suppress(OSError, EOFError):  # it has ended
@@ -323,10 +295,8 @@ class ChildProcess:
             printed = ours.enter_context((folder / "log").open("a+b"))
             reading, answers = os.pipe()
             go_ahead, self._go_ahead = os.pipe()
-            for end in (reading, self._go_ahead):
-                ours.callback(os.close, end)
-            for end in (answers, go_ahead):
-                theirs.callback(os.close, end)
+            for stack, end in ((ours, reading), (ours, self._go_ahead), (theirs, answers), (theirs, go_ahead)):
+                stack.callback(os.close, end)
             file = folder / "request.json"
             job = request["job"]
             if job is not None and "path" in job[1]:
@@ -334,7 +304,7 @@ class ChildProcess:
             file.write_text(json.dumps({**request, "job": job, "go_ahead": go_ahead}))
             given = [answers, go_ahead, request["lifeline"]]
             self.process = fork(CellStart(file, printed, env.get(guardian.CELL_VARIABLE, ""), given)) or Process(
-                [python, "-X", "faulthandler", "-m", "vebench.child.main", str(file), str(answers)],
+                [python, *_CHILD, str(file), str(answers)],
                 printed,
                 cwd=folder,
                 env={**env, "TMPDIR": str(folder)},  # so that libraries' temporary files are removed with the folder
@@ -355,9 +325,7 @@ class ChildProcess:
         self._check_at = time.monotonic() + CHECK_S
         self.log.keep_short()
         left = memory_available()
-        if left is None or left >= LEAST_MEMORY:
-            return None
-        return f"out of memory: {left // MEBIBYTE} MiB were left"
+        return f"out of memory: {left // MEBIBYTE} MiB were left" if left is not None and left < LEAST_MEMORY else None
 
     def end(self, mark: str, variable: str = guardian.TOKEN_VARIABLE) -> None:
         """End it and all processes that have the mark in this environment variable, and remove its folder."""

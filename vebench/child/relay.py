@@ -36,11 +36,10 @@ from vebench.machine import guardian, host, pinning
 
 
 class _Relay:
-    """Relays messages between the runner and one child at a time."""
+    """Relays messages between the runner, who reads ``writing``, and one child at a time."""
 
     def __init__(self, scratch: Path, writing: int) -> None:
-        self._scratch = scratch  # the payload is in it
-        self._writing = writing  # the pipe to the runner
+        self._scratch, self._writing = scratch, writing  # the payload is in ``scratch``
         self._asked = Lines(0)
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
@@ -54,8 +53,14 @@ class _Relay:
         self._tell(hello=facts(names, modules))
         try:
             while True:
-                self._turn()
-        except EOFError:
+                child = self._child
+                heard = [0] if child is None else [0, child.lines.descriptor]
+                ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
+                if child is not None:
+                    self._relay(child)
+                while 0 in ready and (line := self._asked.take()) is not None:
+                    self._do(json.loads(line))
+        except EOFError:  # the runner is gone
             return
         finally:
             for number in (signal.SIGHUP, signal.SIGTERM):  # it is ending already
@@ -63,29 +68,17 @@ class _Relay:
             self._end_child()
             self._guardian.end()
 
-    def _turn(self) -> None:
-        """Wait for something to pass on, and do so. Raises EOFError if the runner is gone."""
-        child = self._child
-        heard = [0] if child is None else [0, child.lines.descriptor]
-        ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
-        if child is not None:
-            self._relay(child)
-        if 0 in ready:
-            while (line := self._asked.take()) is not None:
-                self._do(json.loads(line))
-
     def _relay(self, child: ChildProcess) -> None:
         """Pass the child's answers on, and end it at its deadline, or if it takes too much memory."""
+        fault = None
         try:
             while time.monotonic() <= self._deadline and (line := child.lines.take()) is not None:
                 self._tell(cell=self._cell, line=line.decode(errors="replace"))
         except EOFError:
-            self._over(f"its process {child.process.how_it_ended()}")
-            return
-        # A runner that cannot be reached any more must not leave anything behind.
-        if time.monotonic() > self._deadline:
-            self._over("timed out (--timeout)")
-        elif fault := child.fault():
+            fault = f"its process {child.process.how_it_ended()}"
+        else:  # a runner that cannot be reached any more must not leave anything behind
+            fault = "timed out (--timeout)" if time.monotonic() > self._deadline else child.fault()
+        if fault is not None:
             self._over(fault)
 
     def _do(self, asked: dict[str, Any]) -> None:

@@ -38,13 +38,11 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, CellPython, Plan, is_proven
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, is_proven
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _SEED_BITS = 62  # a run file's integers have 63
-# A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
-LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
 _A_FEW = 3  # windows that make an interval
 _ONE_IN = 8  # cells whose recordings are compared, at random, after the passes that all cells have
 _MOST_OF_TIMEOUT = 0.8  # the share of --timeout for a replay, which must end by itself to report how far it went

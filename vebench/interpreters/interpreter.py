@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
-from msgspec import Meta
 
 import vebench
 from vebench.backends import bracketed
@@ -27,38 +26,20 @@ from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
-_PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
 _MOST_BYTES = 1 << 24  # of an answer; honest ones have thousands
 _CHECK_S = 0.05  # between two checks of whether the interpreter has ended, or has answered too much
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
-_TIMEOUT_S = 60.0
-_OF_AN_ENV = {"id", "package", "module", "frame_skip", "called", "problem"}
-_Part = Annotated[int, Meta(ge=0, lt=1000)]
-
-
-class _Facts(TypedDict, total=False):
-    """Facts about an environment, adapter or function: an ``error``, or for environments all of ``_OF_AN_ENV``."""
-
-    error: str
-    wanted: str
-    names: list[str]
-    id: str
-    package: str
-    module: str | None
-    frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    called: bool
-    problem: str | None
 
 
 class ProbeFacts(TypedDict):
     """The answer of ``child/probe.py``. Lists are in the order of the question."""
 
-    version: tuple[_Part, _Part, _Part]
+    version: tuple[int, int, int]
     packages: dict[str, str]
     modules: list[str]
-    adapters: NotRequired[list[_Facts]]
-    functions: NotRequired[list[_Facts]]
-    envs: NotRequired[list[_Facts]]
+    adapters: NotRequired[list[dict[str, Any]]]
+    functions: NotRequired[list[dict[str, Any]]]
+    envs: NotRequired[list[dict[str, Any]]]
     registered: NotRequired[list[str]]
 
 
@@ -96,7 +77,7 @@ def examine_python(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, _TIMEOUT_S, examined=False)
+    facts = ask(about, python, request, 60.0, examined=False)
     if facts["version"] < _OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], _OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
@@ -127,10 +108,8 @@ def look_up(
         "plugins": PLUGINS,
     }
     facts = ask(about, python, request, timeout)
-    found = facts.get("envs", [])
-    counts = len(found), len(facts.get("adapters", [])), len(facts.get("functions", []))
-    whole = all("error" in env or env.keys() >= _OF_AN_ENV for env in found)
-    if counts != (len(envs), len(adapters), len(functions)) or not whole:
+    counts = len(facts.get("envs", ())), len(facts.get("adapters", ())), len(facts.get("functions", ()))
+    if counts != (len(envs), len(adapters), len(functions)):
         raise UsageError(f"{about}: Python gave an incomplete answer")
     return facts
 
@@ -146,6 +125,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
     folder cannot be made.
     """
     which = "Python" if examined else "is not a working Python: it"
+    probe_script = str(Path(probe.__file__).absolute())
     with ProcessGuard() as guard:
         # Files, not pipes: a pipe stays open until everything that the interpreter started has closed it.
         asked, answered, printed = (guard.scratch / name for name in ("request.json", "answer.json", "log"))
@@ -154,18 +134,16 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
         with asked.open("rb") as question, answered.open("w+b") as answer, printed.open("a+b") as log:
             deadline = time.monotonic() + timeout
             try:
-                with guard.process([python, str(_PROBE)], log, env=env, stdin=question, stdout=answer) as process:
+                with guard.process([python, probe_script], log, env=env, stdin=question, stdout=answer) as process:
                     while process.wait(_CHECK_S) is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
                         if time.monotonic() > deadline:
                             raise UsageError(f"{about}: no answer within {timeout:g} s")
                         Log(log).keep_short()
             except OSError as error:
-                name, example = shown(python), "name a Python, such as venv/bin/python"
-                named = "" if about.endswith(f" {name}") else f"{name} "
-                raise UsageError(f"{about}: {named}does not start: {error.strerror}: {example}") from None
-            text, how = os.pread(answer.fileno(), _MOST_BYTES + 1, 0), process.how_it_ended()
-    if len(text) > _MOST_BYTES:
-        raise UsageError(f"{about}: {which} answered more than {_MOST_BYTES >> 20} MiB")
+                named = "" if about.endswith(f" {shown(python)}") else f"{shown(python)} "
+                why = f"{named}does not start: {error.strerror}: name a Python, such as venv/bin/python"
+                raise UsageError(f"{about}: {why}") from None
+            text, how = os.pread(answer.fileno(), _MOST_BYTES, 0), process.how_it_ended()
     try:
         found = json.loads(text.decode(errors="replace"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A scratch folder and processes that end with this process, however it ends.
+"""A scratch folder and processes that end with this process, however it ends; waiting for them, and for signals.
 
 Normally this process cleans up. If it is killed, its guardian does. If the guardian is killed as well, the kernel kills
 the cells' process groups (``child/main.py``), and leftover folders are removed by the next vebench process.
@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import select
-import shutil
 import signal
 import stat
 import subprocess
@@ -36,7 +35,8 @@ from vebench.machine import guardian
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
-_TOKEN = re.compile("[0-9a-f]{16}")
+CHECK_S = 0.5  # how often to check cells' processes and limits while waiting for an answer
+_LATE_S = 1.0  # a wait that takes this much longer than asked for means that this process was stopped
 
 
 class ProcessGuard:
@@ -47,9 +47,17 @@ class ProcessGuard:
 
     def __enter__(self) -> Self:
         sweep()
-        self.scratch = _make_scratch()
+        try:
+            self.scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
+        except OSError as error:
+            where = tempfile.gettempdir()
+            raise StorageError(f"cannot make a scratch folder in {where}: {error.strerror}") from None
         with ExitStack() as undo:
             undo.callback(guardian.remove, str(self.scratch))
+            try:
+                link_packages(_packages(self.scratch))
+            except OSError as error:
+                raise StorageError(f"cannot make links in {self.scratch}: {error.strerror}") from None
             try:
                 self._lock = _locked(self.scratch, self.token)
                 undo.callback(os.close, self._lock)
@@ -76,16 +84,15 @@ class ProcessGuard:
         stdout: IO[bytes] | int | None = None,
         pass_fds: Sequence[int] = (),
         patience: float = 0.0,
+        marked: bool = True,
     ) -> Iterator[Process]:
-        """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start."""
-        env = {**env, guardian.TOKEN_VARIABLE: self.token}
-        process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
-        with self.guarded(process, patience):
-            yield process
+        """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start.
 
-    @contextmanager
-    def guarded(self, process: Process, patience: float) -> Iterator[Process]:
-        """End a process with the context, or when this process is killed. First it has ``patience`` seconds to exit."""
+        In the end it has ``patience`` seconds to exit. Processes that it starts are ended, too, if it is ``marked``.
+        """
+        if marked:
+            env = {**env, guardian.TOKEN_VARIABLE: self.token}
+        process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
         self.add(process.pid)
         try:
             yield process
@@ -96,23 +103,18 @@ class ProcessGuard:
 
 def sweep() -> None:
     """End processes and remove scratch folders whose owner was killed together with its guardian."""
-    with suppress(OSError):
-        for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-            with suppress(OSError):  # it is in use, or another user's
-                _sweep(lock)
-
-
-def _sweep(lock: Path) -> None:
-    folder = lock.parent.lstat()
-    if folder.st_uid != os.getuid() or not stat.S_ISDIR(folder.st_mode):
-        return
-    with lock.open(encoding="utf-8", errors="replace") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        token, _, machine = file.read(1024).partition(" ")
-        # Another machine may share the folder, but not its locks.
-        if _TOKEN.fullmatch(token) and machine == os.uname().nodename:
-            guardian.end(token)
-            guardian.remove(str(lock.parent))
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError):  # it is in use, or another user's
+            folder = lock.parent.lstat()
+            if folder.st_uid != os.getuid() or not stat.S_ISDIR(folder.st_mode):
+                continue
+            with lock.open(encoding="utf-8", errors="replace") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                token, _, machine = file.read(1024).partition(" ")
+                # Another machine may share the folder, but not its locks.
+                if re.fullmatch("[0-9a-f]{16}", token) and machine == os.uname().nodename:
+                    guardian.end(token)
+                    guardian.remove(str(lock.parent))
 
 
 def _locked(scratch: Path, token: str) -> int:
@@ -126,27 +128,12 @@ def _locked(scratch: Path, token: str) -> int:
     return descriptor
 
 
-def _make_scratch() -> Path:
-    """Make a scratch folder with the packages for ``python_path``. Raises StorageError if that is not possible."""
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
-    except OSError as error:
-        raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
-    try:
-        link_packages(_packages(scratch))
-    except OSError as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise StorageError(f"cannot make links in {scratch}: {error.strerror}") from None
-    return scratch
-
-
 def link_packages(folder: Path) -> None:
     """Make packages in ``folder`` of links to the code that the child loads, so that ``folder`` can be on a path."""
     package = folder / "vebench"
     package.mkdir(parents=True)
     ours = Path(vebench.__path__[0])
-    backends = Path(vebench.backends.__path__[0])
-    for source in (*(ours / name for name in CHILD_SIDE), backends):
+    for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):
         (package / source.name).symlink_to(source.absolute())
 
 
@@ -163,11 +150,6 @@ def python_path(scratch: Path) -> str:
 
 def _packages(scratch: Path) -> Path:
     return scratch / "packages"
-
-
-CHECK_S = 0.5  # how often to check cells' processes and limits while waiting for an answer
-_LATE_S = 1.0  # a wait that takes this much longer than asked for means that this process was stopped
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Wakeful:
@@ -212,11 +194,12 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
-        # Signals that the parent ignores on purpose stay ignored: nohup's SIGHUP, and a shell's SIGINT for ``&``.
-        handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        if threading.current_thread() is not threading.main_thread():  # where Python handles all signals
-            handled = []
-        self._before = {number: signal.signal(number, self._handle) for number in handled}
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():  # where Python handles all signals
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # Signals that the parent ignores on purpose stay ignored: nohup's, and a shell's SIGINT for ``&``.
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -15,33 +16,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE, Installation
 from vebench.backends.registry import ENTRIES
 from vebench.child import probe
 from vebench.child.process import LONGEST_QUOTE, Log
 from vebench.errors import StorageError, UsageError, one_line, shown
-from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import examine_python
 from vebench.interpreters.process_guard import ProcessGuard
 
-_MARK = "vebench.json"  # written last: a folder without it is unfinished
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
-_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
-_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
+_MARK = "made-from"  # written last, with the digest of what it was made from: a folder without it is unfinished
 
 
 class NotHadError(Exception):
     """An interpreter could not be made. The text says why, in one line."""
-
-
-class _Made(msgspec.Struct, frozen=True):
-    """The sources of an interpreter."""
-
-    made_from: str  # the digest of the installation and of ``versions``
-    versions: dict[str, str]  # of the simulators here, which it got, too
 
 
 def folder_of(name: str) -> Path:
@@ -52,33 +40,28 @@ def folder_of(name: str) -> Path:
 def python_of(name: str) -> str | None:
     """Return the path of an installation's interpreter, None if it is unfinished."""
     python = _python_in(folder_of(name))
-    return str(python) if _made_from(name) is not None and python.exists() else None
+    return str(python) if (folder_of(name) / _MARK).exists() and python.exists() else None
 
 
 def is_made(installation: Installation) -> bool:
     """Return whether the interpreter is there, as it would be made now."""
-    return _made_from(installation.name) == _planned(installation).made_from
+    try:
+        return (folder_of(installation.name) / _MARK).read_text() == _planned(installation)[0]
+    except (OSError, ValueError):
+        return False
 
 
 def _python_in(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def _made_from(name: str) -> str | None:
-    """Return ``_Made.made_from`` of an interpreter, None if it is unfinished."""
-    try:
-        return decoded(contents(folder_of(name) / _MARK), _Made).made_from
-    except (OSError, ValueError):
-        return None
-
-
-def _planned(installation: Installation) -> _Made:
-    """Return what an interpreter would be made from now."""
+def _planned(installation: Installation) -> tuple[str, dict[str, str]]:
+    """Return a digest of what an interpreter would be made from now, and the simulators here, which it would get."""
     packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
     names = tuple(name for package in packages for name in (package.name, *package.variants))
     versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
     facts = {"installation": asdict(installation), "versions": versions}
-    return _Made(sha256(msgspec.json.encode(facts, order="sorted")).hexdigest(), versions)
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(), versions
 
 
 def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
@@ -105,7 +88,7 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
 
 
 def _install(installation: Installation, folder: Path, say: Callable[[str], None]) -> None:
-    planned = _planned(installation)
+    digest, versions = _planned(installation)
     log_file = folder.with_suffix(".log")
     with ProcessGuard() as guard, log_file.open("w+b") as log:
         try:
@@ -113,7 +96,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
-            base = [f"{name}=={version}" for name, version in planned.versions.items()]
+            base = [f"{name}=={version}" for name, version in versions.items()]
             for step in installation.steps:
                 say(f"{installation.name}: installing {', '.join(step.requirements)}")
                 variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
@@ -122,13 +105,11 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
         except NotHadError as error:
             raise NotHadError(f"{error}; full log: {log_file}") from None
     found = examine_python("its Python", str(_python_in(folder)))
-    needed = {
-        package for entry in ENTRIES if entry.library.installation == installation for package in entry.library.packages
-    }
+    libraries = [entry.library for entry in ENTRIES if entry.library.installation == installation]
+    needed = {package for library in libraries for package in library.packages}
     if missing := sorted(package.name for package in needed if not found.has(package.module)):
         raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
-    (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))
-    (folder / f"new-{_MARK}").rename(folder / _MARK)
+    (folder / _MARK).write_text(digest)
     log_file.unlink(missing_ok=True)
 
 
@@ -164,18 +145,15 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guard: ProcessGu
 
 
 def releases_of(package: str) -> list[str]:
-    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
-
-    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
-    """
-    if not _PACKAGE.fullmatch(package):
-        raise UsageError(f"--package {shown(package)}: must be the name of a package")
+    """Return the final releases that pip finds for this Python, oldest first. Raises UsageError if there is none."""
     # ``pip index versions`` lists yanked releases, too.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
     command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    found = _ON_OFFER.search(done.stderr)
-    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    found = re.search(r"\(from versions: ([^)]*)\)", done.stderr)
+    # PEP 440: no pre-release, and none of a developer.
+    final = re.compile(r"\d+(\.\d+)*(\.post\d+)?")
+    versions = [name for name in found[1].split(", ") if final.fullmatch(name)] if found else []
     if not versions:
         *_, why = done.stderr.splitlines() or ["pip found no release"]
         raise UsageError(f"--package {shown(package)}: {one_line(why)}")
@@ -196,7 +174,6 @@ def _user_folder(variable: str, otherwise: str) -> Path:
     # XDG Base Directory Specification: a path that is not absolute must be ignored.
     asked = Path(os.environ.get(variable, ""))
     try:
-        folder = asked if asked.is_absolute() else Path(otherwise).expanduser()
+        return (asked if asked.is_absolute() else Path(otherwise).expanduser()) / "vebench"
     except RuntimeError:  # a user without a home, as in some containers
-        folder = Path(os.devnull)
-    return folder / "vebench"
+        return Path(os.devnull, "vebench")

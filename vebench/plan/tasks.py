@@ -1,7 +1,6 @@
 """Names: the tasks that environments mean, the Pythons that backends run in, and what a file may name.
 
-Only vebench's own parts, and environments of packages that it knows, may be named by a run file without its user's
-consent. ``not_ours`` decides it alone: it is asked before anything is looked up, imported, started or connected to.
+A run file may name only vebench's own parts, and environments of packages that it knows, without its user's consent.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    What is no known name without arguments, and third parties' adapters in ``backends``, are looked up in the
-    interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an environment that does not
-    exist or cannot be stepped, and for an adapter that cannot be loaded.
+    Names with arguments or that are not known, and third parties' adapters in ``backends``, are looked up in ``python``
+    within ``timeout`` seconds. Raises UsageError for an environment or adapter that cannot be used.
     """
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
@@ -98,7 +96,7 @@ def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:
-    """Return which of the ``names`` that were asked for has this full id behind its module; the id if none has."""
+    """Return which of the ``names`` that were asked for has this full id after its module; the id if none has."""
     env_id, arguments = bracketed.cut(env)
     ids = (env, re.sub(r"-v\d+$", "", env_id) + arguments)
     for name in names:
@@ -180,7 +178,10 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
 
 
 def not_ours(spec: RunSpec) -> Iterator[str]:
-    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it."""
+    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it.
+
+    It is asked before anything is looked up, imported, started or connected to.
+    """
     yield from (f"--env {env}" for env in spec.envs if not _is_known(env))
     yield from (f"--backend {one.label}" for one in spec.backends if ":" in one.name or one.python)
     if spec.policy.target:
@@ -232,15 +233,12 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
         return str(Path(name if os.sep in name else pythons[name]).expanduser())
     known = [one.name for one in registry.INSTALLATIONS]
     if name in known:
-        found = venvs.python_of(name)
-        if found is None:
+        if (found := venvs.python_of(name)) is None:
             raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench install {name}")
         return found
-    near = did_you_mean(name, [*pythons, *known])
-    raise UsageError(
-        f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
-        f"such as ./venv/bin/python, or in [pythons] of {config_folder() / _CONFIG}"
-    )
+    why = f"no Python is called {shown(name)}{did_you_mean(name, [*pythons, *known])}"
+    remedy = f"name one by a path with a slash, or in [pythons] of {config_folder() / _CONFIG}"
+    raise UsageError(f"--backend {shown(choice.label)}: {why}: {remedy}")
 
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:

@@ -1,4 +1,4 @@
-"""The contents of a run file, as immutable records that are checked when they are read.
+"""The contents of a run file, as records that are checked when they are read, and in what two runs differ.
 
 There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
 """
@@ -10,46 +10,39 @@ import platform
 import shlex
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
+from vebench.engine.interface import Outcome
 from vebench.errors import NotComparableError, one_line
-from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
-from vebench.machine.host import Cache, Node, Topology
+from vebench.machine.host import Cache, Host, Node, Topology
 from vebench.machine.kernel import MAX_CPU, parse_list, ranges
-from vebench.machine.placement import format_cpu_list
-from vebench.plan.cells import CellKey, placement_of
+from vebench.machine.placement import Placement, format_cpu_list
+from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import OF_LENGTH, RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
-from vebench.plan.verdicts import UNKNOWN, KnownVerdict, as_stepped
+from vebench.plan.verdicts import UNKNOWN, Knowledge, KnownVerdict, as_stepped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
-    from pathlib import Path
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.engine.interface import Outcome
-    from vebench.hosts import HostFacts
-    from vebench.interpreters.interpreter import Interpreter
-    from vebench.machine.host import Host
-    from vebench.machine.placement import Placement
-    from vebench.plan.cells import Cell, Plan
-    from vebench.plan.verdicts import Knowledge
+    from vebench.hosts import HostFacts  # only runs on hosts load it
 
 SCHEMA = 2
-_REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
 _MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -143,6 +136,11 @@ class ProofRecord(Identity):
 
     proof: CellProof
     type: Literal["proof"] = "proof"
+
+    @classmethod
+    def of(cls, cell: CellRecord) -> ProofRecord:
+        """Return the line of a cell's proof."""
+        return cls(**{item.name: getattr(cell, item.name) for item in fields(cls) if item.name != "type"})
 
 
 class CacheRecord(Struct, frozen=True):
@@ -295,11 +293,6 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     )
 
 
-def proof_record(cell: CellRecord) -> ProofRecord:
-    """Return the line of a cell's proof."""
-    return ProofRecord(**{item.name: getattr(cell, item.name) for item in fields(ProofRecord) if item.name != "type"})
-
-
 def _on_one_line(value: Any) -> Any:
     """Return a value that a library may have named, with each of its texts on one line."""
     if isinstance(value, str):
@@ -312,11 +305,7 @@ def _on_one_line(value: Any) -> Any:
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
-    """Return the line as JSON, with its checksum.
-
-    People read run files, too: the type comes first, and a cell's own fields before its child's.
-    Counts that only some loops have are left out if this one has none.
-    """
+    """Return the line as JSON, with its checksum. Counts that only some loops have are left out if this has none."""
     body = msgspec.to_builtins(line)
     if isinstance(line, CellRecord):
         body.pop("proof", None)
@@ -324,8 +313,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
             {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
             for window in body["windows"]
         ]
-    names = sorted(body, key=lambda name: (name != "type", name in _REPORTED))
-    return sealed(msgspec.json.encode({name: body[name] for name in names}))
+    return sealed(msgspec.json.encode({"type": body.pop("type"), **body}))
 
 
 def sealed(line: bytes) -> bytes:
@@ -362,18 +350,10 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     return msgspec.structs.replace(run, cells=cells)
 
 
-_PYTHON = platform.python_version()
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 _DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 # The same, but only if both runs know the fact: not every system or container reports it.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
-
-# Facts that a run file has as they were read.
-_AS_READ = (
-    *("system", "kernel", "machine", "cpu_model", "cpus_online", "cpus_allowed", "memory_bytes", "container"),
-    *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
-)
-
 # The backends that alone use a package.
 _USED_BY = {
     name: {user.name for user in ENTRIES if package in user.library.packages}
@@ -400,7 +380,7 @@ def gather(
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=host_record(host, placement, _PYTHON if interpreter is None else interpreter.version),
+        host=host_record(host, placement, None if interpreter is None else interpreter.version),
         packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
@@ -423,19 +403,17 @@ def gather(
     )
 
 
-def host_record(host: Host, placement: Placement, python: str = _PYTHON) -> HostRecord:
-    """Return the facts about ``host`` for a run file, with the version of the Python there."""
-    quota = host.allowance.quota
-    return HostRecord(
-        **{name: getattr(host, name) for name in _AS_READ},
-        usable_cpus=placement.usable,
-        python=python,
-        pinning=placement.pinned and pinning.SUPPORTED,
-        topology=topology_record(host.topology),
-        nodes_allowed=host.allowance.nodes,
-        quota_cpus=quota.cpus if quota else None,
-        quota_source=quota.source if quota else None,
-    )
+def host_record(host: Host, placement: Placement, python: str | None = None) -> HostRecord:
+    """Return the facts about ``host`` for a run file, with the version of the Python there, by default this one's."""
+    as_read = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
+    own = {
+        "usable_cpus": placement.usable,
+        "python": python or platform.python_version(),
+        "pinning": placement.pinned and pinning.SUPPORTED,
+        "topology": topology_record(host.topology),
+        "quota_source": host.quota.source if host.quota else None,
+    }
+    return HostRecord(**{**as_read, **own})
 
 
 def topology_record(topology: Topology) -> TopologyRecord:
@@ -475,16 +453,16 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return the facts in which two runs differ so that their cells are not comparable, each with both values."""
     ours, theirs = _decisive(one), _decisive(other)
-    optional = {*DECISIVE_IF_KNOWN}
     # A backend that only one of them has is not compared.
     both = one.interpreters.keys() & other.interpreters.keys()
-    optional |= {name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)}
-    pairs = [(name, ours.get(name, "none"), theirs.get(name, "none")) for name in dict.fromkeys((*ours, *theirs))]
-    return [
-        f"{name} {first} against {second}"
-        for name, first, second in pairs
-        if first != second and not (name in optional and "none" in (first, second))
-    ]
+    alone = [name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)]
+    differences = []
+    for name in dict.fromkeys((*ours, *theirs)):
+        first, second = ours.get(name, "none"), theirs.get(name, "none")
+        unknown = "none" in (first, second) and (name in DECISIVE_IF_KNOWN or name in alone)
+        if first != second and not unknown:
+            differences.append(f"{name} {first} against {second}")
+    return differences
 
 
 def how_plans_differ(one: RunRecord, other: RunRecord) -> dict[str, str]:
@@ -520,10 +498,12 @@ def _digits(facts: Mapping[str, str]) -> str:
 
 def _decisive(run: RunRecord) -> dict[str, str]:
     """Return the facts that decide whether runs are comparable, by name, without unknown facts."""
-    facts = ((one.machine, _digits(one.packages)) for one in run.hosts.values())
-    machines = Counter(f"{host.cpu_model} with {host.usable_cpus} CPUs, {packages}" for host, packages in facts)
-    hosts = {"hosts": "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))}
-    return {**_machine(run), **_software(run), **(hosts if run.hosts else {})}
+    facts = _machine(run) | _software(run)
+    if run.hosts:
+        hosts = [(one.machine, _digits(one.packages)) for one in run.hosts.values()]
+        counts = Counter(f"{host.cpu_model} with {host.usable_cpus} CPUs, {packages}" for host, packages in hosts)
+        facts["hosts"] = "; ".join(f"{count} x {machine}" for machine, count in sorted(counts.items()))
+    return facts
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
@@ -533,14 +513,15 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 
 def _software(run: RunRecord) -> dict[str, str]:
-    # A policy is part of the work: the rate is of the whole loop.
-    acts = {"policy": run.spec.policy.in_words} if run.spec.policy.in_words else {}
-    own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
     # The package of another project is used by its own backends only.
     used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
-    packages = {name: run.packages[name] for name in used}
-    return {"Python": _minor(run.host.python), **packages, **acts, **own}
+    facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used}}
+    if run.spec.policy.in_words:  # it is part of the work: the rate is of the whole loop
+        facts["policy"] = run.spec.policy.in_words
+    for label in sorted(run.interpreters):
+        facts |= _own(run, label)
+    return facts
 
 
 def _own(run: RunRecord, label: str) -> dict[str, str]:

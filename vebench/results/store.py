@@ -1,4 +1,9 @@
-"""Paths of run files and of logs: the default path of a new run, the files that a report reads, what cells printed."""
+"""Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
+
+The last key of every line is ``crc32``: the CRC-32 of all bytes before it (and before its comma), as eight hexadecimal
+digits. It always detects a flipped bit and damage to four bytes in a row, and misses one in four billion of other
+damages. However a run ends, even with a full disk, the lines that were written before stay intact.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +11,47 @@ import errno
 import fcntl
 import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 import msgspec
 
 from vebench.backends.environments.suites import short_name
+from vebench.child.answers import CellProof
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending, proof_record
+from vebench.plan.cells import CellKey
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from vebench.child.answers import CellProof
-    from vebench.plan.cells import CellKey
+T = TypeVar("T")
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
 LOG_SUFFIX = ".log"  # of the output of failed cells' libraries, next to the run file
 LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{LOG_SUFFIX}"
-_NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
+_RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
+_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
     """Return the path of a run without ``-o``, named by UTC time and tasks. It is never a file that exists."""
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:_NAME_LENGTH].strip("-")
+    names = "-".join(map(short_name, envs)).lower()
+    # Short enough for every file system.
+    slug = re.sub(r"[^a-z0-9]+", "-", names)[:60].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
-    names = (stem if attempt == 1 else f"{stem}-{attempt}" for attempt in count(1))
-    return next(path for name in names if not (path := DEFAULT_FOLDER / f"{name}{SUFFIX}").exists())
+    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
+    for attempt in count(2):
+        if not path.exists():
+            break
+        path = path.with_name(f"{stem}-{attempt}{SUFFIX}")
+    return path
 
 
 def output(text: str) -> Path:
@@ -55,9 +63,9 @@ def output(text: str) -> Path:
     return Path(text)
 
 
-def newest(folder: Path = DEFAULT_FOLDER) -> Path:
-    """Return the run file in ``folder`` that was modified last. Raises UsageError if there is none."""
-    return run_files_in(folder)[-1]
+def newest() -> Path:
+    """Return the run file in the default folder that was modified last. Raises UsageError if there is none."""
+    return run_files_in(DEFAULT_FOLDER)[-1]
 
 
 def run_files(paths: Sequence[Path]) -> list[Path]:
@@ -82,23 +90,13 @@ def run_files_in(folder: Path) -> list[Path]:
 
 def keep_log(path: Path, heading: str, printed: str) -> bool:
     """Append what a cell printed, if anything, to a log, under a heading. Returns whether it is there."""
-    if printed.strip():
-        with suppress(OSError):
+    with suppress(OSError):
+        if printed.strip():
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a", encoding="utf-8") as log:
                 log.write(f"== {heading}\n{printed.rstrip()}\n\n")
             return True
     return False
-
-
-T = TypeVar("T")
-
-_RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
-_LONGEST_BEGINNING = 64
-FIRST = {"run": RunRecord}
-_OTHERS: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
-_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RunWriter:
@@ -121,33 +119,29 @@ class RunWriter:
         """
         header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
-            kept = decoded(encode(header), RunRecord)
-            line = encode(kept)
+            line = encode(header)
+            header, asked = decoded(line, RunRecord), header
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"a run file cannot store this request: {one_line(str(error))}") from None
-        if kept.spec != header.spec:
+        if header.spec != asked.spec:
             raise UsageError("a run file cannot store this request: a text in it is not printable")
-        header = kept
+        remedy = "name another file with -o"
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
             descriptor = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
-            raise UsageError(
-                f"{path} exists and would be overwritten: name another file with -o, "
-                f"or finish it with {header.resume_command(str(path))}"
-            ) from None
+            remedy = f"{remedy}, or finish it with {header.resume_command(str(path))}"
+            raise UsageError(f"{path} exists and would be overwritten: {remedy}") from None
         except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None
+            raise UsageError(f"cannot write {path}: {error.strerror}: {remedy}") from None
         try:
             _lock(descriptor, path)
-            _write(descriptor, line)
+            _write(descriptor, encode(header))
         except OSError as error:
             os.close(descriptor)
             path.unlink()
-            raise StorageError(
-                f"cannot write {path}: {error.strerror}: free some space, or name another file with -o"
-            ) from None
+            raise StorageError(f"cannot write {path}: {error.strerror}: free some space, or {remedy}") from None
         return cls(path, descriptor, Run(header, ()))
 
     @classmethod
@@ -183,7 +177,7 @@ class RunWriter:
     def append_proof(self, key: CellKey, proof: CellProof) -> CellRecord:
         """Write the proof of a cell that has been appended in the same way, and return the cell with it."""
         cell = replace(self._cells[key], proof=proof)
-        self._add(encode(proof_record(cell)))
+        self._add(encode(ProofRecord.of(cell)))
         self._cells[key] = cell
         return cell
 
@@ -192,12 +186,10 @@ class RunWriter:
         try:
             _write(self._fd, line)
         except OSError as error:
-            whole = "its 1 cell is intact" if len(self._cells) == 1 else f"its {len(self._cells)} cells are intact"
-            remedy = "free some space" if error.errno in _NO_SPACE else "fix that"
-            raise StorageError(
-                f"cannot write {self.path}: {error.strerror}; {whole}: "
-                f"{remedy}, then {self.header.resume_command(str(self.path))}"
-            ) from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            remedy = f"{'free some space' if full else 'fix that'}, then {self.header.resume_command(str(self.path))}"
+            intact = f"what was measured before is intact ({len(self._cells)})"
+            raise StorageError(f"cannot write {self.path}: {error.strerror}; {intact}: {remedy}") from None
         self._size += len(line)
 
     def check_present(self) -> None:
@@ -220,6 +212,28 @@ class RunWriter:
             os.close(self._fd)
 
 
+def _write(descriptor: int, lines: bytes) -> None:
+    """Append complete lines, and sync them to the disk. Leaves nothing of them if it raises OSError."""
+    end = os.fstat(descriptor).st_size
+    rest = memoryview(lines)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
+    except OSError:
+        return  # a file system without locks: the user must not write two runs into one file
+
+
 def read(path: Path) -> Run:
     """Return the run in a file. If a cell was measured again, its last measurement counts.
 
@@ -229,15 +243,14 @@ def read(path: Path) -> Run:
         data = contents(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunFileError(
-            f"cannot read {one_line(str(path))}: {reason}: name a file that vebench run has written"
-        ) from None
+        remedy = "name a file that vebench run has written"
+        raise RunFileError(f"cannot read {one_line(str(path))}: {reason}: {remedy}") from None
     return parse(data, str(path))[0]
 
 
 def written(run: Run) -> bytes:
     """Return the contents of a file of ``run``."""
-    proofs = [encode(proof_record(cell)) for cell in run.cells if cell.proof is not None]
+    proofs = [encode(ProofRecord.of(cell)) for cell in run.cells if cell.proof is not None]
     return b"".join([encode(run.header), *map(encode, run.cells), *proofs])
 
 
@@ -253,7 +266,7 @@ def holds_run(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return _RUN_BEGINS.match(file.read(_LONGEST_BEGINNING)) is not None
+            return _RUN_BEGINS.match(file.read(64)) is not None
     except (OSError, ValueError):
         return False
 
@@ -270,12 +283,13 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
     if not whole:
         raise RunFileError(f"{name}, line 1: truncated: no cell was measured, so start the run again")
     cells: dict[CellKey, CellRecord] = {}
+    others: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
     lines, number = BytesIO(data), 1
     try:
-        header = _decoded(lines.readline(), FIRST)
+        header = _decoded(lines.readline(), {"run": RunRecord})
         while lines.tell() < whole:
             number += 1
-            found = _decoded(lines.readline(), _OTHERS)
+            found = _decoded(lines.readline(), others)
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:
@@ -305,25 +319,3 @@ def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
     if line[len(body) :] != ending(body):
         raise ValueError("its checksum (crc32) does not match: the line was damaged or edited")
     return decoded(line, kinds[head.type])
-
-
-def _write(descriptor: int, lines: bytes) -> None:
-    """Append complete lines, and sync them to the disk. Leaves nothing of them if it raises OSError."""
-    end = os.fstat(descriptor).st_size
-    rest = memoryview(lines)
-    try:
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, end)
-        raise
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
-    except OSError:
-        return  # a file system without locks: the user must not write two runs into one file

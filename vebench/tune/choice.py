@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
@@ -13,7 +12,14 @@ from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.plan.cells import CellKey, rank
 
-Pairs = frozenset[tuple[CellKey, CellKey]]
+
+@dataclass(frozen=True)
+class Constraints:
+    """The limits of the recommended setting."""
+
+    batch: int | None = None  # rows of a batch; None: any number
+    asynchronous: bool = True  # batches may have the rows that are ready first
+    tolerance: float = 0.05  # the share of the rate that may be given up for a simpler setup
 
 
 class NoChoiceReason(Enum):
@@ -27,40 +33,16 @@ class NoChoiceReason(Enum):
 
 
 @dataclass(frozen=True)
-class Rival:
-    """Another cell than the best."""
-
-    cell: CellSummary
-    ratio: Estimate | None  # its rate over the best one's
-    objection: Exclusion | None  # why it may not be recommended
-    too_large: bool = False
-
-    @property
-    def offered(self) -> bool:
-        """Whether it may be recommended."""
-        return self.objection is None and not self.too_large
-
-    @property
-    def is_faster(self) -> bool:
-        """Whether its rate is higher, beyond the interval of the ratio if there is one."""
-        if self.ratio is None:
-            return False
-        return (self.ratio.median if self.ratio.low is None else self.ratio.low) > 1
-
-
-@dataclass(frozen=True)
 class Choice:
     """A recommendation, and its certainty."""
 
     best: CellSummary | None = None  # is recommended, or would be
     fastest: CellSummary | None = None  # the highest rate that may be recommended
     reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
-    rivals: tuple[Rival, ...] = ()  # the best cell of each other backend, the fastest first
-    faster: tuple[Rival, ...] = ()  # are faster than ``best``, but may not be recommended
+    others: tuple[CellSummary, ...] = ()  # the best cell of each other backend, the fastest first
+    faster: tuple[tuple[CellSummary, Estimate], ...] = ()  # may not be recommended; with the ratio to ``best``
     tied: tuple[CellSummary, ...] = ()  # do as well as ``fastest``, as far as is known; without ``best``
     contenders: frozenset[CellKey] = frozenset()  # may be faster than ``best`` by more than the tolerance
-    ruled_out: Pairs = frozenset()  # (cell, other): ``other`` was found not to be a contender, now or at a look before
-    disturbed: CellSummary | None = None  # may be faster than was measured, since others used its CPUs
     untried: bool = False  # there was no time to try any setting of some backend
 
     @property
@@ -82,67 +64,54 @@ def choose(
     usable: bool = True,
     memory: int | None = None,
     open_work: Collection[str] = (),
-    ruled_out: Pairs = frozenset(),
     last: bool = False,
 ) -> Choice:
     """Return which cell of one task to use: the simplest that does as well as the fastest.
 
     ``level`` is the error that ``decided`` may make at this look. ``usable``: the run was not too disturbed. Cells that
     used more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could
-    show to be the same. ``ruled_out`` are the pairs of the look before. ``last``: prefer a cell without contenders.
+    show to be the same. ``last``: prefer a cell without contenders.
     """
     rated = fastest_first(cells)
-    small = [cell for cell in rated if not too_large(cell, memory)]
-    fastest, known = _known([cell for cell in small if cell.objection is None], tolerance)
     firsts = first_of_each(rated)
+    small = [cell for cell in rated if not too_large(cell, memory)]
+    offered = [cell for cell in small if cell.objection is None]
+    fastest, known = _known(offered, tolerance)
     if fastest is None:
-        return Choice(rivals=tuple(_rival(cell, None, memory) for cell in firsts))
+        return Choice(others=tuple(firsts))
     # More passes or comparisons may show that these can be recommended.
-    unknown = {cell.key for cell in small if _is_open(cell, open_work)}
-    counted = [cell for cell in small if cell.objection is None or cell.key in unknown]
-    rates = {cell.key: cell.sample for cell in counted if cell.sample.positive}
-    for cell in known:
-        out = rates.keys() - contenders(rates, cell.key, tolerance, level)
-        ruled_out |= {(cell.key, other) for other in out}
-    above = {cell.key: {other for other in rates if (cell.key, other) not in ruled_out} for cell in known}
+    unknown = [
+        cell
+        for cell in small
+        if cell.objection is Exclusion.NO_INTERVAL
+        or (cell.objection is Exclusion.UNVERIFIED and cell.label in open_work)
+    ]
+    rates = {cell.key: cell.sample for cell in (*offered, *unknown) if cell.sample.positive}
+    above = {cell.key: contenders(rates, cell.key, tolerance, level) for cell in known}
 
     def simplest_first(cell: CellSummary) -> tuple[bool, tuple[bool, int], bool, float]:
         return last and bool(above[cell.key]), rank(cell.backend), bool(cell.built.choice.options), -cell.rate
 
     best, *tied = sorted(known, key=simplest_first)
-    rivals = [_rival(cell, best, memory) for cell in rated]
-    faster = [rival for rival in rivals if rival.is_faster and not rival.offered]
-    disturbed = _disturbed(counted, best, tolerance)
+    ratios = [(cell, ratio(cell.sample, best.sample)) for cell in rated if cell not in offered]
+    faster = [(cell, over) for cell, over in ratios if over and (over.median if over.low is None else over.low) > 1]
     reason = None
     if not usable:
         reason = NoChoiceReason.UNUSABLE
-    elif any(rival.cell.key in unknown for rival in faster):
+    elif any(cell in unknown for cell, _ in faster):
         reason = NoChoiceReason.FASTER
-    elif disturbed is not None:
+    elif any(_is_disturbed(cell, best, tolerance) for cell in (*offered, *unknown)):
         reason = NoChoiceReason.DISTURBED
     elif best.half_width is None or best.half_width > WIDE:
         reason = NoChoiceReason.WIDE
-    return Choice(
-        best,
-        fastest,
-        reason,
-        tuple(_rival(cell, best, memory) for cell in firsts if cell.label != best.label),
-        tuple(faster),
-        tuple(tied),
-        frozenset(above[best.key]),
-        ruled_out,
-        disturbed,
-    )
+    others = tuple(cell for cell in firsts if cell.label != best.label)
+    return Choice(best, fastest, reason, others, tuple(faster), tuple(tied), frozenset(above[best.key]))
 
 
-def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
-    relative = None if best is None else ratio(cell.sample, best.sample)
-    return Rival(cell, relative, cell.objection, too_large(cell, memory))
-
-
-def _is_open(cell: CellSummary, open_work: Collection[str]) -> bool:
-    unverified = cell.objection is Exclusion.UNVERIFIED and cell.label in open_work
-    return unverified or cell.objection is Exclusion.NO_INTERVAL
+def _is_disturbed(cell: CellSummary, best: CellSummary, tolerance: float) -> bool:
+    """Return whether a cell may be faster than was measured, and so than ``best``, because others used its CPUs."""
+    margin = WIDE if cell is best else tolerance
+    return cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left
 
 
 def too_large(cell: CellSummary, memory: int | None) -> bool:
@@ -172,30 +141,3 @@ def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummar
         if cell is not fastest and seen and share and share.median >= 1 - tolerance:
             known.append(cell)
     return fastest, known
-
-
-def _disturbed(counted: Sequence[CellSummary], best: CellSummary, tolerance: float) -> CellSummary | None:
-    """Return a cell that may be faster than was measured, and so than ``best``, because others used its CPUs."""
-    for cell in counted:
-        margin = WIDE if cell is best else tolerance
-        if cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left:
-            return cell
-    return None
-
-
-class Alternative(NamedTuple):
-    """A cell that differs from the chosen one in one number: ``share`` is its rate over that one's."""
-
-    cell: CellSummary
-    share: float
-
-
-def alternatives(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Alternative], list[Alternative]]:
-    """Return cells with other numbers of workers, and with other numbers of environments per worker, largest first."""
-    rest = [
-        Alternative(cell, cell.rate / chosen.rate)
-        for cell in sorted(cells, key=lambda cell: (-cell.workers, -cell.envs_per_worker))
-        if cell.label == chosen.label and cell.key != chosen.key and cell.rate
-    ]
-    workers = [one for one in rest if one.cell.envs_per_worker == chosen.envs_per_worker]
-    return workers, [one for one in rest if one.cell.workers == chosen.workers]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable, why_never
 from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
@@ -18,22 +17,13 @@ from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
-from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table
+from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.figures import learner_words
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
-from vebench.tune.choice import Choice, NoChoiceReason, Rival, alternatives
-from vebench.tune.settings import Constraints
+from vebench.tune.choice import Choice, Constraints, NoChoiceReason, too_large
 
-_MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
-
-
-@dataclass(frozen=True)
-class Latency:
-    """How long a policy that acts at once waits for a batch."""
-
-    p50_ns: int
-    p99_ns: int
+_MOST_NAMED = 6  # settings in a sentence
 
 
 @dataclass(frozen=True)
@@ -44,45 +34,64 @@ class TunePage(DataPage):
     run: Run
     choice: Choice
     wanted: Constraints
-    steps: Timed | None = None  # step times of one environment
-    passed_over: Mapping[str, str] = field(
-        default_factory=dict
-    )  # why settings were not tried, by place, unless there was no time
-    latency: Latency | None = None  # of the best setting, if it was measured
+    steps: Timed | None  # step times of one environment
+    passed_over: Mapping[str, str]  # why settings were not tried, by place, unless there was no time
     kind = "tune"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: the answer, the rates that it rests on, and the commands to continue with."""
-        known = dict(run_facts(self.run.header, self._cells))
+        head, others = self.run.header, self.choice.others
+        known = dict(run_facts(head, self._cells))
         settled = self.choice.chosen is not None
-        sentences = tuple(map(one_line, self.sentences))
-        return (
-            Document(
-                title=one_line(self.headline),
-                facts=(
-                    *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
-                    ("certainty", one_line(self.certainty)),
-                    ("time", time_of_run(self.run)),
-                    ("report", f"vebench report {shlex.quote(self.file)}"),
-                    ("continue", self.run.header.resume_command(self.file)),
-                ),
-                tables=tuple(self._tables()),
-                explanations=(*self._remarks_on_untried(), *self._remarks_on_rivals()),
-                answers=(AnswerText(self.env, sentences, self.code, settled=settled),),
-                best="what to use" if settled else "",
+        shown = [cell for cell in (self.choice.best, *others) if cell is not None]
+        table = replace(columns.all_cells(shown), title="The best setting of each backend")
+        explanations = []
+        for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
+            explanations.append(Remark("not tried", reason, (_listed(names),)))
+        for cell, why in self._not_offered:
+            comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
+            command = ""
+            if comparable or cell.objection is Exclusion.OTHER_WORK:
+                command = head.verify_command(self.env, [cell.label])
+            remedy = "compare the work with:" if command else ""
+            explanations.append(Remark("not recommended", f"{setting_of(cell)} {why}", (), remedy, command))
+        document = Document(
+            title=one_line(self.headline),
+            facts=(
+                *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
+                ("certainty", one_line(self.certainty)),
+                ("time", time_of_run(self.run)),
+                ("report", f"vebench report {shlex.quote(self.file)}"),
+                ("continue", head.resume_command(self.file)),
             ),
+            tables=(table,) if shown else (),
+            explanations=tuple(explanations),
+            answers=(AnswerText(self.env, tuple(map(one_line, self._sentences())), self.code, settled=settled),),
+            best="what to use" if settled else "",
         )
+        return (document,)
 
-    def _tables(self) -> Iterator[Table]:
-        """Yield the best setting of each backend, with the columns of a run's table of all cells."""
-        rivals = [rival.cell for rival in self.choice.rivals]
-        shown = [cell for cell in (self.choice.best, *rivals[:_MOST_RIVALS]) if cell is not None]
-        if shown:
-            table = columns.all_cells(shown)
-            more = len(rivals) - _MOST_RIVALS
-            notes = (*table.notes, f"{more} more settings were tried.") if more > 0 else table.notes
-            yield replace(table, title="The best setting of each backend", notes=notes)
+    @cached_property
+    def _cells(self) -> tuple[CellSummary, ...]:
+        return summarise(self.run, self.file)
+
+    @property
+    def _tried(self) -> list[CellSummary]:
+        return [cell for cell in self._cells if cell.key.place in self.run.header.spec.only]
+
+    @property
+    def _not_tried(self) -> list[tuple[str, str]]:
+        """The settings without a rate, each with the reason."""
+        found = [(cell.key.place, one_line(cell.reason or cell.status)) for cell in self._tried if cell.status != "ok"]
+        measured = {cell.key.place for cell in self._cells}
+        rest = [place for place in self.run.header.spec.only if place not in measured]
+        return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
+
+    @property
+    def _not_offered(self) -> list[tuple[CellSummary, str]]:
+        """The best setting of each other backend that may not be recommended, with the reason."""
+        return [(cell, why) for cell in self.choice.others if (why := self._why_not(cell))]
 
     @property
     def env(self) -> str:
@@ -97,14 +106,6 @@ class TunePage(DataPage):
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
         how = "; ".join((f"{rate_of(chosen)}{of_loop(chosen)}", *self._faster()))
         return f"{name}: use {setting_of(chosen)}: {how}."
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The answer, how it compares with the fastest, its effect on training, and last what to measure next."""
-        chosen = self.choice.chosen
-        of_chosen = () if chosen is None else (*self._alternatives(chosen), *self._training(chosen))
-        resets = () if chosen is None else self._resets(chosen)
-        return (self.headline, *self._compared_with_fastest(), *of_chosen, f"{self.certainty}.", *resets)
 
     @property
     def certainty(self) -> str:
@@ -124,12 +125,104 @@ class TunePage(DataPage):
         chosen = self.choice.chosen
         return () if chosen is None else code_of(chosen, self.run.header.spec)
 
+    def _sentences(self) -> Iterator[str]:
+        """Yield the answer, how it compares with the fastest and with other sizes, and its effect on training."""
+        yield self.headline
+        chosen, fastest = self.choice.chosen, self.choice.fastest
+        if fastest is not None and chosen is None:
+            yield f"The highest rate that may be recommended: {setting_of(fastest)}, {rate_of(fastest)}."
+        elif fastest is not None and chosen is not None and chosen is not fastest:
+            simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
+            yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
+        if chosen is not None and self.steps is not None:
+            times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
+            step, late, reset = map(figures.short_time, times)
+            yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
+        if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
+            yield f"Not distinguishable from the fastest, and within {self.wanted.tolerance:.0%}: {_listed(others)}."
+        if bends := self._bends():
+            shares = "; ".join(f"{share:.0%} with {cell.key.size}" for cell, share in bends)
+            yield f"Of its rate, other sizes reach {shares}."
+        learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
+        if learner is not None and trained is not None:
+            gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
+            share = f"sampling is {trained.sampling:.0%} of training time"
+            yield f"With a learner that takes {learner_words(learner)}, {share}."
+            rate, most = figures.number(trained.steps_per_second), f"at most {trained.at_most:.2f}x as fast"
+            yield f"Training makes {rate} steps/s{gain}; a faster sampler could make it {most}."
+        yield f"{self.certainty}."
+
+    def _bends(self) -> list[tuple[CellSummary, float]]:
+        """Return the cells that differ from the chosen one in one number, with their shares of its rate."""
+        chosen = self.choice.chosen
+        if chosen is None:
+            return []
+        return [
+            (cell, cell.rate / chosen.rate)
+            for cell in sorted(self._tried, key=lambda cell: (-cell.workers, -cell.envs_per_worker))
+            if cell.label == chosen.label and cell.key != chosen.key and cell.rate
+            if cell.workers == chosen.workers or cell.envs_per_worker == chosen.envs_per_worker
+        ]
+
+    @property
+    def _gain(self) -> float | None:
+        """How many times as fast training is as with the fastest plain loop; None without a learner."""
+        chosen, learner = self.choice.chosen, self.run.header.spec.learner
+        loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
+        rates = [rate for cell in loops if (rate := cell.figures.steps_per_second)]
+        if chosen is None or chosen.label == REFERENCE or not rates:
+            return None
+        loop = learning(learner, max(rates, key=lambda rate: rate.median), chosen.built.batch_size)
+        trained = chosen.figures.learning
+        return None if trained is None or loop is None else trained.steps_per_second / loop.steps_per_second
+
+    def _why_nothing(self) -> str:
+        best, finding = self.choice.best, unusable(self._cells)
+        if best is None and any(cell.frames_per_second for cell in self._tried):
+            return "no setting is known to do the same work as a plain loop"
+        if best is None:
+            given_up = any(why == Cause.GIVEN_UP.reason for _, why in self._not_tried)
+            return Cause.GIVEN_UP.reason if given_up else "nothing could be measured"
+        why = ""
+        if self.choice.reason is NoChoiceReason.WIDE:
+            why = f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
+        elif self.choice.reason is NoChoiceReason.DISTURBED:
+            why = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
+        elif self.choice.reason is NoChoiceReason.UNUSABLE and finding is not None:
+            why = f"the run is {finding.code}: {finding.message}; {finding.remedy}"
+        return "; ".join(filter(None, (why, *self._faster())))
+
+    def _faster(self) -> Iterator[str]:
+        """Yield what is faster than the best setting that may be recommended, by how much, and why it may not be."""
+        labels = set()
+        for cell, ratio in self.choice.faster:
+            if cell.label not in labels and self.choice.best is not None:
+                labels.add(cell.label)
+                times = f"{figures.in_sentence(ratio, 'x')} the rate of {setting_of(self.choice.best)}"
+                yield f"{setting_of(cell)} has {times}, but {self._why_not(cell)}"
+
+    def _why_not(self, cell: CellSummary) -> str:
+        """Return why a setting may not be recommended; empty if it may be."""
+        memory = self.run.header.spec.memory
+        if too_large(cell, memory):
+            took, most = (figures.size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
+            return f"takes {took}, more than the {most} allowed"
+        if cell.objection is None:
+            return ""
+        reason = None
+        if cell.objection is Exclusion.UNVERIFIED:
+            reason = cell.work.reason or why_never(cell, self.run.header)
+        return f"{DOUBTS[cell.objection]}{f' ({one_line(reason)})' if reason else ''}"
+
     @property
     def data(self) -> dict[str, object]:
         """The answer for programs: what to use, how certain that is, and every setting that was tried."""
         choice, chosen = self.choice, self.choice.chosen
-        workers, envs = ([], []) if chosen is None else alternatives(self._tried, chosen)
         trained = None if chosen is None else chosen.figures.learning
+        bends: dict[str, list[dict[str, float]]] = {"workers": [], "envs_per_worker": []}
+        for cell, share in self._bends():
+            number = "workers" if chosen and cell.workers != chosen.workers else "envs_per_worker"
+            bends[number].append({number: getattr(cell, number), "share": share})
         return {
             "env": self.env,
             "headline": self.headline,
@@ -142,19 +235,12 @@ class TunePage(DataPage):
             "tied": [cell.key.place for cell in choice.tied],
             "code": list(self.code),
             "tried": [self._facts(cell) for cell in self._tried],
-            "bends": {
-                "workers": [{"workers": one.cell.workers, "share": one.share} for one in workers],
-                "envs_per_worker": [{"envs_per_worker": one.cell.envs_per_worker, "share": one.share} for one in envs],
-            },
+            "bends": bends,
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],
-            "not_offered": [
-                {"setting": rival.cell.key.place, "why": self._why_not(rival)}
-                for rival in choice.rivals
-                if not rival.offered
-            ],
-            "faster": [{"setting": one.cell.key.place, "ratio": one.ratio} for one in choice.faster],
+            "not_offered": [{"setting": cell.key.place, "why": why} for cell, why in self._not_offered],
+            "faster": [{"setting": cell.key.place, "ratio": ratio} for cell, ratio in choice.faster],
             "file": self.file,
         }
 
@@ -162,9 +248,6 @@ class TunePage(DataPage):
         if cell is None:
             return None
         built, acting, batch = cell.built, cell.figures.acting, cell.figures.ns_per_batch
-        latency = self.latency if self.choice.best and cell.key == self.choice.best.key else None
-        if acting is not None:
-            latency = Latency(round(acting.latency_p50_ns), round(acting.latency_p99_ns))
         return {
             "setting": cell.key.place,
             "backend": built.choice.name,
@@ -178,7 +261,7 @@ class TunePage(DataPage):
             "frames_per_second": cell.frames_per_second,
             "steps_per_second": cell.figures.steps_per_second,
             "seconds_per_batch": batch and batch.scaled(1e-9),
-            "latency": latency and asdict(latency),
+            "latency": acting and {"p50_ns": round(acting.latency_p50_ns), "p99_ns": round(acting.latency_p99_ns)},
             "cpus": built.cpus_owned,
             "processes": built.processes,
             "threads": built.threads,
@@ -188,141 +271,7 @@ class TunePage(DataPage):
             "repeats": cell.repeats,
         }
 
-    @cached_property
-    def _cells(self) -> tuple[CellSummary, ...]:
-        return summarise(self.run, self.file)
 
-    @property
-    def _tried(self) -> list[CellSummary]:
-        return [cell for cell in self._cells if cell.key.place in self.run.header.spec.only]
-
-    @property
-    def _not_tried(self) -> list[tuple[str, str]]:
-        """The settings without a rate, each with the reason."""
-        found = [(cell.key.place, one_line(cell.reason or cell.status)) for cell in self._tried if cell.status != "ok"]
-        measured = {cell.key.place for cell in self._cells}
-        rest = [place for place in self.run.header.spec.only if place not in measured]
-        return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
-
-    def _why_nothing(self) -> str:
-        best, why = self.choice.best, ""
-        if best is None:
-            if any(cell.frames_per_second for cell in self._tried):
-                return "no setting is known to do the same work as a plain loop"
-            given_up = any(cell.cause is Cause.GIVEN_UP for cell in self.run.cells)
-            known = {*self.passed_over, *(cell.key.place for cell in self._cells)}
-            no_time = given_up or not known.issuperset(self.run.header.spec.only)
-            return Cause.GIVEN_UP.reason if no_time else "nothing could be measured"
-        match self.choice.reason:
-            case NoChoiceReason.WIDE:
-                return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
-            case NoChoiceReason.UNUSABLE if finding := unusable(self._cells):
-                why = f"the run is {finding.code}: {finding.message}; {finding.remedy}"
-            case NoChoiceReason.DISTURBED if cell := self.choice.disturbed:
-                taken = f"other processes took {1 - cell.conditions.share_left:.0%} of its CPU time"
-                why = f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
-        return "; ".join(filter(None, (why, *self._faster())))
-
-    def _faster(self) -> Iterator[str]:
-        """Yield what is faster than the best setting that may be recommended, by how much, and why it may not be."""
-        best, labels = self.choice.best, set()
-        for rival in self.choice.faster:
-            if rival.cell.label not in labels and rival.ratio is not None and best is not None:
-                labels.add(rival.cell.label)
-                times = f"{figures.in_sentence(rival.ratio, 'x')} the rate of {setting_of(best)}"
-                yield f"{setting_of(rival.cell)} has {times}, but {self._why_not(rival)}"
-
-    def _why_not(self, rival: Rival) -> str:
-        """Return why a rival may not be recommended; empty if it may be."""
-        if rival.too_large:
-            sizes = rival.cell.figures.peak_rss_bytes, self.run.header.spec.memory
-            took, most = (figures.size(size or 0) for size in sizes)
-            return f"takes {took}, more than the {most} allowed"
-        if rival.objection is None:
-            return ""
-        reason = None
-        if rival.objection is Exclusion.UNVERIFIED:
-            reason = rival.cell.work.reason or why_never(rival.cell, self.run.header)
-        return f"{DOUBTS[rival.objection]}{f' ({one_line(reason)})' if reason else ''}"
-
-    def _compared_with_fastest(self) -> Iterator[str]:
-        """Yield how the setting compares with the fastest, step times, and which others tie."""
-        chosen, fastest = self.choice.chosen, self.choice.fastest
-        if fastest is not None and chosen is None:
-            yield f"The highest rate that may be recommended: {setting_of(fastest)}, {rate_of(fastest)}."
-        elif fastest is not None and chosen is not None and chosen is not fastest:
-            simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
-            yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
-        if chosen is not None and self.steps is not None:
-            times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
-            step, late, reset = map(figures.short_time, times)
-            yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
-        if chosen is not None and self.latency is not None:
-            median, late = map(figures.short_time, (self.latency.p50_ns, self.latency.p99_ns))
-            yield f"A policy that acts at once waits {median} for a batch (p99 {late})."
-        others = [setting_of(cell) for cell in self.choice.tied if cell is not fastest]
-        if others:
-            more = len(others) - _MOST_TIED
-            named = others[:_MOST_TIED] + ([f"{more} more"] if more > 0 else [])
-            yield f"Not distinguishable from the fastest, and within {self.wanted.tolerance:.0%}: {', '.join(named)}."
-
-    def _alternatives(self, chosen: CellSummary) -> Iterator[str]:
-        """Yield the shares of its rate that fewer workers, or other numbers of environments per worker, reach."""
-        workers, envs = alternatives(self._tried, chosen)
-        parts = [f"{one.share:.0%} with {figures.counted(one.cell.workers, 'worker')}" for one in workers]
-        parts += [f"{one.share:.0%} with {one.cell.envs_per_worker} environments per worker" for one in envs]
-        if parts:
-            yield f"Of its rate remain {', '.join(parts)}."
-
-    def _training(self, chosen: CellSummary) -> Iterator[str]:
-        learner, found = self.run.header.spec.learner, chosen.figures.learning
-        if learner is None or found is None:
-            return
-        gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
-        yield (
-            f"With a learner that takes {learner_words(learner)}, sampling is {found.sampling:.0%} of training time. "
-            f"Training makes {figures.number(found.steps_per_second)} steps/s{gain}; a faster sampler could make it at "
-            f"most {found.at_most:.2f}x as fast."
-        )
-
-    @property
-    def _gain(self) -> float | None:
-        """How many times as fast training is as with the fastest plain loop; None without a learner."""
-        chosen, learner = self.choice.chosen, self.run.header.spec.learner
-        loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
-        rates = [rate for cell in loops if (rate := cell.figures.steps_per_second)]
-        if chosen is None or chosen.label == REFERENCE or not rates:
-            return None
-        best = max(rates, key=lambda rate: rate.median)
-        one, other = (
-            learning(learner, rate, chosen.built.batch_size) for rate in (chosen.figures.steps_per_second, best)
-        )
-        return None if one is None or other is None else one.steps_per_second / other.steps_per_second
-
-    def _resets(self, chosen: CellSummary) -> Iterator[str]:
-        """Yield that windows of the recommended setting hold too few slow resets, and the command to measure them."""
-        for finding in chosen.findings:
-            if finding.code is Code.FEW_RESETS:
-                backends = shlex.quote(f"{REFERENCE},{chosen.label}")
-                command = f"vebench run -e {shlex.quote(short_name(self.env))} -b {backends} -w {chosen.workers}"
-                size = f"--envs-per-worker {chosen.envs_per_worker}"
-                yield f"For this task, {finding.message}: {finding.remedy}, in {command} {size}"
-
-    def _remarks_on_untried(self) -> Iterator[Remark]:
-        """Yield each reason why settings were not tried, with these settings."""
-        for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
-            more = len(names) - _MOST_LEFT_OUT
-            rest = [f"{more} more (-f json names them)"] if more > 0 else []
-            yield Remark("not tried", reason, ("; ".join([*names[:_MOST_LEFT_OUT], *rest]),))
-
-    def _remarks_on_rivals(self) -> Iterator[Remark]:
-        """Yield why rivals may not be recommended, with the command that compares their work if it can be compared."""
-        for rival in self.choice.rivals:
-            if rival.offered:
-                continue
-            cell, command = rival.cell, ""
-            comparable = rival.objection is Exclusion.UNVERIFIED and not why_never(cell, self.run.header)
-            if comparable or rival.objection is Exclusion.OTHER_WORK:
-                command = self.run.header.verify_command(self.env, [cell.label])
-            remedy = "compare the work with:" if command else ""
-            yield Remark("not recommended", f"{setting_of(cell)} {self._why_not(rival)}", (), remedy, command)
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return "; ".join([*names[:_MOST_NAMED], *([f"{more} more (-f json names them)"] if more > 0 else [])])

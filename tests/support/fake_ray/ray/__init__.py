@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import FunctionType
 from typing import Any
 
 from ray import exceptions
 
-__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown", "wait"]
+__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown"]
 
 
 def init(address: str, **_how: object) -> None:
@@ -43,7 +42,9 @@ class _Method:
     def __init__(self, actor: _Actor, name: str) -> None:
         self._actor, self._name = actor, name
 
-    def remote(self, *arguments: object) -> Future[Any]:
+    def remote(self, *arguments: object) -> Future[Any] | None:
+        if self._actor.itself is None:
+            return None
         return self._actor.threads.submit(getattr(self._actor.itself, self._name), *arguments)
 
 
@@ -61,31 +62,21 @@ class _Remote:
         self._kind, self._how = kind, how
 
     def options(self, **how: object) -> _Remote:
+        assert how["num_cpus"] == 2.0
         return _Remote(self._kind, how)
 
-    def remote(self, *arguments: object) -> object:
-        if isinstance(self._kind, FunctionType):
-            return _Task(busy="-busy" in self._how["scheduling_strategy"].node_id)
-        return _Actor(self._kind(*arguments), self._how["max_concurrency"])
-
-
-class _Task:
-    def __init__(self, *, busy: bool) -> None:
-        self.busy = busy
+    def remote(self, *arguments: object) -> _Actor:
+        busy = "-busy" in self._how["scheduling_strategy"].node_id
+        return _Actor(None if busy else self._kind(*arguments), self._how["max_concurrency"])
 
 
 def remote(kind: type) -> _Remote:
-    """Return what makes actors of a class, or starts a function."""
+    """Return what makes actors of a class."""
     return _Remote(kind, {})
 
 
-def wait(tasks: list[_Task], num_returns: int, timeout: float) -> tuple[list[_Task], list[_Task]]:
-    """Return the tasks that have been started, and those on nodes that are busy."""
-    assert num_returns == len(tasks)
-    assert timeout > 0
-    return [task for task in tasks if not task.busy], [task for task in tasks if task.busy]
-
-
-def get(future: Future[Any], timeout: float | None = None) -> Any:
-    """Return what a method has returned."""
+def get(future: Future[Any] | None, timeout: float | None = None) -> Any:
+    """Return what a method has returned. Nobody wants to wait for what never starts."""
+    if future is None:
+        raise exceptions.GetTimeoutError
     return future.result(timeout)

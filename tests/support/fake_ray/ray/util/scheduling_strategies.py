@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from ray.util.placement_group import Group
-
 
 @dataclass(frozen=True)
 class NodeAffinitySchedulingStrategy:
@@ -11,15 +9,3 @@ class NodeAffinitySchedulingStrategy:
 
     node_id: str
     soft: bool
-
-
-@dataclass(frozen=True)
-class PlacementGroupSchedulingStrategy:
-    """In a bundle of this group."""
-
-    placement_group: Group
-    placement_group_bundle_index: int
-
-    @property
-    def node_id(self) -> str:
-        return self.placement_group.nodes[self.placement_group_bundle_index]

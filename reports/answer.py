@@ -168,6 +168,9 @@ def _why_none(answer: TaskAnswer, section: Section) -> tuple[str, str, str]:
             others = _listed([one_line(cell.label) for cell in answer.tied])
             why = f"{setting_of(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
             remedy, command = _more(section)
+        case Reason.AGED:
+            why = "its environments change speed as they are stepped, and cells had made different numbers of steps"
+            remedy, command = "Compare backends at one number of environments in each run.", ""
     return why, remedy, command
 
 

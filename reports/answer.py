@@ -195,6 +195,10 @@ def _why_none(answer: TaskAnswer, run: RunFacts) -> tuple[str, str]:
             has_no_until = run.head.interpreter is not None  # vebench compare
             remedy = _more(run) if has_no_until or run.incomplete else until
             found = f"{rate}, too uncertain to distinguish it from {others}", remedy
+        case Reason.AGED:
+            changes = "its environments change speed as they are stepped"
+            why = f"{changes}, and the cells' had made different numbers of steps"
+            found = why, "End what grows in them, or compare backends at one number of environments in each run."
     return found
 
 

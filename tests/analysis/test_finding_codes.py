@@ -44,6 +44,7 @@ def window(**counters: int) -> tuple[Window, ...]:
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
+    (Code.AGEING, (make_cell(windows=sum((window(rows=10**6 // age, steps_before=age) for age in (500, 900)), ())),)),
     (Code.FAILED, (make_cell(status="failed", reason="boom"),)),
     (Code.INCOMPLETE, (make_cell(status="failed", reason="interrupted"),)),
     (Code.DIFFERENT_WORK, (make_cell("gym-sync", 1, STEADY, verdict="different"),)),

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from math import comb, log
 from typing import NamedTuple
 
-from vebench.analysis.cell import CellSummary, Exclusion, of_key
+from vebench.analysis.cell import CellSummary, Exclusion, ageing, of_key
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import (
     FEWEST_FOR_INTERVAL,
@@ -39,6 +39,7 @@ from vebench.results.records import Run
 Cells = Sequence[CellSummary]
 
 PASSES_TO_COMPARE = 4  # the fewest of a useful comparison
+_APART = 2  # ages of environments differ if one is more than this many times the other
 _WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
 _ERROR = 0.05  # the probability, over all looks of a race, of giving up the best or of calling another as good
 # One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
@@ -55,6 +56,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most has a rate without an objection
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
+    AGED = auto()  # rates change with the steps of environments, and cells had made different numbers of steps
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,9 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
         labels = {cell.label for cell in (fastest, *tied)}
         sizes = [cell for cell in known if cell.label in labels and cell not in (fastest, *tied)]
         candidates = (fastest, *tied, *_tied(fastest, sizes))
+        if _are_younger(candidates, valid, cells):
+            reason = Reason.AGED
+    if reason is None:
         fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.conditions.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
@@ -160,6 +165,21 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
+
+
+def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+    """Return whether a candidate may be fast only because its environments had made fewer steps than others.
+
+    If the plain loop slows down with steps, environments of no other cell may have made more than twice the steps.
+    If the plain loop speeds up, candidates must not have made more steps than others.
+    """
+    found = ageing(cell for cell in cells if cell.label == REFERENCE)
+    ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
+    mine = [ages[cell.key] for cell in candidates if cell.key in ages]
+    if found is None or not mine:
+        return False
+    slows_down = found.slope.log < 0
+    return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
 
 
 def _uncontested(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil
 
-from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, base_of
+from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, ageing, base_of
 from vebench.analysis.findings import NO_REASON, Code, Finding
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate
 from vebench.analysis.windows import DRIFT
@@ -300,7 +300,15 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, conditions = cell.figures.stability, cell.conditions
-    if steady.drifts:
+    plain = sweep.ageing.get(cell.env)
+    own = plain if cell.label == REFERENCE or plain is None else ageing([cell])
+    if plain is not None and own is not None and plain.slope.log * own.slope.log > 0:
+        yield Finding(
+            Code.AGEING,
+            f"{plain.words} of the plain loop",
+            "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)",
+        )
+    elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
             verb, how = "rises", "with a longer warm-up (--warmup 1s)"

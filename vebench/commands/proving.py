@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import OTHER
-from vebench.child.answers import Comparing
+from vebench.child.answers import Comparing, Proof
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of
+from vebench.commands.session import World
 from vebench.engine.runner import verified
+from vebench.interpreters.interpreter import Interpreter
 from vebench.interpreters.process_guard import Interrupts
 from vebench.plan import verdicts
-from vebench.plan.cells import expand, placement_of, report_order
-from vebench.plan.spec import FORK
+from vebench.plan.cells import Cell, expand, placement_of, report_order
+from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, Knowledge, KnownVerdict, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vebench.child.answers import Proof
-    from vebench.commands.session import World
-    from vebench.interpreters.interpreter import Interpreter
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: MuJoCo's for
 # 1,000 steps, most games about as long.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
-from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import Code, Finding
-from vebench.analysis.forecast import foresee, time_planned
+from vebench.analysis.forecast import time_planned
 from vebench.analysis.rules import own_classes
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import Installation, how_to_install, importable
@@ -18,21 +18,14 @@ from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTI
 from vebench.errors import one_line
 from vebench.interpreters.venvs import python_of
 from vebench.machine import pinning
+from vebench.machine.host import Host, Topology
+from vebench.machine.kernel import Cpus
 from vebench.machine.placement import Placement, format_cpu_list
-from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
+from vebench.plan.cells import Cell, Plan, report_order
+from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.machine.host import Host, Topology
-    from vebench.machine.kernel import Cpus
-    from vebench.plan.cells import Cell, Plan
-    from vebench.plan.spec import RunSpec
 
 _MOST_IN_ORDER = 32  # CPUs or cores on a line
 _FEWEST_IN_SERIES = 4
@@ -54,17 +47,12 @@ class Machine:
 
     host: Host
     placement: Placement
-    orders: Mapping[str, Cpus]
-    """All allowed CPUs as each policy takes them, second threads last."""
-    workers: int | None
-    """How many workers to show on the CPUs that ``placement`` gives them."""
-    versions: Mapping[str, str]
-    """Installed packages; empty for a copy of another machine's files."""
-    memory_available: int | None
-    """Bytes."""
+    orders: Mapping[str, Cpus]  # all allowed CPUs as each policy takes them, second threads last
+    workers: int | None  # how many to show on the CPUs that ``placement`` gives them
+    versions: Mapping[str, str]  # installed packages; empty for a copy of another machine's files
+    memory_available: int | None  # bytes
     findings: tuple[Finding, ...]
-    standings: tuple[Standing, ...] = ()
-    """The tasks that backends with their own environment classes step here."""
+    standings: tuple[Standing, ...] = ()  # the tasks that backends with their own environment classes step here
 
     @property
     def owned(self) -> Cpus:
@@ -82,11 +70,11 @@ def machine_page(machine: Machine) -> SimplePage:
 
 def _machine_data(machine: Machine) -> dict[str, object]:
     """Return facts by name: CPU sets as Linux lists, unknown facts as None."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
         "online": format_cpu_list(topology.online),
-        "allowed": format_cpu_list(allowance.cpus),
+        "allowed": format_cpu_list(host.cpus_allowed),
         "cores": [format_cpu_list(core) for core in topology.cores],
         "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
         "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
@@ -100,8 +88,8 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
         "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
         "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
-        "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
-        "quota_source": allowance.quota.source if allowance.quota else None,
+        "allowed_nodes": None if host.nodes_allowed is None else format_cpu_list(host.nodes_allowed),
+        "quota_source": host.quota.source if host.quota else None,
         "memory_bytes": host.memory_bytes,
         "memory_available_bytes": machine.memory_available,
         **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
@@ -120,7 +108,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield facts for readers, by name; the text is empty if a fact is unknown."""
-    host, topology, allowance = machine.host, machine.host.topology, machine.host.allowance
+    host, topology = machine.host, machine.host.topology
     parts = [f"{format_cpu_list(topology.online)} online"]
     for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
         if found:
@@ -135,11 +123,11 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     memory = [size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
         memory.append(f"{size(machine.memory_available)} available")
-    if allowance.nodes is not None and len(topology.nodes) > 1:
-        memory.append(f"nodes {format_cpu_list(allowance.nodes)} allowed")
+    if host.nodes_allowed is not None and len(topology.nodes) > 1:
+        memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
-    allowed = "all" if allowance.cpus == topology.online else _brief(allowance.cpus)
-    quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
+    allowed = "all" if host.cpus_allowed == topology.online else _brief(host.cpus_allowed)
+    quota = f"quota of {host.quota.cpus:g} ({host.quota.source})" if host.quota else "no quota"
     cpus = counted(len(topology.online), "CPU")
     yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
     for policy, order in machine.orders.items():
@@ -188,7 +176,7 @@ def _brief(cpus: Collection[int]) -> str:
 def _parts(machine: Machine) -> Table:
     """Return the machine's parts, each indented below the one that contains it, those that look alike on one line."""
     topology = machine.host.topology
-    barred = frozenset(topology.online).difference(machine.host.allowance.cpus)
+    barred = frozenset(topology.online).difference(machine.host.cpus_allowed)
     marks = {"with workers": frozenset(machine.owned), "not allowed": barred}
     marks = {head: cpus for head, cpus in marks.items() if cpus}
     rows = []
@@ -229,7 +217,6 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
 
 def list_page() -> SimplePage:
     """Return the backends and what each of them steps here, their options, and the tasks."""
-    standing = standings()
     options = [_row(f"{entry.name}[{key}]", one.meaning) for entry in ENTRIES for key, one in entry.options.items()]
     tasks = []
     for suite in SUITES.values():
@@ -237,7 +224,6 @@ def list_page() -> SimplePage:
         tasks.append(_row(suite.title, ", ".join(names)))
     tables = (
         _backends(),
-        *_own_classes(standing),
         _words_table("Their options", "option", ("meaning",), options),
         _words_table("Tasks (full ids such as ALE/Pong-v5 work, too)", "kind", ("names",), tasks),
         _words_table(
@@ -250,7 +236,7 @@ def list_page() -> SimplePage:
             *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
         ),
     )
-    findings = (*_missing(), *map(Remark.of, own_classes(standing)))
+    findings = (*_missing(), *map(Remark.of, own_classes(standings())))
     return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
 
 
@@ -279,17 +265,6 @@ def _of_suite(entry: BackendEntry, suite: Suite) -> str:
     if not named or entry.why_not(named[0]) is not None:
         return ""
     return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
-
-
-def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
-    """Yield a table for the backends that have environment classes of their own, and which tasks these step here."""
-    for backends in dict.fromkeys(one.backends for one in standing):
-        rows = []
-        for one in standing:
-            if one.backends == backends:
-                text = Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain")
-                rows.append(TableRow(tasks_in_words(one), (text,)))
-        yield _words_table(f"Classes of their own: {', '.join(backends)}", "kind", ("here they step",), rows)
 
 
 def _peer(one: Installation) -> TableRow:
@@ -340,10 +315,6 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
     yield "time", _time(plan, further)
-    if (found := foresee(plan, TOLERANCE)) is not None:  # on an ordinary machine
-        power = f"check finds a backend {found.resolves:.0%} slower in {POWER:.0%} of cases"
-        machine = "more on an idle machine and less on a noisy one"
-        yield "resolves", f"speedups within about ±{found.half:.0%}; of two such runs, {power}, {machine}"
 
 
 def _time(plan: Plan, further: int) -> str:

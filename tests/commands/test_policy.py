@@ -1,6 +1,7 @@
 """A policy in the loop, as users ask for it: what is measured, compared and shown, and what is refused."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
 from vebench.child.answers import Answer, Window
-from vebench.machine.host import Allowance, flat, read_host
+from vebench.machine.host import flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
@@ -74,10 +75,10 @@ def measured(vebench: Command) -> Command:
 
 def test_a_report_shows_where_the_time_went_and_what_training_would_gain(measured: Command) -> None:
     shown = measured("report", "run.jsonl", "-f", "markdown").out
-    assert "env 70%, policy 20%, copies 4%, counting 6%" in shown
-    assert "a batch 1.23 ms, p99 4.50 ms" in shown
-    assert "age 1.0" in shown
-    assert "learning takes 6.00 ms for each 12 steps, and nothing is sampled meanwhile" in shown
+    titles = re.findall("### CartPole-v1: (.*)", shown)
+    times = ["waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"]
+    assert titles[1:] == [*times, "training_steps_per_second", "sampling_share", "at_most_faster"]
+    assert {"70%", "20%", "4%", "1.23 ms", "4.50 ms"} <= set(re.findall(r"[\d.]+(?:%| ms)", shown))
 
 
 def test_data_has_the_same(measured: Command) -> None:
@@ -115,7 +116,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
 )
 def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
     world = fake_world(read_host=lambda: host)
     asked = ("--policy", f"sleep:1ms[cpus={kept}]", *(("--pin", "0-1") if kept == "1" else ()))
     result = vebench(*RUN, "-b", "gym-sync", *asked, world=world)
@@ -124,7 +125,7 @@ def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Com
 
 def test_no_worker_gets_a_cpu_of_the_policy(vebench: Command, tmp_path: Path) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
     start = FakeStart()
     asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms[cpus=1-2]", *ONE_PASS)
     vebench(*RUN[:3], *RUN[5:], *asked, world=fake_world(start, read_host=lambda: host))

@@ -1,11 +1,14 @@
-"""A replica on another host: whose clock its times are in, and what ends it."""
+"""A cell whose clock is compared with the runner's, here and on another host, and what ends a replica there."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from math import inf
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -19,6 +22,7 @@ from vebench.hosts import LostHostError, Said, Site
 from vebench.interpreters.process_guard import Interrupts
 
 SECOND = 1_000_000_000
+CELLS = 100  # simulated in each world
 LIMIT = Limit(60.0, "--timeout", inf)
 REQUEST = Request(
     Setup(Task("CartPole-v1", "classic", 1), 1, 1, (0,), 0, True),
@@ -31,13 +35,17 @@ REQUEST = Request(
 )
 
 
-class Told:
-    """Whether the user wants to stop."""
-
+class NoInterrupts:
     requested = False
 
     def fileno(self) -> int:
         return 0
+
+
+class Clock:
+    """The time of the runner."""
+
+    ns = 10**12
 
 
 class Host:
@@ -52,7 +60,7 @@ class Host:
         self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
         self.lines: deque[Said] = deque()
         self.told: list[object] = []
-        self.lost = False
+        self.lost = ""
 
     def tell(self, **what: Any) -> None:
         if "clock" not in what:
@@ -65,7 +73,7 @@ class Host:
 
     def heard(self) -> Said | None:
         if self.lost:
-            raise LostHostError("lost: it burns")
+            raise LostHostError(self.lost)
         return self.lines.popleft() if self.lines else None
 
     def answers(self, **answer: Any) -> None:
@@ -76,12 +84,6 @@ class Host:
         self.answers(ReplicaWindow={"start_ns": start_ns, "window": window})
 
 
-class Clock:
-    """The time of the runner."""
-
-    ns = 10**12
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
@@ -89,10 +91,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
+def far_cell(host: Host, **changed: Any) -> FarCell:
+    return FarCell(
+        cast("Site", host), replace(REQUEST, **changed), cast("Interrupts", NoInterrupts()), LIMIT, measures=True
+    )
+
+
 def replica(host: Host, duration: float = 1.0) -> FarCell:
     """Return a replica that has been started, unless its clock is refused."""
-    request = replace(REQUEST, settings=replace(REQUEST.settings, duration=duration))
-    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), LIMIT, measures=True)
+    far = far_cell(host, settings=replace(REQUEST.settings, duration=duration))
     assert far.look() is None
     return far
 
@@ -124,64 +131,106 @@ def test_an_offset_is_that_of_the_shortest_of_a_few_round_trips(clock: Clock, ah
 
 def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_started(clock: Clock) -> None:
     host = Host(clock, trip_ns=SECOND // 25)
-    with pytest.raises(
-        CellError, match=r"its clock is known only to within 0\.02 s, over 1% of a window: use a longer"
-    ):
+    with pytest.raises(CellError, match=r"known only to within 0\.02 s, over 1% of a window"):
         replica(host)
     assert host.told == []
     assert replica(Host(clock, trip_ns=SECOND // 25), duration=3)
 
 
-def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(clock: Clock) -> None:
-    """A twentieth is too much of one host, whatever others lost."""
-    for taken, disturbed in ((0, False), (SECOND // 10, True)):
-        host = Host(clock)
-        far = replica(host)
-        for number in range(4):
-            clock.ns += SECOND
-            host.has_measured(number * SECOND, steal_ns=taken, others_ns=0)
-            far.look()
-        (share,) = done(far, host).hosts or ()
-        assert (share.steps_per_second, share.taken_ns, share.disturbed) == (10.0, 4 * taken, disturbed)
+@pytest.mark.parametrize(("taken", "disturbed"), [(0, False), (SECOND // 10, True)])
+def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(
+    clock: Clock, taken: int, disturbed: bool
+) -> None:
+    host = Host(clock)
+    far = replica(host)
+    for number in range(4):
+        host.has_measured(number * SECOND, steal_ns=taken, others_ns=0)
+        far.look()
+    (share,) = done(far, host).hosts or ()
+    assert (share.steps_per_second, share.taken_ns, share.disturbed) == (10.0, 4 * taken, disturbed)
 
 
-def test_one_that_ends_once_it_is_done_is_no_fault(clock: Clock) -> None:
+def test_one_that_ends_once_it_is_done_is_no_fault_and_is_not_told_to_end(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
     host.answers(Done={})
     host.lines.append(Said(cell=1, ended="its process exited with status 0", log="bye"))
     assert isinstance(far.look(), Done)
     assert far.look() is None
-    assert far.log() == "bye"
-
-
-def test_one_that_ends_before_it_is_done_has_failed(clock: Clock) -> None:
-    host = Host(clock)
-    far = replica(host)
-    host.lines.append(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"))
-    with pytest.raises(CellError, match="its process was ended by SIGSEGV"):
-        far.look()
+    far.end()
     assert (far.log(), host.told) == ("bye", ["start"])
 
 
-def test_a_working_cell_is_told_to_end_once_and_a_done_one_is_not(clock: Clock) -> None:
-    working, closing = Host(clock), Host(clock)
-    both = [replica(working), replica(closing)]
-    done(both[1], closing)
-    for host in (working, closing):
-        host.lines.append(Said(cell=1, ended="it ended", log="what it printed"))
-    for far in both:
-        far.tell_to_end()
-        far.end()
-        far.end()
-    assert (working.told, closing.told) == (["start", "end"], ["start"])
-    assert both[0].log() == "what it printed"
+@pytest.mark.parametrize(("lost", "log"), [("", "bye"), ("lost: it burns", "")])
+def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, lost: str, log: str) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.lost = lost
+    host.lines.append(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"))
+    with pytest.raises(CellError, match=lost or "its process was ended by SIGSEGV"):
+        far.look()
+    far.end()
+    assert (far.log(), host.told) == (log, ["start"])
+
+
+def test_a_working_cell_is_told_to_end_once(clock: Clock) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.lines.append(Said(cell=1, ended="it ended", log="what it printed"))
+    far.end()
+    far.end()
+    assert (host.told, far.log()) == (["start", "end"], "what it printed")
 
 
 def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
     host = Host(clock)
-    request = replace(REQUEST, mode="alone", job=Replaying(()))
-    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), LIMIT, measures=False)
+    far = far_cell(host, mode="alone", job=Replaying(()))
     assert host.told == ["start"]
     host.answers(CellProof={"verdict": "identical"})
     assert far.look() == CellProof("identical")
+
+
+def is_accused(
+    clock: Clock, seconds: float, windows: int, *, rate: float = 1.0, latency: Callable[[], float] = lambda: 0.0
+) -> bool:
+    """Return whether the clock of a cell is found to be wrong that runs at ``rate``, with windows of so many seconds.
+
+    Each message comes ``latency()`` seconds late.
+    """
+    host, now = Host(clock), clock.ns / SECOND
+    far = far_cell(host, mode="alone")
+
+    def hear(answer: str) -> None:
+        clock.ns = int((now + latency()) * SECOND)
+        host.answers(**{answer: {}})
+        assert far.look() is None
+
+    for _ in range(windows):
+        hear("Begins")
+        now += seconds / rate
+        hear("Ends")
+        host.answers(Window={"ns": int(seconds * SECOND), "rows": 1, "resets": 0})
+        far.look()
+    host.answers(Done={})
+    try:
+        far.look()
+    except CellError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 9.0])
+@pytest.mark.parametrize(("windows", "found"), [(2, False), (3, True), (12, True)])
+def test_a_clock_at_half_the_pace_is_found_in_three_windows(
+    clock: Clock, windows: int, found: bool, seconds: float
+) -> None:
+    assert is_accused(clock, seconds, windows, rate=0.5) is found
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("windows", [1, 3, 12])
+@pytest.mark.parametrize("means", [(0.02,), (1.0, 0.002)], ids=["busy", "starved at begin"])
+def test_no_honest_cell_is_accused(clock: Clock, means: tuple[float, ...], windows: int, seconds: float) -> None:
+    chance, mean = Random(repr((means, windows, seconds))), cycle(means)
+    for _ in range(CELLS):
+        assert not is_accused(clock, seconds, windows, latency=lambda: chance.expovariate(1 / next(mean)))

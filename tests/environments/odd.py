@@ -20,19 +20,27 @@ class Counter(gymnasium.Env[Any, Any]):
         self.observation_space = _SPACES[observation]
         self.action_space = _SPACES[action]
         self._length = length
-        self._seed = 0
-        self._step = 0
+        self._seed = self._step = self._seeds = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._seed = self._seed if seed is None else seed
+        if seed is not None:
+            self._seed = seed
+            self._seeds += 1
         self._step = 0
         return self._observe(), {}
 
     def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert action in self.action_space
+        self._happens()
         self._step += 1
-        return self._observe(), float(np.sum(action)), False, self._step == self._length, {}
+        return self._observe(), self._reward(action), False, self._step == self._length, {}
+
+    def _happens(self) -> None:
+        """Do what a step does first."""
+
+    def _reward(self, action: NDArray[np.generic]) -> float:
+        return float(np.sum(action))
 
     def _observe(self) -> int | NDArray[np.generic]:
         space = self.observation_space
@@ -46,40 +54,36 @@ class Faulty(Counter):
         super().__init__()
         self._fault = fault
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _happens(self) -> None:
         if (self._seed, self._step) == (3, 2):
             if self._fault == "raises":
                 raise ValueError("boom")
             if self._fault == "dies":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(600)
-        return super().step(action)
 
 
 class Verbose(Counter):
     """Raises an error with a text of 100 kB in its third step, whatever it was seeded with."""
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _happens(self) -> None:
         if self._step == 2:
             raise ValueError("boom" * 25_000)
-        return super().step(action)
 
 
 class Held(Counter):
     """Does not step until there is a file ``go``, if it was seeded with 3."""
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _happens(self) -> None:
         while self._seed == 3 and not Path("go").exists():
             time.sleep(0.001)
-        return super().step(action)
 
 
 class Chancy(Counter):
     """Rewards what nobody can seed."""
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float(int.from_bytes(os.urandom(4), "big")), terminated, truncated, info
+    def _reward(self, action: NDArray[np.generic]) -> float:
+        return float(int.from_bytes(os.urandom(4), "big"))
 
 
 _in_common = random.Random()
@@ -93,29 +97,22 @@ class InCommon(Counter):
             _in_common.seed(seed)
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, _in_common.random(), terminated, truncated, info
+    def _reward(self, action: NDArray[np.generic]) -> float:
+        return _in_common.random()
 
 
 class Worn(Counter):
     """Rewards how often it was reset with a seed: a reset does not make it as good as new."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._resets = vars(self).get("_resets", 0) + (seed is not None)
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float(self._resets), terminated, truncated, info
+    def _reward(self, action: NDArray[np.generic]) -> float:
+        return float(self._seeds)
 
 
 class NoNumber(Counter):
     """Rewards what is no number."""
 
-    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float("nan"), terminated, truncated, info
+    def _reward(self, action: NDArray[np.generic]) -> float:
+        return float("nan")
 
 
 def normalised() -> gymnasium.Env[Any, Any]:

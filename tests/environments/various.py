@@ -105,18 +105,4 @@ class Troubled(Sampler):
         return self._steps, 0.0, False, False, {}
 
 
-class Uneven(Sampler):
-    """Takes from ``fast`` to ten times as many seconds of CPU time for a step, drawn anew for each."""
-
-    def __init__(self, fast: float = 0.0002) -> None:
-        super().__init__(gymnasium.spaces.Discrete(2), length=1 << 30)
-        self._fast = fast
-
-    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        until = time.perf_counter() + self._fast * 10.0 ** self.np_random.random()
-        while time.perf_counter() < until:
-            pass
-        return 0, 0.0, False, False, {}
-
-
-gymnasium.register("various/Uneven-v0", "various:Uneven")
+gymnasium.register("various/Troubled-v0", "various:Troubled")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.machine.host import Cache, Topology, read_allowance, read_topology
+from vebench.machine.host import Cache, Topology, read_host, read_topology
 from vebench.machine.kernel import Quota, cpu_quota, parse_list
 from vebench.machine.placement import format_cpu_list
 
@@ -128,15 +128,6 @@ def test_kinds_of_arm_come_from_their_capacities(grow: Grow) -> None:
     assert tree.read().kinds == ((0, 1), (3,), (2,))
 
 
-def test_kinds_come_from_base_frequencies_and_never_from_the_highest(grow: Grow) -> None:
-    tree = grow("0-3")
-    for cpu, base, highest in ((0, 1900, 5000), (1, 1900, 5200), (2, 1400, 3900), (3, 1400, 3900)):
-        folder = f"{CPU}/cpufreq/policy{cpu}"
-        tree.file(f"{folder}/base_frequency", base).file(f"{folder}/cpuinfo_max_freq", highest)
-        tree.file(f"{folder}/related_cpus", cpu)
-    assert tree.read().kinds == ((2, 3), (0, 1))
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
     tree = grow("0-1").core(0, 1)
@@ -148,8 +139,8 @@ def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
 def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
     tree = grow("0-3").file("proc/self/status", "Name:\tpython\nCpus_allowed_list:\t2-9\nMems_allowed_list:\t0\n")
     tree.node(0, cpulist="0-1").node(1, cpulist="2-3")
-    allowance = read_allowance(tree.read(), tree.root)
-    assert (allowance.cpus, allowance.nodes) == ((2, 3), (0,))
+    host = read_host(tree.root)
+    assert (host.cpus_allowed, host.nodes_allowed) == ((2, 3), (0,))
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../x", "/"])

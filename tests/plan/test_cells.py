@@ -102,13 +102,6 @@ def test_each_task_that_a_backend_steps_has_one_yardstick() -> None:
     assert added(replace(SPEC, backends=(BackendChoice("ceiling"), BackendChoice("null")))) == []
 
 
-def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
-    pool = replace(SPEC, workers=(2,), backends=(BackendChoice("envpool-sync"),))
-    found = {(env, backend): skip is None for env, backend, _, _, skip in added(pool, PONG, FROZEN_LAKE)}
-    of_both = {(PONG.id, name): True for name in ("for-loop", "yardstick")}
-    assert found == {**of_both, (FROZEN_LAKE.id, "for-loop"): False, (FROZEN_LAKE.id, "yardstick"): False}
-
-
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
     cells = plan(replace(SPEC, passes=3), PONG, CART_POLE).cells
     assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
@@ -187,7 +180,7 @@ def test_a_missing_package_is_the_reason_and_the_remedy(monkeypatch: pytest.Monk
 
 def test_a_cell_says_how_much_memory_it_lacks_and_what_would_fit() -> None:
     skip = one(BackendChoice("gym-async"), 2048, available=12 * GIB).skip
-    assert skip == ("needs about 18 GiB of memory, 12 GiB are available; fewer workers or --envs-per-worker would fit")
+    assert skip == ("needs about 18 GiB of memory, 12 GiB may be used; fewer workers or --envs-per-worker would fit")
     assert one(BackendChoice("gym-async"), 1024, available=12 * GIB).skip is None
     assert one(BackendChoice("gym-async"), 2048, available=None).skip is None
     assert one(BackendChoice("null"), 4096, available=GIB).skip is None
@@ -225,10 +218,8 @@ def test_estimates_are_above_what_was_measured_not_twice(backend: str, suite: st
 
 def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
     spec = replace(SPEC, workers=tuple(range(1, 60_001)))
-    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000: use fewer --workers, --backend"):
+    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000"):
         plan(spec)
-    with pytest.raises(UsageError, match=r"120000 cells .* use fewer --workers, --envs-per-worker, --backend"):
-        plan(replace(spec, workers=tuple(range(1, 301)), envs_per_worker=tuple(range(1, 201))))
 
 
 @pytest.mark.parametrize(

@@ -123,11 +123,6 @@ def test_a_verdict_holds_for_the_packages_of_its_task_and_backend(name: str, ver
 def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
     assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
-    known = Knowledge([(key(PONG, BackendChoice("envpool-async"), VERSIONS), SAME)])
-    assert known.of(PONG, BackendChoice("envpool-async", {"ratio": 3}), VERSIONS) == SAME, "its default"
-    two = BackendChoice("gym-async", {"context": "spawn", "max_concurrency": 2})
-    turned = BackendChoice("gym-async", {"max_concurrency": 2, "context": "spawn"})
-    assert key(PONG, two, VERSIONS) == key(PONG, turned, VERSIONS)
 
 
 @pytest.mark.parametrize(

@@ -13,30 +13,18 @@ from pathlib import Path
 NAME = "python3.10"
 
 
-def found() -> str | None:
-    """Return a Python 3.10 that runs: on the path, or among those that pyenv keeps."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [shutil.which(NAME), *_kept(pyenv)]
-    return next((path for path in candidates if path is not None and _runs(path)), None)
-
-
-def _kept(pyenv: Path) -> list[str]:
-    try:
-        return [str(path) for path in sorted(pyenv.glob(f"3.10*/bin/{NAME}"))]
-    except PermissionError:  # those of another user, such as root
-        return []
-
-
-def _runs(path: str) -> bool:
+def runs(path: str) -> bool:
     try:
         return subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0
-    except PermissionError:
+    except PermissionError:  # it is another user's, such as root's
         return False
 
 
 def main(folder: str) -> None:
-    """Make the environment in ``folder``, if there is a Python for it."""
-    python = found()
+    """Make the environment in ``folder``, of the first Python 3.10 on the path or that pyenv keeps."""
+    pyenv = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
+    candidates = [shutil.which(NAME), *map(str, Path(pyenv, "versions").glob(f"3.10*/bin/{NAME}"))]
+    python = next((path for path in candidates if path is not None and runs(path)), None)
     if python is None:
         sys.stderr.write(f"no {NAME} here: what the measuring child loads is not tried in it\n")
         return

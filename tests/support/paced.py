@@ -12,7 +12,7 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import BY_NAME
 from vebench.child.answers import Window
 from vebench.commands.session import World
-from vebench.machine.host import Allowance, flat, read_host
+from vebench.machine.host import flat, read_host
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -59,8 +59,7 @@ def resolve(
 
 def world_of(script: Callable[[Cell, RunSpec], Script], cpus: int = CPUS, start: FakeStart | None = None) -> World:
     """Return a world of so many CPUs in which every cell follows ``script``; ``start`` is to remember them."""
-    allowance = Allowance(tuple(range(cpus)), None, None)
-    host = replace(read_host(), topology=flat(frozenset(range(cpus))), allowance=allowance)
+    host = replace(read_host(), topology=flat(range(cpus)), cpus_allowed=tuple(range(cpus)), quota=None)
     start = start or FakeStart()
     start.scripts = dict.fromkeys(BY_NAME, script)
     return fake_world(start, read_host=lambda: host, resolve=resolve, memory_available=lambda: None)

@@ -1,7 +1,7 @@
 """Steps our own classes beside Gymnasium's environments in this process, and compares every byte that they return.
 
-Nothing of ours is on Gymnasium's side: its environments are stepped by a plain loop. On our side is what
-``fast-sync`` has, the share that takes care of ends, with its threads.
+Gymnasium's side is a ``SyncVectorEnv``. On our side is what ``fast-sync`` has, the share that takes care of ends, with
+its threads.
 """
 
 from __future__ import annotations
@@ -12,40 +12,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import ale_py
 import cv2
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 from numpy.typing import NDArray
 
 from vebench.backends.environments import making
 from vebench.backends.environments.atari_screen import AtariScreen
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.environments.simulators import STACK
 from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.backend import FastShare, FastTask
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
 from vebench.backends.shared_memory.errors import WorkerFailure
-from vebench.backends.shared_memory.gymnasium_share import Remarks, batch_infos
-from vebench.backends.shared_memory.memory_layout import Division, RowArrays
+from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks, batch_infos
+from vebench.backends.shared_memory.memory_layout import Division
 
-Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
 KEPT_CHANCE = 0.5  # that an action lasts for another step
-OF_THE_EMULATOR = {
-    "repeat_action_probability",
-    "full_action_space",
-    "max_num_frames_per_episode",
-    "mode",
-    "difficulty",
-    "render_mode",
-}
 
 
 class Way(NamedTuple):
@@ -56,13 +47,6 @@ class Way(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.threads} threads{', singly' if self.singly else ''}"
-
-
-class Build(Protocol):
-    """Builds our class."""
-
-    def __call__(self) -> FastTask:
-        """Return the task."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +62,7 @@ class Case:
     name: str
     task: Task
     theirs: Callable[[], gymnasium.Env[Any, Any]]
-    ours: Build
+    ours: Callable[[], FastTask]
     steps: int
     num_envs: int = 2
     seed: int = 0
@@ -94,8 +78,7 @@ class Case:
 class Found:
     """What a comparison found. ``rows``: those of Gymnasium's, each compared with the same row in each way of ours.
 
-    ``ends``: how many episodes ended so, by kind and the frame of the step. ``difference``: the first,
-    in words.
+    ``ends``: how many episodes ended so, by kind and the frame of the step. ``difference``: the first, in words.
     """
 
     rows: int = 0
@@ -135,21 +118,20 @@ def compare(case: Case) -> Found:
 
 def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int]:
     """Reset and step all sides; yield the number of steps made whenever there are new rows."""
-    everyone = (theirs, *ours)
-    count = case.num_envs
-    random = np.random.default_rng([case.seed, 0xAC])
-    tape = _actions(theirs.action_space, case, random)
+    everyone, count = (theirs, *ours), case.num_envs
+    tape = _actions(theirs.spaces[1], case)
 
     def reset(seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
         for side in everyone:
-            side.reset(seeds, mask)
+            side.reset(list(seeds), np.array(mask))
 
     every = [True] * count
-    reset([case.seed + index for index in range(count)], every)
+    reset(range(case.seed, case.seed + count), every)
     yield 0
     for step in range(1, case.steps + 1):
-        if case.autoreset == "Disabled" and any(theirs.over):
-            reset([None] * count, [*theirs.over])
+        over = theirs.results[1] | theirs.results[2]
+        if case.autoreset == "Disabled" and over.any():
+            reset([None] * count, over)
         for side in everyone:
             side.step(tape[step - 1])
         yield step
@@ -157,16 +139,16 @@ def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int
         if quarter == 1:
             reset([case.seed + 1000, *[None] * (count - 1)], [True, *[False] * (count - 1)])
         elif quarter == 2:
-            reset([case.seed + 2000 + index for index in range(count)], every)
+            reset(range(case.seed + 2000, case.seed + 2000 + count), every)
         elif quarter == 3:
             reset([None] * count, every)
         if quarter in (1, 2, 3):
             yield step
 
 
-def _actions(space: gymnasium.Space[Any], case: Case, random: np.random.Generator) -> NDArray[Any]:
+def _actions(space: gymnasium.Space[Any], case: Case) -> NDArray[Any]:
     """Return actions by step and environment. Each lasts for some steps, so that games are played, not only shaken."""
-    steps, count = case.steps, case.num_envs
+    steps, count, random = case.steps, case.num_envs, np.random.default_rng([case.seed, 0xAC])
     if isinstance(space, Discrete):
         drawn = random.integers(space.n, size=(steps, count))
         lasts = random.random((steps, count)) < KEPT_CHANCE
@@ -178,125 +160,107 @@ def _actions(space: gymnasium.Space[Any], case: Case, random: np.random.Generato
     return random.uniform(low, high, (steps, count, *low.shape)).astype(case.action_type or np.float64)
 
 
-class _Theirs:
-    """Gymnasium's environments, stepped one after another."""
+class _Noting(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Counts how episodes end: a life lost, the game over, or the limit on its frames, and at which frame of a step."""
 
     def __init__(self, case: Case, ends: Counter[str]) -> None:
-        self._case, self._ends = case, ends
-        self._environments = [case.theirs() for _ in range(case.num_envs)]
-        first = self._environments[0]
-        self.action_space = first.action_space
-        self.spaces = (first.observation_space, first.action_space)
-        observations, actions = first.observation_space, first.action_space
-        action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
-        self.actions = ArraySpec(actions.shape or (), np.dtype(action_type))
-        seen = ArraySpec(observations.shape or (), np.dtype(observations.dtype))
-        self.rows = _rows(seen, self.actions, case.num_envs)
-        self.over = [False] * case.num_envs
-        self._told: list[tuple[int, dict[str, Any]]] = []
-        self.frames = [0] * case.num_envs
+        super().__init__(case.theirs())
+        self._task, self._ends = case.task, ends
+
+    def frames(self) -> int:
+        return making.frames_of(self._task, self.env) or 0
+
+    def step(self, action: Any) -> Any:
+        before = self.frames()
+        row = self.env.step(action)
+        _, _, terminated, truncated, _ = row
+        if terminated or truncated:
+            kind = "both" if terminated and truncated else "terminated" if terminated else "limit"
+            if self._task.suite == "atari":
+                simulator: Any = self.unwrapped
+                lost = terminated and not simulator.ale.game_over(with_truncation=False)
+                kind = "life" if lost else "game over" if terminated else "limit"
+                kind = f"{kind}, frame {self.frames() - before}"
+            self._ends[kind] += 1
+        return row
+
+
+class _Theirs:
+    """Gymnasium's environments."""
+
+    def __init__(self, case: Case, ends: Counter[str]) -> None:
+        self._infos_count = case.infos
+        make = partial(_Noting, case, ends)
+        self._envs = SyncVectorEnv([make] * case.num_envs, autoreset_mode=case.autoreset)
+        self.spaces = (self._envs.single_observation_space, self._envs.single_action_space)
+        action_type = case.action_type or (np.int64 if isinstance(self.spaces[1], Discrete) else np.float64)
+        self.actions = ArraySpec(self.spaces[1].shape or (), np.dtype(action_type))
+        flags = np.zeros((2, case.num_envs), np.bool_)
+        self.results = (np.zeros(case.num_envs), *flags)
 
     @property
-    def infos(self) -> dict[str, Any]:
-        """Those of the last reset or step, in the form that Gymnasium's vector environments have."""
-        return batch_infos(len(self.over), self._told)
+    def frames(self) -> list[int]:
+        """The frames of each environment's episode."""
+        return [environment.frames() for environment in self._envs.envs]
 
-    def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
-        self._told = []
-        for index, (seed, meant) in enumerate(zip(seeds, mask, strict=True)):
-            if meant:
-                self._begin(index, seed)
-                self.rows.rewards[index] = 0.0
-                self.rows.terminated[index] = self.rows.truncated[index] = False
+    def reset(self, seeds: list[int | None], mask: NDArray[np.bool_]) -> None:
+        self.observations, infos = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        self.infos = infos if self._infos_count else {}
+        for result in self.results:
+            result[mask] = 0
 
     def step(self, actions: NDArray[Any]) -> None:
-        rows, autoreset = self.rows, self._case.autoreset
-        self._told = []
-        for index, environment in enumerate(self._environments):
-            if self.over[index]:
-                self._begin(index, None)
-                rows.rewards[index] = 0.0
-                rows.terminated[index] = rows.truncated[index] = False
-                continue
-            before = self.frames[index]
-            observation, rows.rewards[index], terminated, truncated, info = environment.step(actions[index])
-            rows.observations[0][index] = observation
-            rows.terminated[index], rows.truncated[index] = terminated, truncated
-            self.frames[index] = self._frames(index)
-            if terminated or truncated:
-                self._ends[self._kind(index, self.frames[index] - before)] += 1
-                self.over[index] = True
-                if autoreset == "SameStep":
-                    final = info if self._case.infos else {}
-                    self._told.append((index, {"final_obs": observation, "final_info": final}))
-                    self._begin(index, None)
-                    continue
-            self._tell(index, info)
-
-    def _tell(self, index: int, info: dict[str, Any]) -> None:
-        if self._case.infos:
-            self._told.append((index, info))
-
-    def _begin(self, index: int, seed: int | None) -> None:
-        self.rows.observations[0][index], info = self._environments[index].reset(seed=seed)
-        self._tell(index, info)
-        self.frames[index] = self._frames(index)
-        self.over[index] = False
-
-    def _frames(self, index: int) -> int:
-        return making.frames_of(self._case.task, self._environments[index]) or 0
-
-    def _kind(self, index: int, frames: int) -> str:
-        """Return what ended an episode: a life lost, the game over, or the limit on its frames, and at which frame."""
-        terminated, truncated = bool(self.rows.terminated[index]), bool(self.rows.truncated[index])
-        if self._case.task.suite != "atari":
-            return "both" if terminated and truncated else "terminated" if terminated else "limit"
-        simulator: Any = self._environments[index].unwrapped
-        if terminated and not simulator.ale.game_over(with_truncation=False):
-            return f"life, frame {frames}"
-        return f"{'game over' if terminated else 'limit'}, frame {frames}"
+        self.observations, *results, infos = self._envs.step(actions)
+        self.results = tuple(results)
+        self.infos = infos if self._infos_count else ends_in(infos)
 
     def close(self) -> None:
-        while self._environments:
-            self._environments.pop().close()
+        self._envs.close()
+
+
+def ends_in(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told without infos: the last observations of episodes."""
+    left = {"final_obs", "_final_obs", "final_info", "_final_info"} & infos.keys()
+    return {name: {} if name == "final_info" else infos[name] for name in left}
 
 
 class _Ours:
     """Our class, stepped by the share of a team."""
 
     def __init__(self, case: Case, way: Way, actions: ArraySpec) -> None:
-        self.way = way
+        self.way, self._count = way, case.num_envs
         task = case.ours()
         self.spaces = (task.observation_space, task.action_space)
-        space = task.observation_space
-        self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
+        observed = ArraySpec(task.observation_space.shape or (), np.dtype(task.observation_space.dtype))
+        # Rows as the processes of a team have them.
+        layout = Division(case.num_envs, 1).layout((observed,), (actions,))
+        self._rows = rows = layout.arrays(mmap.mmap(-1, layout.size))
+        (self.observations,), *self.results, (self._actions,) = rows
+        self.observations.reshape(-1).view(np.uint8).fill(UNTOUCHED)
         division = Division(case.num_envs, way.threads, one_by_one=way.singly)
-        self._share = FastShare(task, division, case.autoreset, self.rows, infos=case.infos)
+        self._share = FastShare(task, division, case.autoreset, rows, infos=case.infos)
         self._share.open()
-        self.infos: dict[str, Any] = {}
 
     @property
     def frames(self) -> list[int]:
-        """The frames of each environment's episode."""
         return self._share.answer("frames", None) or []
 
-    def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
-        counted = None not in seeds and all(mask)
-        self._share.answer("reset", seeds[0] if counted else (seeds, mask, None))
-        self.infos = self._share.infos(None, np.array(mask))
+    def reset(self, seeds: list[int | None], mask: NDArray[np.bool_]) -> None:
+        self._share.answer("reset", (seeds, None if mask.all() else mask.tolist(), None))
+        self.infos: dict[str, Any] = self._share.infos(None, mask)
 
     def step(self, actions: NDArray[Any]) -> None:
-        self.rows.actions[0][:] = actions
+        self._actions[:] = actions
         if self.way.singly:
             remarks = self._step_singly()
         else:
             self._share.start()
             remarks = self._share.step() or []
-        self.infos = batch_infos(len(self.rows.rewards), remarks) | self._share.infos(None)
+        self.infos = batch_infos(self._count, remarks) | self._share.infos(None)
 
     def _step_singly(self) -> Remarks:
         """Ask for environments one after another, the last first, and receive two at a time."""
-        left = len(self.rows.rewards)
+        left = self._count
         for index in reversed(range(left)):
             self._share.put([index])
         remarks: Remarks = []
@@ -312,23 +276,19 @@ class _Ours:
         self._share.close()
 
 
-def _rows(observations: ArraySpec, actions: ArraySpec, count: int) -> RowArrays:
-    """Return rows as the processes of a team have them."""
-    layout = Division(count, 1).layout((observations,), (actions,))
-    rows = layout.arrays(mmap.mmap(-1, layout.size))
-    rows.observations[0].reshape(-1).view(np.uint8).fill(UNTOUCHED)
-    return rows
-
-
 def _difference(theirs: _Theirs, ours: _Ours) -> str:
     """Return in words where our rows differ from Gymnasium's, nothing if they do not."""
-    one, other = theirs.rows, ours.rows
-    fields = [(name, getattr(one, name), getattr(other, name)) for name in ("rewards", "terminated", "truncated")]
-    for name, expected, found in (("observations", one.observations[0], other.observations[0]), *fields):
+    names = ("observations", "rewards", "terminated", "truncated")
+    both = zip((theirs.observations, *theirs.results), (ours.observations, *ours.results), strict=True)
+    for name, (expected, found) in zip(names, both, strict=True):
         if expected.shape != found.shape or expected.dtype != found.dtype:
             return f"{name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
         if expected.tobytes() != found.tobytes():
-            return _where(name, expected, found)
+            each = found.dtype.itemsize
+            flat = [np.ascontiguousarray(one).reshape(-1).view(np.uint8).reshape(-1, each) for one in (expected, found)]
+            places = np.flatnonzero((flat[0] != flat[1]).any(axis=1))
+            at = tuple(map(int, np.unravel_index(places[0], expected.shape)))
+            return f"{name}{list(at)} is {found[at]!r}, not {expected[at]!r}; {len(places)} values differ"
     if theirs.frames != ours.frames:
         return f"frames {ours.frames}, not {theirs.frames}"
     return different_infos(theirs.infos, ours.infos)
@@ -355,23 +315,13 @@ def _values(values: NDArray[Any]) -> list[tuple[type, bytes]]:
     return [(type(value), np.asarray(value).tobytes()) for value in values]
 
 
-def _where(name: str, expected: NDArray[Any], found: NDArray[Any]) -> str:
-    """Return the first value whose bytes differ, and how many there are."""
-    size = expected.dtype.itemsize
-    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, size) for array in (expected, found)]
-    places = np.flatnonzero((flat[0] != flat[1]).any(axis=1))
-    at = tuple(map(int, np.unravel_index(places[0], expected.shape)))
-    return f"{name}{list(at)} is {found[at]!r}, not {expected[at]!r}; {len(places)} of {expected.size} values differ"
-
-
 # Cases.
 
 
-def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:
+def ours_of(env_id: str, settings: Mapping[str, Any]) -> Callable[[], FastTask]:
     """Return what builds our class for a task that is in the table."""
     ours = class_of(env_id)
-    if ours is None:
-        raise ValueError(f"there is no class of our own for {env_id}")
+    assert ours is not None
     return partial(load_target(ours.target), env_id, dict(settings))
 
 
@@ -396,12 +346,12 @@ def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any,
     """Return a game as people make it, with Gymnasium's wrappers, by the names of ``AtariSettings``."""
     gymnasium.register_envs(ale_py)
     asked = dict(settings)
-    of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
-    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
-    stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
+    stack, clip = asked.pop("stack", 4), asked.pop("reward_clip", False)
     gaps = {name: asked.pop(name, False) for name in ("last_frames", "any_noop")}
+    names = ("repeat_action_probability", "full_action_space", "max_num_frames_per_episode", "mode", "difficulty")
+    of_the_emulator = {name: asked.pop(name) for name in (*names, "render_mode") if name in asked}
+    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
     screen = AtariScreen(emulator, **gaps, **asked) if any(gaps.values()) else AtariPreprocessing(emulator, **asked)
-    # One thread: a process for each CPU is there already.
-    cv2.setNumThreads(1)
+    cv2.setNumThreads(1)  # a process for each CPU is there already
     shown = FrameStackObservation(screen, stack)
     return ClipReward(shown, -1.0, 1.0) if clip else shown

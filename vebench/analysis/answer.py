@@ -36,10 +36,14 @@ from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run
 
-Cells = Sequence[CellSummary]
+_Cells = Sequence[CellSummary]
 
-_WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
+PASSES_TO_COMPARE = 4  # the fewest of a useful comparison
 _APART = 2  # ages of environments differ if one is more than this many times the other
+_WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
+_ERROR = 0.05  # the probability, over all looks of a race, of giving up the best or of calling another as good
+# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
+_HOPELESS = 0.6
 
 
 class Reason(Enum):
@@ -96,7 +100,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
 
     Of the cells not distinguishable from the fastest, with intervals within 20 %, the simplest to use wins. There is no
     winner if another backend has a higher but uncertain rate that is not distinguishable from it. A cell with a wide
-    interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
+    interval wins only if all other backends are significantly slower. _Cells with an objection cannot win.
 
     Parameters
     ----------
@@ -157,24 +161,19 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
 
 
 def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
-    """Return a sort key, the simplest to use first.
-
-    The plain loop comes before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others,
-    fewer workers before more, fewer environments before more.
-    """
+    """Return a sort key: the plain loop first, ``step`` before ``send``, Gymnasium's interface, few workers."""
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 
-def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     """Return whether a candidate may be fast only because its environments had made fewer steps than others.
 
-    This is so if the plain loop slows down with steps, and environments of another cell had made more than twice the
-    steps. If the plain loop speeds up, candidates must not have made more steps than others.
+    If the plain loop slows down with steps, environments of no other cell may have made more than twice the steps.
+    If the plain loop speeds up, candidates must not have made more steps than others.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
-    # Logarithms of steps.
     ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
     mine = [ages[cell.key] for cell in candidates if cell.key in ages]
     if found is None or not mine:
@@ -184,7 +183,7 @@ def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
 
 
 def _uncontested(
-    choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Exclusion]]
+    choices: _Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Exclusion]]
 ) -> Reason | None:
     if not choices:
         return Reason.NO_BACKEND
@@ -198,7 +197,7 @@ def _uncontested(
     return Reason.FAILED if ended else Reason.NOT_MEASURED
 
 
-def _contest(valid: Cells, known: Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
+def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
 
     The cell with the highest known rate leads if it is of the backend with the highest rate: whichever of the two is
@@ -244,13 +243,6 @@ def _smaller(
             continue
         return cell, share
     return None
-
-
-_ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
-# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
-_HOPELESS = 0.6
-# The fewest passes of a useful comparison.
-PASSES_TO_COMPARE = 4
 
 
 class Race(NamedTuple):
@@ -315,13 +307,15 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         if not (cell.verdict == "unverified" and cell.work.reason)  # it can never win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
-    alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
-    # A disturbed cell might be the fastest on an idle machine, so keep it.
-    best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
-    slowed = (
-        cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
-    )
-    alive |= {(cell.env, cell.label) for cell in slowed}
+    alive: set[tuple[str, str]] = set()
+    for env in passes:
+        ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
+        best_of_each = {cell.label: cell for cell in ranked}
+        race = standing({cell.key: cell.sample for cell in best_of_each.values()}, look, tolerance=0.0)
+        alive |= {(env, key.backend) for key in race.alive}
+        # A disturbed cell might be the fastest on an idle machine, so keep it.
+        slowed = [cell for cell in ranked if cell.conditions.disturbed]
+        alive |= {(env, cell.label) for cell in slowed if cell.rate >= cell.conditions.share_left * ranked[-1].rate}
     tasks = {env for env, _ in alive}
     for planned in cells:
         if planned.key.without_repeat not in going:
@@ -331,23 +325,12 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
             yield planned
 
 
-def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
-    """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
-    best: dict[str, dict[str, CellKey]] = {}
-    moving = [key for key, rate in rates.items() if rate.positive]
-    for key in sorted(moving, key=lambda key: rates[key].level):
-        best.setdefault(key.env, {})[key.backend] = key
-    races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
-    return {(key.env, key.backend) for race in races for key in race.alive}
-
-
 def affordable(
     alive: Sequence[CellKey], passes: Mapping[CellKey, int], cost: Mapping[CellKey, float], left: float
 ) -> tuple[CellKey, ...]:
     """Return the best of ``alive`` that can all reach ``PASSES_TO_COMPARE`` within ``left`` seconds; at least two.
 
-    - ``passes``: the number of passes that each cell has
-    - ``cost``: the seconds that another pass of each cell takes
+    ``passes`` has the number of passes of each cell, ``cost`` the seconds that another one takes.
     """
     spent = 0.0
     for number, key in enumerate(alive):

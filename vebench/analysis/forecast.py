@@ -1,33 +1,34 @@
-"""What to expect: the time of a plan, what it can resolve, and rates of more workers than were measured.
+"""What to expect: the time that a plan takes, and rates of more workers than were measured.
 
 Pure functions. ``docs/scaling.md`` says how the band of rates was calibrated.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-from vebench.analysis.cell import CellSummary, Curve, base_of
-from vebench.analysis.comparison import CELL_SPREAD, FAMILY_LEVEL, POWER
-from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, Estimate, correlation_factor, student_quantile
+from vebench.analysis.cell import CellSummary, Curve
+from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import SUITES
-from vebench.engine.runner import LEAST_STEPPED, MOST_STEPPED
 from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
-from vebench.plan.cells import Cell, Plan, is_proven
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, is_proven
 from vebench.plan.spec import FORK, RunSpec
 from vebench.results.records import CellRecord, RunRecord, topology_of
 
 _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end
 # it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
-_PHASE = 1 / 8  # of the time of all windows: until the first begins, from nothing to a quarter as episodes are longer
 LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.05, 0.02, 1.6
+_PHASE = 1 / 8  # of the time of all windows: until the first begins, from nothing to a quarter as episodes are longer
 _PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
+
+THREAD = 0.2  # the second thread of a core, as a share of a core
+BAND = (0.73, 1.13)  # the 90 % band of rates over their prediction
+_FARTHEST = 2  # times the number of workers that was measured
 
 
 class Spent(NamedTuple):
@@ -83,55 +84,13 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
     return found
 
 
-# By how much the windows of a process differ on a virtual machine, as a standard deviation of log rates.
-_WINDOW_SPREAD = 0.03
-
-
-@dataclass(frozen=True)
-class Foresight:
-    """``half`` is that of the interval of a speedup, as a share; ``resolves`` by how much a backend must be slower.
-
-    ``vebench check`` of two such runs then finds it with ``POWER`` at a tolerance.
-    """
-
-    half: float
-    resolves: float
-
-
-def foresee(plan: Plan, tolerance: float) -> Foresight | None:
-    """Return what a plan can resolve, None if it has no speedups with an interval."""
-    cells = [cell for cell in plan.cells if cell.skip is None and not cell.entry.reference_row]
-    once = {cell.key.without_repeat: cell for cell in cells}
-    others = [cell for key, cell in once.items() if key != base_of(key)]
-    groups = Counter((cell.task.id, cell.backend.label) for cell in once.values())
-    passes, windows = plan.spec.passes, plan.spec.windows
-    if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or passes * windows == 1:
-        return None
-    process = PROCESS_SPREAD**2 + _WINDOW_SPREAD**2 * (correlation_factor(windows) / windows if windows > 1 else 1.0)
-    # One repeat does not show by how much processes differ: it is never worth more than two are.
-    freedom = float(max(passes - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
-    level = FAMILY_LEVEL / 2 / len(groups)
-    reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
-    one = process / passes
-    error = sqrt(2 * (one + CELL_SPREAD**2) * (1 + 1 / min(groups.values())))
-    width = student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)
-    return Foresight(exp(width) - 1, 1 - exp(log(1 - tolerance) - reach * error))
-
-
-THREAD = 0.2  # the second thread of a core, as a share of a core
-BAND = (0.73, 1.13)  # the 90 % band of rates over their prediction
-FARTHEST = 2  # times the number of workers that was measured
-
-
 @dataclass(frozen=True)
 class Forecast:
     """The predicted frames/s with ``workers`` workers, or why there is no prediction."""
 
     workers: int
-    rate: Estimate | None = None
-    """Its ends are a 90 % band, not a 95 % interval."""
-    measured: int = 0
-    """The number of workers that it is predicted from."""
+    rate: Estimate | None = None  # its ends are a 90 % band, not a 95 % interval
+    measured: int = 0  # the number of workers that it is predicted from
     refused: str = ""
 
 
@@ -139,12 +98,9 @@ class Forecast:
 class CpuOrder:
     """The CPUs that workers take, one after the other."""
 
-    cores: tuple[float, ...]
-    """The cores in use by 1, 2, 3 ... workers, as far as there are CPUs."""
-    kinks: tuple[tuple[int, str], ...]
-    """The numbers of workers after which the gain per worker changes, ascending, each with the reason."""
-    alike: int
-    """The number of workers up to which all cores are of one kind."""
+    cores: tuple[float, ...]  # in use by 1, 2, 3 ... workers, as far as there are CPUs
+    kinks: tuple[tuple[int, str], ...]  # numbers of workers after which the gain of one changes, each with the reason
+    alike: int  # the number of workers up to which all cores are of one kind
 
 
 def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
@@ -156,10 +112,10 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
         return Forecast(workers, refused="some of these workers would run on slower cores")
     if workers in {cell.workers for cell in curve}:
         return Forecast(workers, refused=f"{workers} workers were measured")
-    fit = [cell for cell in curve if cell.workers < workers and _is_fit(cell)]
+    fit = [cell for cell in curve if cell.workers < workers <= _FARTHEST * cell.workers and _is_fit(cell)]
     last = max(fit, key=lambda cell: cell.workers, default=None)
-    if last is None or last.frames_per_second is None or workers > FARTHEST * last.workers:
-        least = -(-workers // FARTHEST)
+    if last is None or last.frames_per_second is None:
+        least = -(-workers // _FARTHEST)
         return Forecast(workers, refused=f"no undisturbed rate of {least} or more workers was measured")
     if last.built.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
@@ -171,9 +127,9 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
 
 
 def _is_fit(cell: CellSummary) -> bool:
-    rate, found = cell.frames_per_second, cell.conditions
-    known = cell.status == "ok" and rate is not None and rate.low is not None
-    return known and not (cell.excluded or found.throttled or found.disturbed or found.oversubscribed)
+    found = cell.conditions
+    slowed = found.throttled or found.disturbed or found.oversubscribed
+    return cell.status == "ok" and cell.half_width is not None and not (cell.excluded or slowed)
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
@@ -181,8 +137,7 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     if header.hosts:
         return None
     host, pin = header.host, header.spec.pin
-    topology = topology_of(host.topology)
-    allowed = frozenset(host.cpus_allowed)
+    topology, allowed = topology_of(host.topology), frozenset(host.cpus_allowed)
     if host.pinning and pin.pins:  # the cell with most CPUs shows how the order begins
         most = max((cell.built.cpus for cell in cells), key=len, default=())
         try:
@@ -193,23 +148,20 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     else:  # unpinned workers are assumed to use all cores before second threads
         order = order_of(topology, allowed, "compact", "off" if pin.smt == "off" else "last")
     order = order[: host.usable_cpus]
-    by_package = len(topology.packages) > 1
-    regions = [*topology.packages.values()] if by_package else [node.cpus for node in topology.nodes]
-    # Where the CPUs of the order begin to be in another region, or of another kind.
-    regions_begin = _begin(order, regions)
-    kinds_begin = _begin(order, topology.kinds)
     cores: list[float] = []
-    seconds_begin: list[int] = []
+    seconds: list[int] = []  # the places of second threads
     for after, cpu in enumerate(order):
-        second = any(cpu in core and set(core).intersection(order[:after]) for core in topology.cores)
-        cores.append((cores[-1] if cores else 0.0) + (THREAD if second else 1.0))
-        if second and not seconds_begin:
-            seconds_begin.append(after)
-    kinks = [(after, f"another {'package' if by_package else 'memory node'} begins") for after in regions_begin]
+        if any(cpu in core and not {*core}.isdisjoint(order[:after]) for core in topology.cores):
+            seconds.append(after)
+        cores.append(after + 1 - (1 - THREAD) * len(seconds))
+    nodes, what = [node.cpus for node in topology.nodes], "memory node"
+    if len(topology.packages) > 1:
+        nodes, what = [*topology.packages.values()], "package"
+    kinds_begin = _begin(order, topology.kinds)
+    kinks = [(after, f"another {what} begins") for after in _begin(order, nodes)]
     kinks += [(after, "another kind of core begins") for after in kinds_begin]
-    kinks += [(after, "second threads begin") for after in seconds_begin]
-    alike = min(kinds_begin, default=len(order))
-    return CpuOrder(tuple(cores), tuple(sorted(kinks, key=lambda kink: kink[0])), alike)
+    kinks += [(after, "second threads begin") for after in seconds[:1]]
+    return CpuOrder(tuple(cores), tuple(sorted(kinks, key=lambda kink: kink[0])), min(kinds_begin, default=len(order)))
 
 
 def _begin(order: Sequence[int], sets: Sequence[Sequence[int]]) -> list[int]:

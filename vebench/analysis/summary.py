@@ -5,10 +5,11 @@ Pure functions. ``windows`` decides which windows count.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,21 +18,14 @@ from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion,
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
-from vebench.analysis.windows import windows_of
+from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import CellProof
+from vebench.child.answers import CellProof, WorkVerdict
 from vebench.machine.kernel import ranges
+from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Literal
-
-    from vebench.analysis.windows import Windows
-    from vebench.child.answers import WorkVerdict
-    from vebench.plan.cells import CellKey
-    from vebench.results.records import CellRecord, Run, RunRecord
+from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
@@ -53,18 +47,17 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     measured = _measured(run)
     sweep = _rated(measured, run.header, file)
     conditions = {cell.key: cell.condition for cell in sweep.cells}
-    by_cpu_time = pooled({key: _frames_by_cpu_time(each.counting) for key, each in measured.items()}, conditions)
+    by_cpu_time = pooled({key: _frames(each.counting, "cpu_ns") for key, each in measured.items()}, conditions)
     by_batch = pooled({key: _times_by_batch(each.counting) for key, each in measured.items()}, conditions)
     cells = []
     for cell in sweep.cells:
         key = cell.key
         records, windows, counting = measured[key]
-        ceiling = sweep.ceiling_of(cell)
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
-        speedup = _speedup(cell, sweep)
+        speedup, ceiling = _speedup(cell, sweep), sweep.ceiling_of(cell)
         # Windows of a comparison are short: each of its processes is taken as one window.
-        in_comparison = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
+        joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
         learner = None if cell.reference_row else run.header.spec.learner
         figures = Figures(
@@ -79,9 +72,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
-            stability=of_windows.stability(
-                records, of_windows.one_for_each_process(counting) if in_comparison else counting
-            ),
+            stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
             batch_sizes=of_windows.batch_sizes(counting),
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
@@ -93,11 +84,11 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
 def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
     base = sweep.by_key.get(base_of(cell.key))
-    if base is None or cell.excluded or base.excluded:
+    if base is None or cell.excluded or base.excluded or cell.backend in (NULL, YARDSTICK):
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
-    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
+    return ratio(cell.sample, base.sample)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -152,14 +143,8 @@ def batch_times(record: CellRecord) -> Sample:
     return _times_by_batch(windows[windows["counts"]])
 
 
-def _frames(windows: Windows) -> Sample:
-    frames = windows["steps"] * windows["frame_skip"]
-    return Sample.of(windows["repeat"], frames, windows["ns"] * _NANO)
-
-
-def _frames_by_cpu_time(windows: Windows) -> Sample:
-    frames = windows["steps"] * windows["frame_skip"]
-    return Sample.of(windows["repeat"], frames, windows["cpu_ns"] * _NANO)
+def _frames(windows: Windows, time: str = "ns") -> Sample:
+    return Sample.of(windows["repeat"], windows["steps"] * windows["frame_skip"], windows[time] * _NANO)
 
 
 def _times_by_batch(windows: Windows) -> Sample:
@@ -168,24 +153,17 @@ def _times_by_batch(windows: Windows) -> Sample:
     return Sample.of(windows["repeat"], windows["ns"], batches)
 
 
-def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
-    return [record for record in records if record.status == "ok"]
-
-
-def _usable(records: Sequence[CellRecord], header: RunRecord) -> int:
-    """Return how many CPUs a cell could have: with replicas on other hosts, each of these has its own."""
-    hosts, here = header.hosts, header.host.usable_cpus
-    there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
-    return sum(there) or here
-
-
 def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     """Return a cell without its rates."""
     records = measured.records
+    well = [record for record in records if record.status == "ok"]
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
-    first = (_well(records) or failed or records)[0]
-    usable = _usable(records, header)
+    first = (well or failed or records)[0]
+    # With replicas on other hosts, each of these has its own CPUs.
+    hosts, here = header.hosts, header.host.usable_cpus
+    there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
+    usable = sum(there) or here
     built = BuiltCell(
         choice=first.choice,
         num_envs=first.num_envs,
@@ -224,6 +202,8 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
+    steal, others = counting["steal_ns"], counting["others_ns"]
+    knows_steal, knows_others = ~np.isnan(steal), ~np.isnan(others)
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
@@ -235,9 +215,9 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
         disturbed_windows=int(windows["disturbed"].sum()),
         # The loss of one host slows the replicas on all of them.
         disturbed=of_windows.disturbed_together(counting) or any(host.disturbed for host in hosts),
-        taken_is_known=not bool((np.isnan(counting["steal_ns"]) & np.isnan(counting["others_ns"])).all()),
-        stolen_share=float(np.nansum(counting["steal_ns"])) / span,
-        others_share=float(np.nansum(counting["others_ns"])) / span,
+        taken_is_known=bool((knows_steal | knows_others).any()),
+        stolen_share=float(steal.sum(where=knows_steal)) / span,
+        others_share=float(others.sum(where=knows_others)) / span,
         strayed=any(map(_strayed, records)),
         oversubscribed_by=oversubscribed_by,
         unbound=next((record.unbound for record in records if record.unbound), None),
@@ -258,13 +238,13 @@ def _strayed(record: CellRecord) -> bool:
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
-    return frozenset(
-        cell.key
-        for cell in rated(run)
-        if cell.sample.processes < FEWEST_PROCESSES
-        or (half := (estimate(cell.sample) or Estimate(0.0)).half_width) is None
-        or half > until
-    )
+    wide = set()
+    for cell in rated(run):
+        known = estimate(cell.sample)
+        half = None if known is None else known.half_width
+        if cell.sample.processes < FEWEST_PROCESSES or half is None or half > until:
+            wide.add(cell.key)
+    return frozenset(wide)
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
@@ -276,16 +256,13 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
 
 def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -> Work:
     proves = header.spec.proof != "off"
-    # The proofs of repeats that have one, or need one.
-    proofs = [
-        record.proof or _NOT_COMPARED
-        for record in records
-        if record.proof is not None
-        or (
-            (proves and record.status == "ok" and record.repeat < PASSES_OF_ALL)
-            and not (record.label == REFERENCE or record.entry.reference_row)
-        )
-    ]
+    proofs = []
+    for record in records:
+        due = proves and record.status == "ok" and record.repeat < PASSES_OF_ALL
+        if record.proof is not None:
+            proofs.append(record.proof)
+        elif due and not (record.label == REFERENCE or record.entry.reference_row):
+            proofs.append(_NOT_COMPARED)
     # A proof that was broken off does not hide what another repeat has shown.
     shown = [proof for proof in proofs if proof.cause is None] or proofs
     proof = _together(shown)
@@ -297,6 +274,22 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
         known_to_differ=any(record.verdict == "different" for record in records),
+    )
+
+
+def _together(proofs: Sequence[CellProof]) -> CellProof | None:
+    """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
+    if len(proofs) < 2:  # noqa: PLR2004 - one is as it is
+        return proofs[0] if proofs else None
+    # Each repeat takes other environments, as long as there are any.
+    covered = sum([proof.environments for proof in proofs])
+    worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
+    counts = ("rows", "ends", "steps", "of_steps", "seconds")
+    return replace(
+        worst,
+        environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
+        invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
+        **{name: sum([getattr(proof, name) for proof in proofs]) for name in counts},
     )
 
 
@@ -317,13 +310,13 @@ def _verdict(
     # Each environment of one process was seen for long enough. Another process has other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     if known[0] == "unverified" and proof.verdict in SAME and enough:
-        return proof.verdict, f"seen in the measured cell: {steps(proof)}"
+        return proof.verdict, f"seen in the measured cell: {_steps(proof)}"
     if known == ("unverified", "") and proof.verdict in SAME:
-        return "unverified", f"too few ends of episodes in {steps(proof)} that were compared"
+        return "unverified", f"too few ends of episodes in {_steps(proof)} that were compared"
     return known
 
 
-def steps(proof: CellProof) -> str:
+def _steps(proof: CellProof) -> str:
     """Describe how much a proof covers."""
     environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
     if proof.environments < proof.num_envs:
@@ -344,24 +337,3 @@ def proof_difference(proof: CellProof) -> str:
 def why_not_same(proof: CellProof) -> str | None:
     """Return why a proof does not show that the work is the same, None if it does."""
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
-
-
-def _together(proofs: Sequence[CellProof]) -> CellProof | None:
-    """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
-    if not proofs:
-        return None
-    if len(proofs) == 1:
-        return proofs[0]
-    # Each repeat takes other environments, as long as there are any.
-    covered = sum([proof.environments for proof in proofs])
-    worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
-    return replace(
-        worst,
-        rows=sum([proof.rows for proof in proofs]),
-        ends=sum([proof.ends for proof in proofs]),
-        environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
-        steps=sum([proof.steps for proof in proofs]),
-        of_steps=sum([proof.of_steps for proof in proofs]),
-        seconds=sum([proof.seconds for proof in proofs]),
-        invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
-    )

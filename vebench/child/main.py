@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from vebench.backends.interface import Factory
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
@@ -42,6 +42,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT, _OWN, _OF_FILE = 61, 4, 5
 # linux/mman.h: the latter two since 5.14.
 _DONTNEED, _POPULATE_READ, _POPULATE_WRITE = 4, 22, 23
+_Memory = list[tuple[int, int, bool]]  # address and size of each part, and whether it belongs to a file
 
 
 def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
@@ -60,8 +61,7 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
 def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Do the job in ``request_file``, and return the exit status.
 
-    A forked process uses its ``inherited`` descriptors instead of the request's, and ``own_memory`` to get memory of
-    its own.
+    A forked process has its own ``inherited`` descriptors, and gets its own memory by ``own_memory``.
     """
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
@@ -166,24 +166,6 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-class _Order(NamedTuple):
-    """A message: what to fork a cell for, with its descriptors."""
-
-    cell: bytes  # JSON
-    log: int
-    answers: int
-    go_ahead: int
-    lifeline: int
-
-
-class _Pages(NamedTuple):
-    """A part of this process's memory."""
-
-    address: int
-    length: int
-    of_file: bool
-
-
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     """Fork cells until the socket ``channel`` is closed; each goes on here, and returns its exit status.
 
@@ -201,17 +183,17 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     memory = _memory()
     if len(pinning.own_threads()) != 1 or not _own(memory):
         return 1  # a forked cell would lack threads, or share memory: cells get fresh interpreters
-    for pages in memory:
-        if pages.of_file:  # so that only cells account for the code of libraries
-            _advise(pages, _DONTNEED)
+    for place, size, of_file in memory:
+        if of_file:  # so that only cells account for the code of libraries
+            _advise(place, size, _DONTNEED)
     if (order := _serve(channel)) is None:
         return 0
-    request = _become(json.loads(order.cell), order.log)
-    return begin(request, order.answers, partial(_own, memory), go_ahead=order.go_ahead, lifeline=order.lifeline)
+    cell, (log, answers, go_ahead, lifeline) = order
+    return begin(_become(cell, log), answers, partial(_own, memory), go_ahead=go_ahead, lifeline=lifeline)
 
 
-def _serve(channel: int) -> _Order | None:
-    """Fork cells, and report their process ids and how they end. Returns its order in each cell, in the end None."""
+def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork cells, and report how they end. Returns the message and its descriptors in each cell, in the end None."""
     import socket  # fresh interpreters do without it
 
     statuses: dict[int, int] = {}  # the pipe for each cell's status, by process id
@@ -237,7 +219,7 @@ def _serve(channel: int) -> _Order | None:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
                 for descriptor in (status, *statuses.values()):
                     os.close(descriptor)
-                return _Order(message, *given)
+                return json.loads(message), given
             statuses[pid] = status
             os.write(status, b"%d\n" % pid)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -245,7 +227,7 @@ def _serve(channel: int) -> _Order | None:
                 os.close(descriptor)
 
 
-def _memory() -> list[_Pages]:
+def _memory() -> _Memory:
     """Return the present pages of this process that belong to files, or can be written."""
     found = []
     with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:
@@ -257,25 +239,25 @@ def _memory() -> list[_Pages]:
             for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
                 numbers = [number for number, _ in run]
                 if kind == _OF_FILE or (kind == _OWN and rights[1] == "w"):
-                    found.append(_Pages(numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
+                    found.append((numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
     return found
 
 
-def _own(memory: list[_Pages]) -> bool:
+def _own(memory: _Memory) -> bool:
     """Give this process its own copy of all memory that can be written, as a fresh interpreter has it.
 
     Otherwise pages would be copied in the measured windows, might lie on another memory node than the cell's policy
     says, and would count only in part. Returns whether the system can do so.
     """
-    for pages in memory:
-        failed = _advise(pages, _POPULATE_READ if pages.of_file else _POPULATE_WRITE)
+    for place, size, of_file in memory:
+        failed = _advise(place, size, _POPULATE_READ if of_file else _POPULATE_WRITE)
         if failed and ctypes.get_errno() != errno.ENOMEM:  # no memory there: the allocator has trimmed the heap
             return False
     return True
 
 
-def _advise(pages: _Pages, advice: int) -> int:
-    return int(pinning.libc().madvise(ctypes.c_void_p(pages.address), ctypes.c_size_t(pages.length), advice))
+def _advise(place: int, size: int, advice: int) -> int:
+    return int(pinning.libc().madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), advice))
 
 
 def _become(cell: dict[str, Any], log: int) -> str:

@@ -37,7 +37,7 @@ from vebench.machine import guardian
 
 _CLOSE_S, _CLOSE_CHECK_S = 10.0, 0.01  # for a backend to close after the last window
 _NANO = 1e-9
-# By how much each window may take longer by the runner's clock than it claims: a share, and for late messages.
+# By how much each window may take longer by the runner's clock than its cell claims: a share, and for late messages.
 _SHARE, _SLACK_NS = 0.2, 100_000_000
 _FEWEST = 3  # windows that tell something about a cell's clock
 _TRIPS = 10  # to the clock of a host, one after the other
@@ -63,48 +63,17 @@ class Limit:
     deadline: float  # by ``wakeful``
 
 
-class Pace:
-    """Compares a cell's clock with the runner's, ``clock``: its windows must not take much longer than they claim."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._began = self._passed = 0
-        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
-
-    def heard(self, answer: Answer) -> None:
-        """Note an answer of the cell."""
-        match answer:
-            case Begins():
-                self._began = self._clock()
-            case Ends():
-                self._passed = self._clock() - self._began
-            case Window(ns=ns) | ReplicaWindow(window=Window(ns=ns)):
-                self._excess.append(self._passed - (1 + _SHARE) * ns)
-
-    @property
-    def fault(self) -> str | None:
-        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
-        # Every window: messages of some come late on a busy machine.
-        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
-            return "its clock is too slow: its windows take longer than it claims"
-        return None
-
-
 class CellProcess(Conversation):
-    """A cell, or a replica of one, that answers in lines.
-
-    - ``news``: descriptors that can be read when an answer has come, or the user has interrupted
-    - ``measures``: whether it builds and measures a backend
-    - ``ahead_ns``: by how much its clock is ahead of this process's
-    """
+    """A cell, or a replica of one, that answers in lines. ``measures``: whether it builds and measures a backend."""
 
     def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
-        self.news = (descriptor, interrupts.fileno())
-        self.ahead_ns = 0
+        self.news = (descriptor, interrupts.fileno())  # can be read when an answer has come, or the user interrupts
+        self.ahead_ns = 0  # by how much its clock is ahead of this process's
         self._interrupts, self._limit, self._measures = interrupts, limit, measures
         self._deadline = limit.deadline
-        self._pace = Pace(time.perf_counter_ns)
         self._is_ready = False
+        self._began = self._passed = 0  # when the last window began, and how long it took, by this process's clock
+        self._excess: list[float] = []  # nanoseconds over what a window claims and its share
         self._may_close_until = 0.0  # 0 until it is done
 
     def messages(self) -> Iterator[Answer]:
@@ -126,23 +95,35 @@ class CellProcess(Conversation):
                 answer = decode(line)
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
-            self._pace.heard(answer)
-            self._is_ready |= isinstance(answer, Ready)
-            if isinstance(answer, Done):
-                if fault := self._pace.fault:
-                    raise CellError(fault)
-                self._may_close_until = wakeful() + _CLOSE_S
-            if isinstance(answer, ReplicaWindow):
+            if (noted := self._noted(answer)) is not None:
+                return noted
+
+    def _noted(self, answer: Answer) -> Answer | None:
+        """Return an answer with times by this process's clock; None if it only tells these times."""
+        match answer:
+            case Ready():
+                self._is_ready = True
+            case Begins():
+                self._began = time.perf_counter_ns()
+                return None
+            case Ends():
+                self._passed = time.perf_counter_ns() - self._began
+                return None
+            case Window(ns=ns):
+                self._excess.append(self._passed - (1 + _SHARE) * ns)
+            case ReplicaWindow():
+                self._excess.append(self._passed - (1 + _SHARE) * answer.window.ns)
                 return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
-            if not isinstance(answer, Begins | Ends):
-                return answer
+            case Done():
+                # Every window: messages of some come late on a busy machine.
+                if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
+                    raise CellError("its clock is too slow: its windows take longer than it claims")
+                self._may_close_until = wakeful() + _CLOSE_S
+        return answer
 
     def start(self, at_ns: int) -> None:
         """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
         self._say(str(at_ns + self.ahead_ns))
-
-    def tell_to_end(self) -> None:
-        """Let it end, if that takes time, without waiting for it."""
 
     def end(self) -> None:
         """End all its processes. One that is done may first close its backend and exit, unless a signal comes."""
@@ -176,8 +157,7 @@ class CellProcess(Conversation):
 class LocalCell(CellProcess):
     """A cell on this machine, whose processes have ``mark`` in their environment.
 
-    - ``guard``: ends it if this process is killed
-    - ``keep_off``: takes this process off the cell's CPUs
+    If this process is killed, ``guard`` ends it. ``keep_off`` takes this process off the cell's CPUs.
     """
 
     def __init__(
@@ -271,7 +251,7 @@ class FarCell(CellProcess):
         self._number = site.cells
         self._trips: list[tuple[int, int]] = []  # the error of the clock and its offset, in nanoseconds
         self._windows: list[Window] = []
-        self._ends_until: float | None = None  # None until it was told to end
+        self._is_told = False  # to end
         self._log: str | None = None  # None until it has ended
         if request.mode == "in_step":
             self._ask_clock()
@@ -290,12 +270,6 @@ class FarCell(CellProcess):
         if not self._may_close_until:
             self._end()
         return self._log or ""
-
-    def tell_to_end(self) -> None:
-        """Tell it to end, without waiting for that. A cell that is done may first close its backend."""
-        if not self._may_close_until and self._ends_until is None and self._log is None:
-            self._ends_until = wakeful() + _ENDED_S
-            self._site.tell(end=self._number)
 
     def _heard(self) -> bytes | None:
         try:
@@ -324,10 +298,11 @@ class FarCell(CellProcess):
         return self._log is None
 
     def _end(self) -> None:
-        self._may_close_until = 0.0
-        self.tell_to_end()
-        while self._ends_until is not None and wakeful() < self._ends_until and self._is_alive():
-            wakeful.wait([self._site.descriptor], self._ends_until - wakeful())
+        if self._log is None and not self._is_told:
+            self._site.tell(end=self._number)
+            self._is_told, until = True, wakeful() + _ENDED_S
+            while wakeful() < until and self._is_alive():
+                wakeful.wait([self._site.descriptor], until - wakeful())
 
     def _start(self) -> None:
         self._site.tell(start=self._request.as_json(), seconds=self._limit.seconds + _GRACE_S, cell=self._number)
@@ -355,24 +330,16 @@ class FarCell(CellProcess):
         taken = sum(window.taken_ns for window in self._windows)
         steps = sum(window.transitions for window in self._windows)
         cpus = len(self._request.setup.cpus)
-        return HostShare(
-            self._site.name,
-            steps / (spent * _NANO) if spent else 0.0,
-            self.ahead_ns,
-            min(self._trips)[0],
-            taken,
-            too_much(taken, cpus * spent, cpus * len(self._windows)),
-        )
+        disturbed = too_much(taken, cpus * spent, cpus * len(self._windows))
+        rate = steps / (spent * _NANO) if spent else 0.0
+        return HostShare(self._site.name, rate, self.ahead_ns, min(self._trips)[0], taken, disturbed)
 
 
 class Replicas(Conversation):
     """The replicas of a cell as one conversation: they start together, and count only while all of them run.
 
-    The processes may be anywhere: times are by the runner's clock.
-
-    - ``windows``: the number of windows
-    - ``names``: of the replicas, in reasons
-    - ``lead_ns``: how long after the last replica is warm the first window begins
+    The processes may be anywhere: times are by the runner's clock. The first of ``windows`` windows begins ``lead_ns``
+    after the last replica is warm. ``names`` are for reasons.
     """
 
     def __init__(
@@ -441,14 +408,8 @@ class Replicas(Conversation):
             self._arrived[number].append(answer)
         self._talking = self._talking - {number}
 
-    def tell_to_end(self) -> None:
-        """Tell all of them to end, without waiting for one."""
-        for replica in self._replicas:
-            replica.tell_to_end()
-
     def log(self) -> str:
         """Return the end of each replica's log, under its name. Replicas that are not done are ended for that."""
-        self.tell_to_end()
         texts = [replica.log() for replica in self._replicas]
         return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
 

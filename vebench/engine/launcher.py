@@ -82,9 +82,7 @@ class Launcher:
                 yield running[0]
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
-            replicas = Replicas(running, self._spec.windows, names, LOCAL_LEAD_NS if here else FAR_LEAD_NS)
-            stack.callback(replicas.tell_to_end)  # all are told before one is waited for
-            yield replicas
+            yield Replicas(running, self._spec.windows, names, LOCAL_LEAD_NS if here else FAR_LEAD_NS)
 
     def _start(self, cell: Cell, replica: Replica, keep_off: Callable[[], None]) -> CellProcess:
         request = self._request(cell, replica)

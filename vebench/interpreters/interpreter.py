@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
-from msgspec import Meta
 
 import vebench
 from vebench.backends import bracketed
@@ -32,29 +31,15 @@ _CHECK_S = 0.05  # between two checks of whether the interpreter has ended, or h
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 
 
-class _Facts(TypedDict, total=False):
-    """Facts about an environment, adapter or function: an ``error``, or for environments all from ``id`` on."""
-
-    error: str
-    wanted: str
-    names: list[str]
-    id: str
-    package: str
-    module: str | None
-    frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    called: bool
-    problem: str | None
-
-
 class ProbeFacts(TypedDict):
     """The answer of ``child/probe.py``. Lists are in the order of the question."""
 
     version: tuple[int, int, int]
     packages: dict[str, str]
     modules: list[str]
-    adapters: NotRequired[list[_Facts]]
-    functions: NotRequired[list[_Facts]]
-    envs: NotRequired[list[_Facts]]
+    adapters: NotRequired[list[dict[str, Any]]]
+    functions: NotRequired[list[dict[str, Any]]]
+    envs: NotRequired[list[dict[str, Any]]]
     registered: NotRequired[list[str]]
 
 

@@ -26,8 +26,6 @@ from vebench.interpreters.interpreter import examine_python
 from vebench.interpreters.process_guard import ProcessGuard
 
 _MARK = "made-from"  # written last, with the digest of what it was made from: a folder without it is unfinished
-_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
-_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
 
 
 class NotHadError(Exception):
@@ -147,16 +145,15 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guard: ProcessGu
 
 
 def releases_of(package: str) -> list[str]:
-    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
-
-    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
-    """
+    """Return the final releases that pip finds for this Python, oldest first. Raises UsageError if there is none."""
     # ``pip index versions`` lists yanked releases, too.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
     command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    found = _ON_OFFER.search(done.stderr)
-    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    found = re.search(r"\(from versions: ([^)]*)\)", done.stderr)
+    # PEP 440: no pre-release, and none of a developer.
+    final = re.compile(r"\d+(\.\d+)*(\.post\d+)?")
+    versions = [name for name in found[1].split(", ") if final.fullmatch(name)] if found else []
     if not versions:
         *_, why = done.stderr.splitlines() or ["pip found no release"]
         raise UsageError(f"--package {shown(package)}: {one_line(why)}")
@@ -165,19 +162,9 @@ def releases_of(package: str) -> list[str]:
 
 def cache_folder() -> Path:
     """Return the folder that vebench keeps between runs. It may not exist."""
-    return _user_folder("XDG_CACHE_HOME", "~/.cache")
-
-
-def config_folder() -> Path:
-    """Return the folder of the user's configuration of vebench. It may not exist."""
-    return _user_folder("XDG_CONFIG_HOME", "~/.config")
-
-
-def _user_folder(variable: str, otherwise: str) -> Path:
     # XDG Base Directory Specification: a path that is not absolute must be ignored.
-    asked = Path(os.environ.get(variable, ""))
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        folder = asked if asked.is_absolute() else Path(otherwise).expanduser()
+        return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench"
     except RuntimeError:  # a user without a home, as in some containers
-        folder = Path(os.devnull)
-    return folder / "vebench"
+        return Path(os.devnull, "vebench")

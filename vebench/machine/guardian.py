@@ -71,13 +71,7 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder and its contents, even if an adapter has taken the permission to do so."""
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = Path(place, name)
-            if not inner.is_symlink():
-                with contextlib.suppress(OSError):
-                    inner.chmod(0o700)  # before it is walked through
+    """Remove a folder and its contents."""
     with contextlib.suppress(OSError):
         for inner in Path(folder).iterdir():  # folders first: the lock, by which leftovers are found, is a file
             shutil.rmtree(inner, ignore_errors=True)

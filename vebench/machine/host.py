@@ -83,15 +83,6 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """The CPUs and memory nodes that this process may use."""
-
-    cpus: Cpus  # online, ascending
-    nodes: Cpus | None  # None if unknown
-    quota: Quota | None
-
-
-@dataclass(frozen=True)
 class Host:
     """The facts that decide whether the rates of two runs can be compared. None means unknown."""
 
@@ -100,7 +91,9 @@ class Host:
     machine: str
     cpu_model: str
     topology: Topology  # only CPUs, if the system reports nothing else
-    allowance: Allowance
+    cpus_allowed: Cpus  # that this process may use, online, ascending
+    nodes_allowed: Cpus | None  # memory nodes
+    quota: Quota | None  # None: there is none
     memory_bytes: int | None
     container: bool | None
     virtual: bool | None
@@ -109,7 +102,7 @@ class Host:
     boost: bool | None = None  # whether CPUs may clock above their base frequency
     thp: str | None = None  # when transparent huge pages are used
     microcode: str | None = None
-    isolated: tuple[int, ...] = ()  # CPUs that the scheduler leaves alone
+    isolated: Cpus = ()  # CPUs that the scheduler leaves alone
 
     @property
     def cpus_online(self) -> int:
@@ -117,14 +110,9 @@ class Host:
         return len(self.topology.online)
 
     @property
-    def cpus_allowed(self) -> tuple[int, ...]:
-        """The CPUs that this process may use, ascending."""
-        return self.allowance.cpus
-
-    @property
     def quota_cpus(self) -> float | None:
         """The CPU time that this process may use at any one time, in CPUs, None if it is not limited."""
-        return self.allowance.quota.cpus if self.allowance.quota else None
+        return self.quota.cpus if self.quota else None
 
 
 def read_host(root: Path = LIVE) -> Host:
@@ -140,6 +128,11 @@ def read_host(root: Path = LIVE) -> Host:
         raise UsageError(f"{shown(str(root))} {why}")
     if topology is None:
         topology = flat(pinning.allowed() or range(os.cpu_count() or 1))
+    # In a copied tree, what the process that copied it could use.
+    status = dict(re.findall(r"^(\w+):\s*(.*)$", text_of(root / "proc/self/status"), re.MULTILINE))
+    affinity = pinning.allowed() if here else None
+    allowed = set(affinity or parse_list(status.get("Cpus_allowed_list", ""))).intersection(topology.online)
+    nodes = parse_list(status.get("Mems_allowed_list", ""))
     info: dict[str, str] = {}  # of the first CPU that has a value
     for line in text_of(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
@@ -155,7 +148,9 @@ def read_host(root: Path = LIVE) -> Host:
         machine=platform.machine() if here else "",
         cpu_model=_cpu_model(info) or (platform.processor() or platform.machine() if here else "unknown CPU"),
         topology=topology,
-        allowance=read_allowance(topology, root),
+        cpus_allowed=tuple(sorted(allowed)) or topology.online,
+        nodes_allowed=tuple(node.id for node in topology.nodes if node.id in nodes) if nodes else None,
+        quota=cpu_quota(root),
         memory_bytes=_kib_in(root / "proc/meminfo", "MemTotal"),
         container=_in_container(root),
         virtual=_virtual(root, info),
@@ -190,16 +185,6 @@ def _in_container(root: Path) -> bool | None:
         return None
     marked = any(os.access(root / mark, os.F_OK) for mark in _CONTAINER_MARKS) or _CONTAINER_GROUPS.search(groups)
     return bool(marked) or (root == LIVE and "container" in os.environ)
-
-
-def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
-    """Return what this process may use or, in a copied tree, what the process that copied it could use."""
-    status = dict(re.findall(r"^(\w+):\s*(.*)$", text_of(root / "proc/self/status"), re.MULTILINE))
-    affinity = pinning.allowed() if root == LIVE else None
-    cpus = set(affinity or parse_list(status.get("Cpus_allowed_list", ""))).intersection(topology.online)
-    nodes = parse_list(status.get("Mems_allowed_list", ""))
-    allowed_nodes = tuple(sorted({node.id for node in topology.nodes}.intersection(nodes))) if nodes else None
-    return Allowance(tuple(sorted(cpus)) or topology.online, allowed_nodes, cpu_quota(root))
 
 
 def memory_available(root: Path = LIVE) -> int | None:
@@ -293,19 +278,13 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V, else from base frequencies. The highest frequency is not used: cores of one kind differ in it.
+    RISC-V.
     """
-    folder = root / CPU_FOLDER
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)
-    capacities = {cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
-    frequencies: dict[int, int | None] = {}
-    for policy in entries(folder / "cpufreq", "policy"):  # for several CPUs
-        own = folder / "cpufreq" / f"policy{policy}"
-        cpus = parse_list(text_of(own / "related_cpus").replace(" ", ","))
-        frequencies |= dict.fromkeys(cpus, number_in(own / "base_frequency"))
-    for source in (ranks, capacities, frequencies):
+    capacities = {cpu: number_in(root / CPU_FOLDER / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
+    for source in (ranks, capacities):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             if (speed := source.get(cpu)) is not None:

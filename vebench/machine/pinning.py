@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from vebench.machine.kernel import PROC
+from vebench.machine.kernel import PROC, text_of
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
@@ -37,13 +37,11 @@ ONE_THREAD_EACH = {
 }
 
 # From the kernel's tables of system calls: get_mempolicy, set_mempolicy.
-_GENERIC = (236, 237)
-_CALLS = {"x86_64": (239, 238), "aarch64": _GENERIC, "riscv64": _GENERIC, "ppc64le": (260, 261), "s390x": (269, 270)}
+_CALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "riscv64": (236, 237)}
 _NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
-# linux/mempolicy.h
-_DEFAULT, _PREFERRED, _BIND, _INTERLEAVE, _LOCAL, _PREFERRED_MANY = range(6)
+# By their numbers in linux/mempolicy.h. The kernel has the last one, with several nodes, since 5.15.
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
-_MODES = {"local": (_LOCAL,), "bind": (_BIND,), "preferred": (_PREFERRED_MANY, _PREFERRED)}
+_MODES = {"local": 4, "bind": 2, "preferred": 5}
 _MODE_BITS = 0xFFF  # higher bits are flags
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 _MOST_NODES = 1024  # the most that a kernel can be built for (CONFIG_NODES_SHIFT)
@@ -90,25 +88,21 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
 
     ``local``: memory comes from the node of the CPU that touches it first, as it does if no policy can be set.
-    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
-    support one node only, and get the first.
+    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory.
     """
-    if policy != "local" and not nodes:
+    if policy == "local":
+        nodes = ()
+    elif not nodes:
         return "no memory node is known for these CPUs"
     if _NUMBERS is None:
         return None if policy == "local" else "not supported on this system"
-    reason = ""
-    for mode in _MODES[policy]:
-        wanted = [] if mode == _LOCAL else nodes[:1] if mode == _PREFERRED else nodes
-        words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
-        for node in wanted:
-            words[node // _WORD] |= 1 << (node % _WORD)
-        # The kernel uses one bit less than the given count.
-        mask, bits = (words, _MOST_NODES + 1) if wanted else (None, 0)
-        if not libc().syscall(_NUMBERS[1], ctypes.c_int(mode), mask, ctypes.c_ulong(bits)):
-            return None
-        reason = os.strerror(ctypes.get_errno())
-    return reason
+    words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
+    for node in nodes:
+        words[node // _WORD] |= 1 << (node % _WORD)
+    # The kernel uses one bit less than the given count.
+    mask, bits = (words, _MOST_NODES + 1) if nodes else (None, 0)
+    failed = libc().syscall(_NUMBERS[1], ctypes.c_int(_MODES[policy]), mask, ctypes.c_ulong(bits))
+    return os.strerror(ctypes.get_errno()) if failed else None
 
 
 def memory_policy() -> str | None:
@@ -140,17 +134,12 @@ def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
     processes share counts once in each of them. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
     """
     found: Counter[int] = Counter()
-    known = False
-    for pid in pids:
-        try:
-            lines = (PROC / str(pid) / "numa_maps").read_text(errors="replace").splitlines()
-        except OSError:  # it has ended, or there is no such file here
-            continue
-        known = True
-        for line in lines:
+    texts = [text_of(PROC / str(pid) / "numa_maps") for pid in pids]
+    for text in texts:
+        for line in text.splitlines():
             behind = re.search(r" file=(\S+)", line)
             if behind is None or " anon=" in line or behind[1].startswith(_SHARED_MEMORY):
                 size = re.search(r" kernelpagesize_kB=(\d+)", line)
                 page = int(size[1]) * 1024 if size else os.sysconf("SC_PAGE_SIZE")
                 found.update({int(node): int(pages) * page for node, pages in re.findall(r" N(\d+)=(\d+)", line)})
-    return dict(sorted(found.items())) if known else None
+    return dict(sorted(found.items())) if any(texts) else None

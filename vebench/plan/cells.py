@@ -15,7 +15,7 @@ from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.child.request import Job, Mode
-from vebench.errors import UsageError, shown
+from vebench.errors import UsageError
 from vebench.interpreters.interpreter import Interpreter
 from vebench.machine.host import Host
 from vebench.machine.placement import Placement, apart, place
@@ -24,12 +24,15 @@ from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, chec
 from vebench.plan.tasks import asked_as, engines_in
 from vebench.plan.verdicts import Knowledge, KnownVerdict
 
+# A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
+LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
 _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 MOST_PROCESSES = 256  # alive at the same time in a group, though the processes of only one cell work
 # A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
 # environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
 # each of them adds, and the measurements behind these numbers.
 _INTERPRETER = 96 * MIB
+_GIB = 1 << 30
 # A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
 _RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
@@ -186,12 +189,12 @@ def expand(
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
-    Of a race these are the passes that all cells have.
+    Of a race these are the passes that all cells have. Raises UsageError if ``spec`` is invalid or asks for too much.
 
-    ``memory_available`` is in bytes, None if unknown. ``has`` returns whether a module can be imported where cells will
-    run; ``interpreters`` are those of backends that have one of their own, by label. ``hosts`` are the placements on
-    the hosts that cells run on, by name, none if that is this machine. Raises UsageError if ``spec`` is invalid or asks
-    for more than ``_MAX_CELLS`` cells.
+    - ``memory_available``: in bytes, None if unknown
+    - ``has``: whether a module can be imported where cells will run
+    - ``interpreters``: of backends that have one of their own, by label
+    - ``hosts``: the placements on the hosts that cells run on, by name, none if that is this machine
     """
     check_spec(spec)
     if not spec.workers:
@@ -204,17 +207,13 @@ def expand(
     ]
     number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.passes
     if number > _MAX_CELLS:
-        swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
-        raise UsageError(f"{number} cells are too many, at most {_MAX_CELLS}: use fewer {swept}, --backend or --passes")
+        raise UsageError(f"{number} cells are too many, at most {_MAX_CELLS}: use fewer --workers or --passes")
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")
     where = _Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:
-        known = {cell.key.place for cell in once}
-        if unknown := [place for place in spec.only if place not in known]:
-            raise UsageError(f"{shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
         once = [cell for cell in once if cell.key.place in spec.only]
     if spec.base:
         once += _bases(spec, tasks, once, where)
@@ -232,7 +231,7 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
         host.quota_cpus,
         topology=host.topology,
         smt=spec.pin.smt,
-        nodes=host.allowance.nodes,
+        nodes=host.nodes_allowed,
         reserve=spec.pin.reserve,
     )
 
@@ -244,12 +243,13 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
     """Return ``plan`` with what is known about the work of backends with these package versions, or those here."""
-
-    def known(cell: Cell) -> Cell:
-        own = plan.interpreters.get(cell.backend.label)
-        return replace(cell, known=knowledge.of(cell.task, cell.backend, versions if own is None else own.packages))
-
-    return replace(plan, cells=tuple(cell if cell.entry.reference_row else known(cell) for cell in plan.cells))
+    cells = list(plan.cells)
+    for index, cell in enumerate(cells):
+        if not cell.entry.reference_row:
+            own = plan.interpreters.get(cell.backend.label)
+            known = knowledge.of(cell.task, cell.backend, versions if own is None else own.packages)
+            cells[index] = replace(cell, known=known)
+    return replace(plan, cells=tuple(cells))
 
 
 def is_proven(cell: Cell, spec: RunSpec) -> bool:
@@ -258,13 +258,9 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
-    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
-
-    They are planned even where no backend can run, so that a run has the same cells if it goes on with more memory.
-    """
+    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
     planned = {cell.key for cell in cells}
     backends = [cell for cell in cells if not cell.entry.reference_row]
-    can_run = {cell.task for cell in backends if cell.skip is None}
     alone = replace(spec, workers=(1,))
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
@@ -273,10 +269,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
         added = [*_cells(replace(alone, envs_per_worker=sizes), task, BackendChoice(registry.REFERENCE), where)]
         if sizes and not where.hosts:
             added += _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where)
-        for cell in added:
-            if cell.key not in planned:
-                nothing = None if task in can_run else "no requested backend can run here"
-                yield replace(cell, skip=cell.skip or nothing)
+        yield from (cell for cell in added if cell.key not in planned)
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
@@ -288,6 +281,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
     least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
+    room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         cpus = () if where.hosts else where.placement.owned(workers)
         for replicas in _replicas(spec, choice, workers, envs, where):
@@ -308,7 +302,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
                 envs,
                 together,
                 cpus or tuple(cpu for replica in replicas for cpu in replica.cpus),
-                skip=why_not or _too_large(needed, least, where.memory_available, spec.memory),
+                skip=why_not or _too_large(needed, least, room),
                 nodes=where.placement.nodes(cpus),
                 replicas=replicas if len(replicas) > 1 or where.hosts else (),
                 interpreter=interpreter,
@@ -364,15 +358,12 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
     return _INTERPRETER + entry.library.import_bytes + workers + shape.num_envs * environment
 
 
-def _too_large(needed: int, least: int, available: int | None, most: int | None) -> str | None:
+def _too_large(needed: int, least: int, room: int | None) -> str | None:
     """Return why a cell does not fit into the memory; ``least`` is what one worker with one environment would need."""
-    about = f"needs about {needed / (1 << 30):.2g} GiB of memory"
-    if available is not None and needed > available:
-        remedy = "; fewer workers or --envs-per-worker would fit" if least <= available else ""
-        return f"{about}, {available / (1 << 30):.2g} GiB are available{remedy}"
-    if most is not None and needed > most:
-        return f"{about}, more than the {most / (1 << 30):.2g} GiB allowed"
-    return None
+    if room is None or needed <= room:
+        return None
+    remedy = "; fewer workers or --envs-per-worker would fit" if least <= room else ""
+    return f"needs about {needed / _GIB:.2g} GiB of memory, {room / _GIB:.2g} GiB may be used{remedy}"
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
@@ -412,10 +403,9 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
-    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order; none after ``MAX_PASSES``.
+    """Return the ``wanted`` cells of ``plan``, with their groups, for one more pass; none after ``MAX_PASSES``.
 
     ``repeats`` maps every cell that can be measured again to the number of its next repeat; keys are without repeats.
-    If one cell of a group that takes turns is wanted, the whole group is measured again.
     """
     number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}

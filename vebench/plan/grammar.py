@@ -334,10 +334,9 @@ class Hosts:
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the environments in ``texts``, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``.
+    """Return the environments in lists of ``NAME`` and ``NAME[KEY=VALUE,...]``, by sorted keys. Raises ValueError.
 
-    Arguments are sorted by key. A value is a bool, an int or a float if it reads as one, otherwise text. Raises
-    ValueError for a missing name and for arguments that cannot be read.
+    A value is a bool, an int or a float if it reads as one, otherwise text.
     """
     return tuple(
         bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
@@ -346,11 +345,10 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
-    """Return the backends in ``texts``, each a list of ``NAME``, ``NAME@PYTHON[KEY=VALUE,...]``, each once.
+    """Return the backends in lists of ``NAME`` and ``NAME@PYTHON[KEY=VALUE,...]``, each once. Raises ValueError.
 
     ``module:Class`` names a third party's adapter, ``all-peers`` every backend that competes. Choices with the same
-    meaning are equal: options with their default values are left out, the others are in a fixed order. Raises
-    ValueError for an unknown name or option, and for a bad value.
+    meaning are equal: options with their default values are left out, the others are in a fixed order.
     """
     found: dict[str, BackendChoice] = {}
     for name, given in _bracketed(texts):

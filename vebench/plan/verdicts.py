@@ -1,13 +1,13 @@
 """Known verdicts on the work of backends, from the survey and from this user's own comparisons.
 
-A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. A backend that
-steps without its compiled parts has verdicts of its own. The survey comes with vebench (``survey.json``). ``vebench
-verify`` and ``vebench run --verify`` add verdicts to a file in the user's cache folder, except on third-party adapters
-and environments, whose code may change at any time.
+A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. The survey
+comes with vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add verdicts to a file in the
+user's cache folder, except on third-party adapters and environments, whose code may change at any time.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -58,8 +58,7 @@ class KnownVerdict:
     def outweighs(self, other: KnownVerdict) -> bool:
         """Return whether this verdict replaces ``other``, which was found before.
 
-        Any other verdict outweighs ``unverified``. A difference counts even after few steps. Otherwise the longer
-        comparison counts, or the later of two equally long ones.
+        Any verdict replaces ``unverified``, a difference any other one, and else the longer comparison a shorter one.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
@@ -86,10 +85,7 @@ def key(task: Task, backend: BackendChoice, versions: Versions = None) -> Verdic
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    # Options in a fixed order, without defaults.
-    defaults = {name: option.default for name, option in backend.entry.options.items()}
-    changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
-    return VerdictKey(task.id, BackendChoice(backend.name, changed).label, made_of)
+    return VerdictKey(task.id, BackendChoice(backend.name, backend.options).label, made_of)
 
 
 def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
@@ -197,15 +193,6 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     known: KnownVerdict
 
 
-class _Survey(msgspec.Struct, frozen=True):
-    """The results of one survey with these packages: a verdict and its reason for each task and backend's label."""
-
-    packages: dict[str, str]
-    steps: int
-    num_envs: int
-    verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
-
-
 def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> None:
     """Add a verdict to the user's file. Raises OSError if it cannot be written."""
     line = msgspec.json.encode(_Line(key(task, backend, versions), found))
@@ -223,13 +210,12 @@ def kept_file() -> Path:
 @cache
 def _surveyed() -> tuple[tuple[VerdictKey, KnownVerdict], ...]:
     """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
-    text = files("vebench.plan").joinpath("survey.json").read_bytes()
     found = []
-    for survey in msgspec.json.decode(text, type=tuple[_Survey, ...]):
-        versions = {**survey.packages, "vebench": vebench.__version__}
-        for env, by_backend in survey.verdicts.items():
+    for survey in json.loads(files("vebench.plan").joinpath("survey.json").read_bytes()):
+        versions = {**survey["packages"], "vebench": vebench.__version__}
+        for env, by_backend in survey["verdicts"].items():
             for name, (verdict, reason) in by_backend.items():
                 (backend,) = parse_backends([name])
                 entry = key(TASKS[env], backend, versions)
-                found.append((entry, KnownVerdict(verdict, reason, survey.steps, survey.num_envs)))
+                found.append((entry, KnownVerdict(verdict, reason, survey["steps"], survey["num_envs"])))
     return tuple(found)

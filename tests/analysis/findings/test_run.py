@@ -72,13 +72,6 @@ def test_a_quota_holds_for_every_cell_of_the_run(quota: float | None, reported: 
     assert [finding.code for finding in of_run(Run(head, ()), ())] == (["throttled"] if reported else [])
 
 
-def test_less_than_a_cpu_is_reported_as_what_it_does() -> None:
-    head = make_header()
-    head = msgspec.structs.replace(head, host=msgspec.structs.replace(head.host, quota_cpus=0.5))
-    (finding,) = of_run(Run(head, ()), ())
-    assert "less than one CPU: every cell will be throttled" in finding.message
-
-
 def groups_of(*cells: CellRecord) -> tuple[Group, ...]:
     return grouped(summarise(Run(make_header(), cells)))
 

@@ -297,7 +297,7 @@ def test_make_vec_makes_ours_by_its_spec_with_settings_and_wrappers() -> None:
     again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
     assert isinstance(again, SharedMemoryVectorEnv)
     assert again.num_envs == 3
-    with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Uneven-v0"), num_envs=2)
+    with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Troubled-v0"), num_envs=2)
     assert isinstance(with_a_module, SharedMemoryVectorEnv)
     for envs in (ours, theirs, again, with_a_module):
         envs.close()

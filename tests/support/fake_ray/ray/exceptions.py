@@ -1,9 +1,6 @@
-"""Ray's exceptions, by name."""
-
-
 class RayError(Exception):
-    """Any of them."""
+    pass
 
 
 class GetTimeoutError(RayError):
-    """Something has not come in time."""
+    pass

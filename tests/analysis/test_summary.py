@@ -14,7 +14,6 @@ from vebench.analysis.statistics import (
     Estimate,
     Sample,
     around,
-    estimate,
     estimate_of_rate,
 )
 from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
@@ -96,14 +95,6 @@ def test_other_work_has_a_rate_but_is_compared_with_nothing() -> None:
     assert (liar.speedup, liar.figures.efficiency, liar.figures.of_ceiling) == (None, None, None)
 
 
-def test_the_worst_verdict_of_all_repeats_counts() -> None:
-    (found,) = summaries(
-        make_cell("gym-sync", 1, STEADY, verdict="identical"),
-        make_cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
-    )
-    assert (found.verdict, found.work.reason) == ("different", "stale")
-
-
 def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
     found = summaries(
         make_cell("for-loop", 1, STEADY),
@@ -112,11 +103,6 @@ def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
     )
     assert [one.figures.efficiency and one.figures.efficiency.median for one in found] == [1.0, 1.0, 1.0]
     assert [one.built.cpus_owned for one in found] == [1, 2, 2]
-
-
-def test_without_pinning_a_cell_owns_no_more_cpus_than_workers() -> None:
-    (found,) = summaries(make_cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
-    assert found.built.cpus_owned == 2
 
 
 def test_without_a_for_loop_there_is_no_speedup() -> None:
@@ -170,16 +156,6 @@ def test_of_several_repeats_each_is_one_observation() -> None:
     for one, other in zip((found.frames_per_second, found.figures.ns_per_batch), expected, strict=True):
         assert vars(one) == pytest.approx(vars(other))
     assert found.figures.frames_per_cpu_second == found.frames_per_second
-
-
-def test_a_speedup_of_repeats_is_that_of_their_passes() -> None:
-    loop, pool = (990, 1000, 1010), (1900, 2000, 2100)
-    _, found = summaries(
-        *(make_cell("for-loop", 1, (steps, steps), repeat=repeat) for repeat, steps in enumerate(loop)),
-        *(make_cell("envpool-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate(pool)),
-    )
-    expected = estimate(several(*(above / below for above, below in zip(pool, loop, strict=True))))
-    assert vars(found.speedup) == pytest.approx(vars(expected))
 
 
 def test_windows_that_a_quota_held_back_or_others_disturbed_are_left_out_of_rates_where_enough_others_are() -> None:
@@ -270,18 +246,6 @@ def test_a_window_without_transitions_does_not_crash() -> None:
     assert [one.speedup for one in found] == [None, None]
 
 
-def test_more_workers_than_usable_cpus_are_oversubscribed() -> None:
-    found = summaries(*(make_cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
-    assert [one.conditions.oversubscribed for one in found] == [False, False, True]
-
-
-def test_options_make_a_backend_another() -> None:
-    found = summaries(
-        make_cell("envpool-async", 2, STEADY), make_cell("envpool-async", 2, double(STEADY), options={"ratio": 2})
-    )
-    assert [one.label for one in found] == ["envpool-async", "envpool-async[ratio=2]"]
-
-
 def test_the_largest_counts_that_a_file_may_hold_do_not_crash() -> None:
     most = 2**63 - 1
     windows = (Window(ns=1, rows=most, resets=0, cpu_ns=1), Window(ns=most, rows=1, resets=0, cpu_ns=most))
@@ -309,10 +273,6 @@ def key_of(backend: str, workers: int) -> CellKey:
     return CellKey(env="ALE/Pong-v5", backend=backend, workers=workers, envs_per_worker=1)
 
 
-def test_cells_whose_interval_is_within_what_was_asked_are_precise_enough() -> None:
-    assert wide_cells(run(*repeated("for-loop", 1, NARROW), *repeated("gym-sync", 1, NARROW)), UNTIL) == set()
-
-
 def test_cells_whose_interval_is_wider_are_not() -> None:
     cells = (
         *repeated("for-loop", 1, WIDE),
@@ -330,15 +290,6 @@ def test_an_interval_that_is_narrow_by_chance_after_few_processes_does_not_count
     assert wide_cells(run(*repeated("gym-sync", 1, few)), UNTIL) == {key_of("gym-sync", 1)}
 
 
-def test_many_windows_of_one_process_do_not_count_either() -> None:
-    assert wide_cells(run(make_cell("gym-sync", 1, NARROW * 4)), 0.9) == {key_of("gym-sync", 1)}
-
-
-def test_a_cell_that_was_never_measured_is_not_precise() -> None:
-    failed = make_cell("gym-sync", 1, status="failed", reason="boom")
-    assert wide_cells(run(failed), UNTIL) == {key_of("gym-sync", 1)}
-
-
 def test_the_next_repeat_follows_the_last_that_there_is() -> None:
     cells = (*repeated("for-loop", 1, NARROW)[::-1], *repeated("gym-sync", 2, NARROW[:2]))
     assert next_repeats(run(*cells)) == {key_of("for-loop", 1): 5, key_of("gym-sync", 2): 2}
@@ -348,11 +299,6 @@ def test_a_cell_that_failed_last_is_not_tried_again() -> None:
     failed = make_cell("gym-sync", 1, status="failed", reason="boom", repeat=5)
     skipped = make_cell("gym-sync", 2, status="skipped", reason="no memory")
     assert next_repeats(run(*repeated("gym-sync", 1, WIDE), failed, skipped)) == {}
-
-
-def test_a_cell_that_failed_once_and_went_well_again_is() -> None:
-    first = make_cell("gym-sync", 1, status="failed", reason="boom")
-    assert next_repeats(run(first, *repeated("gym-sync", 1, WIDE)[1:])) == {key_of("gym-sync", 1): 5}
 
 
 def test_a_repeat_that_the_user_ended_is_measured_again() -> None:

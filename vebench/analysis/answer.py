@@ -36,7 +36,7 @@ from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run
 
-Cells = Sequence[CellSummary]
+_Cells = Sequence[CellSummary]
 
 PASSES_TO_COMPARE = 4  # the fewest of a useful comparison
 _APART = 2  # ages of environments differ if one is more than this many times the other
@@ -100,7 +100,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
 
     Of the cells not distinguishable from the fastest, with intervals within 20 %, the simplest to use wins. There is no
     winner if another backend has a higher but uncertain rate that is not distinguishable from it. A cell with a wide
-    interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
+    interval wins only if all other backends are significantly slower. _Cells with an objection cannot win.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 
-def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     """Return whether a candidate may be fast only because its environments had made fewer steps than others.
 
     If the plain loop slows down with steps, environments of no other cell may have made more than twice the steps.
@@ -183,7 +183,7 @@ def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
 
 
 def _uncontested(
-    choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Exclusion]]
+    choices: _Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Exclusion]]
 ) -> Reason | None:
     if not choices:
         return Reason.NO_BACKEND
@@ -197,7 +197,7 @@ def _uncontested(
     return Reason.FAILED if ended else Reason.NOT_MEASURED
 
 
-def _contest(valid: Cells, known: Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
+def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
 
     The cell with the highest known rate leads if it is of the backend with the highest rate: whichever of the two is
@@ -330,8 +330,7 @@ def affordable(
 ) -> tuple[CellKey, ...]:
     """Return the best of ``alive`` that can all reach ``PASSES_TO_COMPARE`` within ``left`` seconds; at least two.
 
-    - ``passes``: the number of passes that each cell has
-    - ``cost``: the seconds that another pass of each cell takes
+    ``passes`` has the number of passes of each cell, ``cost`` the seconds that another one takes.
     """
     spent = 0.0
     for number, key in enumerate(alive):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.equality.diff import PairPage
-    from vebench.equality.rows import FirstDifference
+    from vebench.equality.shrink import FirstDifference
     from vebench.equality.verify import VerifyPage
     from vebench.gates.page import CheckPage
     from vebench.reports.document import Page

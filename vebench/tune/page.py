@@ -210,7 +210,7 @@ class TunePage(DataPage):
         reason = None
         if cell.objection is Exclusion.UNVERIFIED:
             reason = cell.work.reason or why_never(cell, self.run.header)
-        return f"{DOUBTS[cell.objection][0]}{f' ({one_line(reason)})' if reason else ''}"
+        return f"{DOUBTS[cell.objection]}{f' ({one_line(reason)})' if reason else ''}"
 
     @property
     def data(self) -> dict[str, object]:

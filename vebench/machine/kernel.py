@@ -154,21 +154,17 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
     return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
 
 
-def throttles(groups: Sequence[Path]) -> int | None:
-    """Return how often CPU quotas throttled these control groups, summed; None if no file reports it."""
-    return _throttling(groups, "nr_throttled")
+def throttling(groups: Sequence[Path], name: str) -> int | None:
+    """Return a count of throttling by CPU quotas, summed over these control groups; None if no file reports it."""
+    texts = [text_of(group / "cpu.stat") for group in groups]
+    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
+    return sum(int(match[1]) for match in found) if found else None
 
 
 def throttled_ns(groups: Sequence[Path]) -> int | None:
     """Return for how many nanoseconds CPU quotas throttled these control groups, summed; None if unknown."""
-    microseconds = _throttling(groups, "throttled_usec")
+    microseconds = throttling(groups, "throttled_usec")
     return None if microseconds is None else 1000 * microseconds
-
-
-def _throttling(groups: Sequence[Path], name: str) -> int | None:
-    texts = [text_of(group / "cpu.stat") for group in groups]
-    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
-    return sum(int(match[1]) for match in found) if found else None
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:

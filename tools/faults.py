@@ -61,8 +61,6 @@ KINDS = {
     "wrong_claims": "reports and excuses",
     "wrong_arrays": "arrays, batches, ids, lazy rows",
     "wrong_for_all": "changes the whole process",
-    "wrong_clocks": "clock, loop, judge, answers",
-    "wrong_unwatched": "steps only while it is watched",
 }
 
 
@@ -76,9 +74,7 @@ class Adapter:
     named: str
     task: str
     envs: int
-    fraud: bool
     measured: bool
-    harmless: bool
 
     @property
     def target(self) -> str:
@@ -87,14 +83,14 @@ class Adapter:
 
     @property
     def kind(self) -> str:
-        return "honest" if self.module == HONEST else "fraud" if self.fraud else "mistake"
+        return "honest" if self.module == HONEST else "mistake"
 
     def place(self, found: Answers) -> str:
         """Return which way caught it, ``THROUGH`` if none did; of an honest one ``fine`` or ``accused``."""
         caught = [way for way, one in found.items() if one.caught]
         if self.kind == "honest":
             return "accused" if caught else "fine"
-        return "both" if len(caught) > 1 else caught[0] if caught else "harmless" if self.harmless else "THROUGH"
+        return "both" if len(caught) > 1 else caught[0] if caught else "THROUGH"
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ def try_adapters(asked: argparse.Namespace, ways: list[str]) -> bool:
             results.append((adapter, found))
             old = {way: Found(**answer) for way, answer in filed.get(adapter.target, {}).items()}
             place = adapter.place(found)
-            lost = place == "THROUGH" and not adapter.fraud and any(answer.caught for answer in old.values())
+            lost = place == "THROUGH" and any(answer.caught for answer in old.values())
             worse = worse or lost or place == "accused"
             print(f"{place:>9}  {adapter.kind:7}  {adapter.target} on {adapter.task} x {adapter.envs}:", end=" ")
             for way, answer in found.items():
@@ -277,7 +273,7 @@ def last_line(text: str) -> str:
 
 def summary(results: list[tuple[Adapter, Answers]]) -> None:
     """Print the counts, and everything that got through, or is accused though it is honest."""
-    for kind in ("mistake", "fraud", "honest"):
+    for kind in ("mistake", "honest"):
         mine = [(adapter, found) for adapter, found in results if adapter.kind == kind]
         places = Counter(adapter.place(found) for adapter, found in mine)
         print(f"\n{kind}: {len(mine)} tried: {dict(places)}")
@@ -310,8 +306,8 @@ def section(filed: Mapping[str, Any]) -> str:
     rows.append(f"| none: honest backends, accused | {counted(HONEST)} |")
     through = [one for one, answers in found.items() if len(answers) > 1 and one.place(answers) == "THROUGH"]
     if through:
-        rows += ["", "| gets through | what it does | a mistake could look so |", "| --- | --- | --- |"]
-        rows += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in through]
+        rows += ["", "| gets through | what it does |", "| --- | --- |"]
+        rows += [f"| {one.name} | {one.about} |" for one in through]
     return "\n".join(rows) + "\n"
 
 

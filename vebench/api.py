@@ -20,7 +20,6 @@ from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
-from vebench.gates import compare as comparing
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
 from vebench.reports.run import RunPage
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.equality.diff import PairPage
-    from vebench.equality.rows import FirstDifference
+    from vebench.equality.shrink import FirstDifference
     from vebench.equality.verify import VerifyPage
     from vebench.gates.page import CheckPage
     from vebench.reports.document import Page
@@ -386,7 +385,7 @@ def compare(
         spec = spec_of("compare", given)
         path = None if output is None else store.output(str(output))
         longest = None if budget is None else OPTIONS["budget"].value(budget)
-        found = comparing.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
+        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
         return Comparison(found)
 
 

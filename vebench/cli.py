@@ -317,12 +317,12 @@ def compare_(call: Call) -> int:
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.gates import compare, page
+    from vebench.gates import check, page
 
     file, outlet = call.outlet("check", measures=True)
     spec = asked("compare", call.plan, call.effort)
     how = {"tolerance": call.tolerance, "budget": call.budget}
-    return page.publish_verdicts(compare.compared((call.a, call.b), spec, file, call.world, **how), outlet)
+    return page.publish_verdicts(check.compared((call.a, call.b), spec, file, call.world, **how), outlet)
 
 
 @command(

@@ -122,7 +122,7 @@ class VectorEnvRate:
         from vebench.backends.registry import REFERENCE
         from vebench.commands import session
         from vebench.errors import UsageError
-        from vebench.gates import compare
+        from vebench.gates.check import compared
         from vebench.plan.grammar import HOW_LONG, Option, seconds
 
         if (run is None) == (not instead):
@@ -141,7 +141,7 @@ class VectorEnvRate:
         theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
         pythons = instead.get("python", sys.executable), sys.executable
         spec, other = (spec_of("compare", each, "low") for each in (plan, {**plan, **theirs}))
-        return compare.compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
+        return compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
         """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""

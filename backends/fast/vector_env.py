@@ -26,7 +26,6 @@ from vebench.backends.shared_memory.team import State
 from vebench.backends.shared_memory.vector_env import (
     Environment,
     Received,
-    Reset,
     Seeds,
     SharedMemoryVectorEnv,
     each_seed,
@@ -220,7 +219,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
         super().reset_async(self._first_seeds if seed is None else seed, options)
 
-    def reset_wait(self, timeout: float | None = None) -> Reset:
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         result = super().reset_wait(timeout)
         self._first_seeds = None

@@ -1,10 +1,8 @@
 """What faulty and honest adapters are made from: a for-loop whose rows, once it is due, are altered.
 
-``On`` says on which task and in which layout a fault can show, and in which words its name may be given.
-``tools/faults.py`` reads it; the adapters themselves do not.
-
-A fault that takes one expression is made by a function: ``altering`` rows, ``acting`` on other actions, ``seeding``
-otherwise, or ``setting`` something in each environment. In these expressions ``it`` is the adapter.
+A fault that takes one expression is made by a function: ``altering`` rows, ``acting`` on other actions, ``ending``
+other episodes, ``seeding`` otherwise, ``reporting`` something else, ``setting`` or ``patching`` something in each
+environment. In these expressions ``it`` is the adapter. ``tools/faults.py`` reads ``On``; the adapters do not.
 """
 
 import sys
@@ -22,27 +20,16 @@ from vebench.backends.interface import Batch, Setup
 
 @dataclass(frozen=True)
 class On:
-    """Where an adapter is tried.
+    """Where an adapter is tried."""
 
-    ``named``: a pattern that finds a right name of the fault in what a user reads, empty if any is right. ``fraud``:
-    it deceives on purpose, so that it may be a limit; the others are what bugs look like. ``measured``: the fault is
-    only in the variant that is measured, so that ``verify``, which compares the exact one, may say nothing of it.
-    ``harmless``: what it changes has no effect on rows and figures, so that nothing need be found.
-    """
-
-    named: str = ""
+    named: str = ""  # a pattern that finds a right name of the fault in what a user reads, empty if any is right
     task: str = "CartPole"
     envs: int = 4
-    fraud: bool = False
-    measured: bool = False
-    harmless: bool = False
+    measured: bool = False  # the fault is only in the variant that is measured: ``verify`` may say nothing of it
 
 
 class Altered(ForLoop):
-    """A for-loop that returns new arrays each time. Once it is ``due``, ``alter`` changes them.
-
-    ``batches`` and ``resets`` count those since it was built, ``ends`` those of each environment.
-    """
+    """A for-loop that returns new arrays each time. Once it is ``due``, ``alter`` changes them."""
 
     tried: ClassVar[On] = On()
 
@@ -50,10 +37,11 @@ class Altered(ForLoop):
         super().__init__(setup)
         self.info = replace(self.info, in_order=False, reuses_buffers=False)
         self.setup = setup
-        self.batches = self.resets = 0
-        self.ends = np.zeros(setup.batch_size, np.int64)
+        self.batches = self.resets = 0  # since it was built
+        self.ends = np.zeros(setup.batch_size, np.int64)  # of each environment
         self.ended = np.zeros(setup.batch_size, np.bool_)  # whose row in this batch is an end
         self.began = np.zeros(setup.batch_size, np.bool_)  # whose row in this batch is a reset's
+        self.ages = np.full(setup.batch_size, -1)  # rows since the first of an episode
         self.built = time.monotonic()
 
     def reset(self, seed: int) -> None:
@@ -67,6 +55,7 @@ class Altered(ForLoop):
         self.began = self.ended
         self.ended = batch.terminated | batch.truncated
         self.ends += self.ended
+        self.ages = np.where(self.began | (self.batches == 1), 0, self.ages + 1)
         return self.alter(batch) if self.due() else batch
 
     def due(self) -> bool:
@@ -79,11 +68,17 @@ class Altered(ForLoop):
 
 
 def altering(
-    about: str, on: On, *, since: int = 0, claims: Mapping[str, Any] | None = None, **parts: Callable[[Any, Batch], Any]
+    about: str,
+    on: On,
+    whole: Callable[[Any, Batch], Batch] | None = None,
+    *,
+    since: int = 0,
+    claims: Mapping[str, Any] | None = None,
+    **parts: Callable[[Any, Batch], Any],
 ) -> type[Altered]:
-    """Return an adapter that shows something else in these fields, made of itself and the batch.
+    """Return an adapter that shows something else after ``since`` batches, as a whole or in these fields.
 
-    ``since``: how many batches are right before. ``claims``: what it reports of itself.
+    ``claims``: what it reports of itself.
     """
 
     def __init__(self: Altered, setup: Setup) -> None:  # noqa: N807 - that of the class
@@ -94,7 +89,9 @@ def altering(
         return self.batches > since
 
     def alter(self: Altered, batch: Batch) -> Batch:
-        return batch._replace(**{name: part(self, batch) for name, part in parts.items()})
+        return (
+            whole(self, batch) if whole else batch._replace(**{name: part(self, batch) for name, part in parts.items()})
+        )
 
     return _made(about, on, __init__=__init__, due=due, alter=alter)
 
@@ -130,6 +127,16 @@ def acting(about: str, on: On, taken: Callable[[Any, NDArray[Any]], NDArray[Any]
     return _made(about, on, send=send)
 
 
+def ending(about: str, on: On, over: Callable[[Any, list[bool]], list[bool]]) -> type[Altered]:
+    """Return an adapter that takes other episodes for over, made of itself and those that are."""
+
+    def recv(self: Altered) -> Batch:
+        self._loop._ended = over(self, [*map(bool, self._loop._ended)])
+        return Altered.recv(self)
+
+    return _made(about, on, recv=recv)
+
+
 def seeding(about: str, on: On, seed_of: Callable[[Any, int, int], int | None]) -> type[Altered]:
     """Return an adapter that seeds its environments otherwise: with what is made of itself, a seed and an index."""
 
@@ -141,20 +148,34 @@ def seeding(about: str, on: On, seed_of: Callable[[Any, int, int], int | None]) 
     return _made(about, on, reset=reset)
 
 
-def setting(about: str, on: On, of: str, *, if_exact: bool = True, **values: Any) -> type[Altered]:
-    """Return an adapter that sets these attributes in a wrapper of each environment, or ``of`` "unwrapped".
+def patching(about: str, on: On, patch: Callable[[Any, int, Any], object], *, if_exact: bool = True) -> type[Altered]:
+    """Return an adapter that changes each environment, by a function of itself, an index and the environment.
 
-    A function is given the value before. ``if_exact``: whether that is done in the exact variant of a task, too.
+    ``if_exact``: whether that is done in the exact variant of a task, too.
     """
 
     def __init__(self: Altered, setup: Setup) -> None:  # noqa: N807 - that of the class
         Altered.__init__(self, setup)
-        for environment in self.environments if if_exact or not setup.task.exact else ():
-            place: Any = environment.unwrapped if of == "unwrapped" else wrapper(environment, of)
-            for name, value in values.items():
-                setattr(place, name, _of(value, place, name))
+        for index, environment in enumerate(self.environments if if_exact or not setup.task.exact else ()):
+            patch(self, index, environment)
 
     return _made(about, on, __init__=__init__)
+
+
+def setting(about: str, on: On, of: str, *, if_exact: bool = True, **values: Any) -> type[Altered]:
+    """Return an adapter that sets these attributes in a wrapper of each environment, or ``of`` "unwrapped".
+
+    A function is given the value before.
+    """
+
+    def put(_it: Altered, _index: int, environment: Any) -> None:
+        place = environment.unwrapped if of == "unwrapped" else wrapper(environment, of)
+        for name, value in values.items():
+            setattr(place, name, _of(value, place, name))
+
+    made = patching(about, on, put, if_exact=if_exact)
+    made.__module__ = sys._getframe(1).f_globals["__name__"]
+    return made
 
 
 def _of(value: Any, place: object, name: str) -> Any:
@@ -189,3 +210,8 @@ def before(it: Any, now: Any, first: Any = None) -> Any:
 def row_zero(rows: NDArray[Any]) -> NDArray[Any]:
     """Return as many rows, each of them the first."""
     return rows[np.zeros(len(rows), np.intp)]
+
+
+def without_last(batch: Batch) -> Batch:
+    """Return all rows but the last."""
+    return Batch._make(array[:-1] for array in batch)

@@ -1,26 +1,21 @@
 """Adapters that do the same work in ways of their own: none of them may be accused of anything."""
 
-import contextlib
-import multiprocessing
 import os
 import random
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import shared_memory
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 from altered import Altered, On, acting, altering, likewise, reporting
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from liars import ResetsAtOnceAndSaysSo
 from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import EnvironmentLoop, ForLoop
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError, Setup, Task
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError, Setup
 
 HOPPER, PONG = On(task="Hopper", envs=2), On(task="Pong", envs=2)
 
@@ -80,22 +75,8 @@ class OverwritesWhenSent(Reuses):
         return super().recv()
 
 
-class SameStep(Altered):
-    """Resets in the step of the end, and says so."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="same_step")
-
-    def alter(self, batch: Batch) -> Batch:
-        for index in np.flatnonzero(self.ended):
-            batch.observations[index], _ = self.environments[index].reset()
-        self._loop._ended = [False] * len(self.environments)
-        self.ended = np.zeros_like(self.ended)
-        return batch
-
-
-SameStepOnHopper = likewise("on MuJoCo.", On(task="Hopper", envs=3), SameStep)
+SameStep = likewise("on CartPole.", On(), ResetsAtOnceAndSaysSo)
+SameStepOnHopper = likewise("on MuJoCo.", On(task="Hopper", envs=3), ResetsAtOnceAndSaysSo)
 
 
 class _Pool:
@@ -250,13 +231,6 @@ class SeldomOutOfOrder(InAnyOrder):
         return Batch._make(array[self._order] for array in batch)
 
 
-class Strided(Altered):
-    """Arrays are every second element of others."""
-
-    def alter(self, batch: Batch) -> Batch:
-        return Batch._make(array.repeat(2, axis=0)[::2] for array in batch)
-
-
 class ReadOnly(Altered):
     """Arrays cannot be written."""
 
@@ -297,170 +271,12 @@ class InTurn(Altered):
         return mine
 
 
-class InSharedMemory(Altered):
-    """Arrays lie in shared memory, and it says that it reuses them."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, reuses_buffers=True)
-        shown = self._batch.observations
-        self._memory = shared_memory.SharedMemory(create=True, size=shown.nbytes)
-        self._shown: Any = np.ndarray(shown.shape, shown.dtype, self._memory.buf)
-
-    def alter(self, batch: Batch) -> Batch:
-        np.copyto(self._shown, batch.observations)
-        return batch._replace(observations=self._shown)
-
-    def close(self) -> None:
-        super().close()
-        if self._shown is not None:
-            self._shown = None
-            with contextlib.suppress(BufferError):
-                self._memory.close()
-            self._memory.unlink()
-
-
-class SlowToStart(Altered):
-    """Takes two seconds to be built, and half a second for its first step."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        time.sleep(2)
-
-    def due(self) -> bool:
-        if self.batches == 2:
-            time.sleep(0.5)
-        return False
-
-
-class Slow(Altered):
-    """Waits in every batch."""
-
-    def alter(self, batch: Batch) -> Batch:
-        time.sleep(0.002)
-        return batch
-
-
 class SlowSteps(Altered):
     """Takes 0.1 seconds for each of its first 30 batches: as many as a short cell measures, of few to a window."""
 
     def alter(self, batch: Batch) -> Batch:
         time.sleep(0.1 if self.batches <= 30 else 0.0)
         return batch
-
-
-class Chatty(Altered):
-    """Prints with every batch, on both streams and past Python's."""
-
-    def alter(self, batch: Batch) -> Batch:
-        print("chatter", self.batches)
-        os.write(2, b"noise\n")
-        return batch
-
-
-class Threads(Altered):
-    """Steps each environment in a thread."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._threads = ThreadPoolExecutor(setup.batch_size)
-        rows = [Batch._make(array[index : index + 1] for array in self._batch) for index in range(setup.batch_size)]
-        self._loops = [EnvironmentLoop([one], row) for one, row in zip(self.environments, rows, strict=True)]
-        self.info = replace(self.info, threads=setup.batch_size)
-        self._loop = _Together(self._loops, self._threads)  # type: ignore[assignment] # it is used likewise
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        super().close()
-
-
-class _Together:
-    """Loops that step at the same time."""
-
-    def __init__(self, loops: list[EnvironmentLoop], threads: ThreadPoolExecutor) -> None:
-        self._loops, self._threads = loops, threads
-
-    def reset(self, seed: int) -> None:
-        list(self._threads.map(lambda loop: loop.reset(seed), self._loops))
-
-    def step(self, actions: NDArray[np.generic]) -> None:
-        pairs = zip(self._loops, actions, strict=True)
-        list(self._threads.map(lambda pair: pair[0].step(pair[1][None]), pairs))
-
-
-ThreadsOnPong = likewise("on Atari, whose emulator lets others run meanwhile.", PONG, Threads)
-
-
-class Processes:
-    """Steps each environment in a process, and sends rows through pipes."""
-
-    tried = On(envs=2)
-
-    def __init__(self, setup: Setup) -> None:
-        context = multiprocessing.get_context("fork")
-        spare = make(setup.task)
-        spaces = read_spaces(setup.task, spare.observation_space, spare.action_space)
-        spare.close()
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for index in range(setup.batch_size):
-            mine, its = context.Pipe()
-            process = context.Process(target=_serve, args=(its, setup.task, index), daemon=True)
-            process.start()
-            its.close()
-            self._pipes.append(mine)
-            self._processes.append(process)
-        self._waiting = False
-        self.info = BackendInfo(
-            num_envs=setup.batch_size,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            processes=setup.batch_size,
-        )
-
-    def reset(self, seed: int) -> None:
-        for pipe in self._pipes:
-            pipe.send(seed)
-        self._waiting = True
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        for pipe, action in zip(self._pipes, actions, strict=True):
-            pipe.send(action)
-        self._waiting = True
-
-    def recv(self) -> Batch:
-        if not self._waiting:
-            raise NothingToReceiveError
-        self._waiting = False
-        rows = [pipe.recv() for pipe in self._pipes]
-        return Batch(*(np.concatenate(arrays) for arrays in zip(*rows, strict=True)))
-
-    def close(self) -> None:
-        while self._pipes:
-            self._pipes.pop().close()
-        while self._processes:
-            process = self._processes.pop()
-            process.terminate()
-            process.join()
-
-
-def _serve(pipe: Connection, task: Task, index: int) -> None:
-    environment = make(task)
-    spaces = read_spaces(task, environment.observation_space, environment.action_space)
-    rows = spaces.rows(1)._replace(env_ids=np.array([index]))
-    loop = EnvironmentLoop([environment], rows)
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            asked = pipe.recv()
-            if isinstance(asked, int):
-                loop.reset(asked)
-            else:
-                loop.step(np.asarray(asked)[None])
-            pipe.send(tuple(rows))
-
-
-ProcessesOnHopper = likewise("on MuJoCo.", HOPPER, Processes)
 
 
 class Uncounted(Altered):
@@ -515,21 +331,6 @@ class TellsAnew(Altered):
     @info.setter
     def info(self, info: BackendInfo) -> None:
         self._info = info
-
-
-class Meddles(Altered):
-    """Seeds the global generators, changes the working folder and the recursion limit, as libraries do."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        np.random.seed(setup.seed)  # noqa: NPY002 - as libraries do
-        random.seed(setup.seed)
-        sys.setrecursionlimit(5000)
-        os.chdir("/")
-
-    def due(self) -> bool:
-        random.random()
-        return False
 
 
 class ActsWhereNothingChanges(Altered):

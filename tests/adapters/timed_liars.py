@@ -134,22 +134,3 @@ class SlowClock(ForLoop):
             return stretch._replace(ns=stretch.ns // 2)
 
         loop.Loop.run_for = run_for  # type: ignore[method-assign] # the fraud
-
-
-class CountsTwice(ForLoop):
-    """Makes each row of the timed loop count twice."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._real = loop.Loop.run_for
-
-        def run_for(self: loop.Loop, span: int, pace: int) -> loop.Stretch:
-            stretch = real(self, span, pace)
-            return stretch._replace(rows=2 * stretch.rows)
-
-        real = self._real
-        loop.Loop.run_for = run_for  # type: ignore[method-assign] # the fraud
-
-    def close(self) -> None:
-        loop.Loop.run_for = self._real  # type: ignore[method-assign] # tests share this process
-        super().close()

@@ -1,16 +1,12 @@
 """Adapters whose batches are not what they must be: lazy rows, short batches, ids and flags of other types."""
 
 import mmap
-import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering
+from altered import Altered, On, altering, without_last
 from numpy.typing import NDArray
 
-from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Batch, Setup
 
 PLAIN = "plain|array|not a NumPy|type|subclass"
@@ -69,82 +65,6 @@ Masked = altering(
 )
 
 
-class _Unmade(np.ndarray[Any, Any]):
-    """An array that is made when somebody looks at a row of it."""
-
-    make: Any = None
-
-    def __getitem__(self, index: Any) -> Any:
-        if self.make is not None:
-            make, self.make = self.make, None
-            make(self)
-        return np.asarray(self)[index]
-
-    def tobytes(self, *_: Any, **__: Any) -> bytes:
-        return b""
-
-
-class LazySubclass(Altered):
-    """Observations are an ndarray of a class of its own, which fills itself when a row is read."""
-
-    tried = On(LAZY, fraud=True)
-
-    def alter(self, batch: Batch) -> Batch:
-        unmade = np.zeros_like(batch.observations).view(_Unmade)
-        unmade.make = lambda rows: np.copyto(np.asarray(rows), batch.observations)
-        return batch._replace(observations=unmade)
-
-
-class LazySteps(ForLoop):
-    """Steps its environments when a row is read, and not before: all arrays are of a class of its own."""
-
-    tried = On(LAZY, fraud=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._queue: list[NDArray[np.generic]] = []
-
-    def reset(self, seed: int) -> None:
-        self._queue.clear()
-        super().reset(seed)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._queue.append(actions)
-
-    def recv(self) -> Batch:
-        if self._reset_done:
-            return super().recv()
-        arrays = [array.view(_Unmade) for array in self._batch[:-1]]
-        for array in arrays:
-            array.make = self._catch_up
-        return Batch(*arrays, self._batch.env_ids)
-
-    def _catch_up(self, _: object) -> None:
-        while self._queue:
-            self._loop.step(self._queue.pop(0))
-
-
-class _Made(Batch):
-    """A batch whose observations are made when they are asked for by name."""
-
-    right: NDArray[Any]
-
-    @property
-    def observations(self) -> Any:  # type: ignore[override]
-        return self.right.copy()
-
-
-class LazyBatch(Altered):
-    """Batches are of a class of its own, in which observations are a property."""
-
-    tried = On(LAZY + "|observation", fraud=True)
-
-    def alter(self, batch: Batch) -> Batch:
-        made = _Made(np.zeros_like(batch.observations), *batch[1:])
-        made.right = batch.observations
-        return made
-
-
 class FilledLater(Altered):
     """Observations are copied by a thread that nobody waits for."""
 
@@ -164,35 +84,6 @@ class FilledLater(Altered):
         super().close()
 
 
-class FilledAfterAMoment(Altered):
-    """Every 20th batch is filled a tenth of a millisecond after it was handed out: a fence that is missing."""
-
-    tried = On(LAZY + "|observation")
-
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches % 20:
-            return batch
-        filled = np.zeros_like(batch.observations)
-        threading.Timer(0.0001, np.copyto, (filled, batch.observations)).start()
-        return batch._replace(observations=filled)
-
-
-class Mapped(Altered):
-    """Observations are a ``memmap``: read from a file when they are looked at."""
-
-    tried = On(LAZY)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as the map
-        shown = self._batch.observations
-        self._map: Any = np.memmap(self._file, shown.dtype, "w+", shape=shown.shape)
-
-    def alter(self, batch: Batch) -> Batch:
-        self._map[:] = batch.observations
-        return batch._replace(observations=self._map)
-
-
 class MappedBelow(Altered):
     """Observations are plain arrays on mapped memory, overwritten by each batch though it says that they are not."""
 
@@ -209,35 +100,17 @@ class MappedBelow(Altered):
         return batch._replace(observations=self._shown)
 
 
-class WorksAtReset(Altered):
-    """Queues actions until somebody resets, and shows the first rows meanwhile."""
-
-    tried = On("action|not step|same row|repeat|stuck|stale", fraud=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._queue: list[NDArray[np.generic]] = []
-
-    def reset(self, seed: int) -> None:
-        for actions in self._queue:
-            self._loop.step(actions)
-        self._queue.clear()
-        super().reset(seed)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._queue.append(actions)
-
-    def recv(self) -> Batch:
-        return super().recv() if self._reset_done else Batch._make(array.copy() for array in self._batch)
-
-
-class ShortNowAndThen(Altered):
-    """Every 100th batch lacks its last row: an environment that was not ready in time."""
-
-    tried = On("row|batch|short|counted")
-
-    def alter(self, batch: Batch) -> Batch:
-        return Batch._make(array[:-1] for array in batch) if self.batches % 100 == 0 else batch
+ShortNowAndThen = altering(
+    "Every 100th batch lacks its last row: an environment that was not ready in time.",
+    On("row|batch|short|counted"),
+    lambda it, batch: without_last(batch) if it.batches % 100 == 0 else batch,
+)
+OtherOrderLater = altering(
+    "From batch 600 on rows come in another order, and ids say the old one.",
+    On("swap|shows? the row|order"),
+    lambda _, batch: Batch(*(array[::-1].copy() for array in batch[:-1]), batch.env_ids),
+    since=600,
+)
 
 
 class ShortLater(Altered):
@@ -246,7 +119,7 @@ class ShortLater(Altered):
     tried = On("row|batch|short|counted")
 
     def alter(self, batch: Batch) -> Batch:
-        return Batch._make(array[:-1] for array in batch) if self.batches > 2000 else batch
+        return without_last(batch) if self.batches > 2000 else batch
 
     def send(self, actions: NDArray[np.generic]) -> None:
         missing = len(self.environments) - len(actions)
@@ -265,17 +138,6 @@ class PaddedLater(Altered):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         super().send(actions[: len(self.environments)])
-
-
-class OtherOrderLater(Altered):
-    """From batch 600 on rows come in another order, and ids say the old one."""
-
-    tried = On("swap|shows? the row|order")
-
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches < 600:
-            return batch
-        return Batch(*(array[::-1].copy() for array in batch[:-1]), batch.env_ids)
 
 
 class SlowToForget(Altered):

@@ -1,34 +1,23 @@
 """Adapters that report something else about themselves than they do, or excuse what they do."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from altered import Altered, On, altering, before, reporting
 from numpy.typing import NDArray
 
-from vebench.backends.interface import ActionSpace, Batch, Difference, Engine, Setup
+from vebench.backends.interface import ActionSpace, Batch, Difference, Setup
 
 EXCUSES = "excuse|declare|chance|share|cap"
 INFO = "info|report|claim|chang|batch|declare"
 FRAMES = On("frame", "Hopper", envs=2)
 
-ChanceExcuses = altering(
-    "Shows the observations of the step before, and says that it draws its starts itself.",
-    On(EXCUSES + "|stale|step before", fraud=True),
-    claims={"chance": "it draws the start with a generator of its own"},
-    observations=lambda it, batch: before(it, batch.observations),
-)
 StaleExcused = altering(
     "Shows the observations of the step before, and declares a difference in every row.",
     On(EXCUSES + "|stale|step before"),
     claims={"differences": (Difference("another colour", "observations"),)},
     observations=lambda it, batch: before(it, batch.observations),
-)
-OtherEngine = altering(
-    "Reports a simulator of its own, of another version, and draws starts by chance only there.",
-    On(EXCUSES + "|seed|reset", fraud=True),
-    claims={"engines": (Engine("MuJoCo", "2.3.0", "3.6.0", "mujoco==2.3.0"),), "chance": "another engine"},
-    observations=lambda it, batch: np.where(it.began[:, None], 0, batch.observations),
 )
 BatchSizeChanges = reporting(
     "Doubles the batch size it reports.", On(INFO), after=100, batch_size=lambda size: 2 * size
@@ -55,38 +44,17 @@ MoreEnvironments = reporting(
 )
 
 
-class BlankStarts(Altered):
-    """Shows nothing for 16 rows after each reset and declares it: on this task these are most rows."""
-
-    tried = On(EXCUSES + "|most|observation")
-    ROWS = 16
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, differences=self.declared())
-        self.ages = np.zeros(setup.batch_size, np.int64)
-
-    def declared(self) -> tuple[Difference, ...]:
-        return (Difference("starts are blank", "observations", "start", self.ROWS),)
-
-    def alter(self, batch: Batch) -> Batch:
-        self.ages = np.where(self.began | (self.batches == 1), 0, self.ages + 1)
-        batch.observations[self.ages < self.ROWS] = 0
-        return batch
+def blank(shown: Any, hidden: Any) -> Any:
+    """Return observations without those of some rows."""
+    return np.where(hidden[:, None], np.float32(0), shown)
 
 
-class BlankStartsOfAll(BlankStarts):
-    """Declares all fields at the start and the end of each episode, and shows nothing for 16 rows."""
-
-    def declared(self) -> tuple[Difference, ...]:
-        fields = ("observations", "rewards", "terminated", "truncated")
-        starts = tuple(Difference("starts are blank", name, "start", self.ROWS) for name in fields)
-        return (*starts, *(Difference("ends are blank", name, "end") for name in fields))
-
-    def alter(self, batch: Batch) -> Batch:
-        batch = super().alter(batch)
-        batch.rewards[self.ages < self.ROWS] = 0
-        return batch
+BlankStarts = altering(
+    "Shows nothing for 16 rows after each reset and declares it: on this task these are most rows.",
+    On(EXCUSES + "|most|observation"),
+    claims={"differences": (Difference("starts are blank", "observations", "start", 16),)},
+    observations=lambda it, batch: blank(batch.observations, it.ages < 16),
+)
 
 
 class DeclaresLater(Altered):

@@ -1,16 +1,16 @@
 """Adapters whose episodes end or begin in another way: autoresets, flags, time limits."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering, before, setting, wrapper
+from altered import Altered, On, altering, before, ending, patching, setting, wrapper
 
-from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch
 
 CONFUSED = On("truncat|terminat|limit", "Pendulum")
 LIMIT = On("limit|end|truncat", "Pendulum")
 LONG = On("limit|end|truncat", "HalfCheetah", envs=2)
+RESET = On("reset|end|environment|episode|observation")
 
 
 def ends(batch: Batch) -> Any:
@@ -52,60 +52,73 @@ LostLives = setting(
     "AtariScreen",
     terminal_on_life_loss=True,
 )
-LimitLate = setting(
-    "Episodes are one step too long: > in place of >=.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps + 1
-)
-LimitEarly = setting(
-    "Episodes are one step too short: the reset counts as a step.",
-    LIMIT,
-    "TimeLimit",
-    _max_episode_steps=lambda steps: steps - 1,
-)
+LimitLate = setting("Episodes are one step too long.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps + 1)
+LimitEarly = setting("Episodes are one step too short.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps - 1)
 Limitless = setting("Episodes have no time limit: no wrapper.", LIMIT, "TimeLimit", _max_episode_steps=10**9)
 LimitInFrames = setting("The time limit counts frames.", LONG, "TimeLimit", _max_episode_steps=lambda steps: steps // 5)
 LimitlessLong = setting("HalfCheetah without its limit of 1,000 steps.", LONG, "TimeLimit", _max_episode_steps=10**9)
+EndsTheNeighbour = ending(
+    "Where an environment ends, the one after it is reset, too: a mask that is off by one.",
+    RESET,
+    lambda _, over: [here or last for here, last in zip(over, [False, *over], strict=False)],
+)
+OneEndAtATime = ending(
+    "Where two environments end in one step, only the first is reset.",
+    RESET,
+    lambda _, over: [here and at == over.index(True) for at, here in enumerate(over)],
+)
+AllReset = ending(
+    "Where one environment ends, all are reset: one call for the whole vector.",
+    RESET,
+    lambda _, over: [any(over)] * len(over),
+)
+LimitNotReset = ending(
+    "Episodes that end by time limit go on: only termination resets.",
+    On("reset|end|limit", "Pendulum"),
+    lambda it, over: [here and not cut for here, cut in zip(over, it._batch.truncated, strict=True)],
+)
 
 
-class FinalShown(Altered):
-    """Resets in the step of the end, as it says, and shows the final observation there."""
-
-    tried = On("final|reset|autoreset|observation")
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="same_step")
-
-    def alter(self, batch: Batch) -> Batch:
-        for index in np.flatnonzero(self.ended):
-            self.environments[index].reset()
-        self._loop._ended = [False] * len(self.environments)
-        return batch
+def reset_before(it: Any, over: list[bool]) -> list[bool]:
+    """Reset environments whose episode is over, so that the next step is one."""
+    for index in np.flatnonzero(over):
+        it.environments[index].reset()
+    return [False] * len(over)
 
 
-class ResetRowMissing(Altered):
-    """Resets and steps in one: the row of the reset is left out, though it says next_step."""
+ResetRowMissing = ending("Resets and steps in one, though it says next_step.", RESET, reset_before)
 
-    tried = On("reset")
 
-    def recv(self) -> Batch:
-        for index, over in enumerate(self._loop._ended):
-            if over:
-                self.environments[index].reset()
-        self._loop._ended = [False] * len(self.environments)
-        return super().recv()
+def final_shown(it: Any, batch: Batch) -> Batch:
+    """Reset environments in the step of their end, and show the final observation."""
+    it._loop._ended = reset_before(it, it.ended)
+    return batch
+
+
+FinalShown = altering(
+    "Resets in the step of the end, as it says, and shows the final observation there.",
+    RESET,
+    final_shown,
+    claims={"autoreset": "same_step"},
+)
+
+
+def late(it: Any, over: list[bool]) -> list[bool]:
+    """Return the episodes that were over one step before."""
+    held, it._held = getattr(it, "_held", [False] * len(over)), over
+    it._held = [here and not last for here, last in zip(over, held, strict=True)]
+    return held
 
 
 class ResetsLate(Altered):
     """Resets one step late: the row after the end still is of the old episode."""
 
-    tried = On("reset")
+    tried = RESET
 
     def recv(self) -> Batch:
-        was, held = list(self._loop._ended), getattr(self, "_held", [False] * len(self.environments))
-        self._loop._ended = list(held)
+        self._loop._ended = late(self, list(self._loop._ended))
         batch = super().recv()
-        self._held = [over and not before for over, before in zip(was, held, strict=True)]
-        self._loop._ended = [bool(over) and not late for over, late in zip(self._loop._ended, self._held, strict=True)]
+        self._loop._ended = [bool(over) and not held for over, held in zip(self._loop._ended, self._held, strict=True)]
         return batch
 
 
@@ -120,99 +133,55 @@ class ResetsAgain(Altered):
         self._loop._ended = due
 
 
-class ShowsTheNextStart(Altered):
-    """The row of an end has the first observation of the next episode, which the next row has, too."""
-
-    tried = On("final|reset|observation")
-
-    def alter(self, batch: Batch) -> Batch:
-        for index in np.flatnonzero(self.ended):
-            batch.observations[index], _ = self.environments[index].reset()
-            self.environments[index].reset = self._once(index, batch.observations[index].copy())  # type: ignore[method-assign] # the fault
-        return batch
-
-    def _once(self, index: int, shown: Any) -> Any:
-        def once(**seed: int) -> Any:
-            del self.environments[index].reset
-            return self.environments[index].reset(**seed) if seed else (shown, {})
-
-        return once
+def next_start(it: Any, batch: Batch) -> Batch:
+    """Show the next episode's start in the row of the end, and again in the next row."""
+    for index in np.flatnonzero(it.ended):
+        environment = it.environments[index]
+        batch.observations[index], _ = environment.reset()
+        environment.reset = once(environment, batch.observations[index].copy())
+    return batch
 
 
-class EndsTheNeighbour(Altered):
-    """Where an environment ends, the one after it is reset, too: a mask that is off by one."""
+def once(environment: Any, shown: Any) -> Any:
+    """Return a function that takes the place of an environment's reset once."""
 
-    tried = On("reset|end|environment")
+    def reset(**seed: int) -> Any:
+        del environment.reset
+        return environment.reset(**seed) if seed else (shown, {})
 
-    def recv(self) -> Batch:
-        over = self._loop._ended
-        self._loop._ended = [here or before for here, before in zip(over, [False, *over], strict=False)]
-        return super().recv()
-
-
-class OneEndAtATime(Altered):
-    """Where two environments end in one step, only the first is reset."""
-
-    tried = On("reset|end")
-
-    def recv(self) -> Batch:
-        ended = self._loop._ended
-        if any(ended):
-            first = ended.index(True)
-            self._loop._ended = [index == first for index in range(len(ended))]
-        return super().recv()
+    return reset
 
 
-class AllReset(Altered):
-    """Where one environment ends, all are reset: one call for the whole vector."""
-
-    tried = On("reset|end|episode")
-
-    def recv(self) -> Batch:
-        if any(self._loop._ended):
-            self._loop._ended = [True] * len(self.environments)
-        return super().recv()
+ShowsTheNextStart = altering(
+    "The row of an end has the first observation of the next episode, which the next row has, too.", RESET, next_start
+)
 
 
-class LimitAcrossEpisodes(Altered):
-    """The steps of a time limit are not set back where a game ends: 500 steps of all episodes together."""
+def counting_on(_it: Any, _index: int, environment: Any) -> None:
+    """Let the steps of a limit go on through resets."""
+    limit, reset = wrapper(environment, "TimeLimit"), environment.reset
 
-    tried = On("limit|end|truncat")
+    def counting(*, seed: int | None = None) -> Any:
+        steps = limit._elapsed_steps or 0
+        answer = reset(seed=seed)
+        limit._elapsed_steps = steps % 500 if seed is None else 0
+        return answer
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            limit = wrapper(environment, "TimeLimit")
-            environment.reset = self._counting_on(limit, environment.reset)  # type: ignore[method-assign] # the fault
-
-    @staticmethod
-    def _counting_on(limit: Any, reset: Any) -> Any:
-        def counting_on(*, seed: int | None = None) -> Any:
-            steps = limit._elapsed_steps or 0
-            answer = reset(seed=seed)
-            limit._elapsed_steps = steps % 500 if seed is None else 0
-            return answer
-
-        return counting_on
+    environment.reset = counting
 
 
-class EndsInFirst(Altered):
-    """Ends are told of the first environment that ends in a step only; all are reset."""
-
-    tried = On("end")
-
-    def alter(self, batch: Batch) -> Batch:
-        told = np.zeros_like(self.ended)
-        told[np.flatnonzero(self.ended)[:1]] = True
-        return batch._replace(terminated=batch.terminated & told, truncated=batch.truncated & told)
+LimitAcrossEpisodes = patching(
+    "The steps of a time limit are not set back where a game ends: 500 steps of all episodes together.",
+    On("limit|end|truncat"),
+    counting_on,
+)
 
 
-class LimitNotReset(Altered):
-    """Episodes that end by time limit go on: only termination resets."""
+def told_of_first(it: Any, batch: Batch) -> Batch:
+    """Tell the end of the first environment that ends in a step only."""
+    told = np.zeros_like(it.ended)
+    told[np.flatnonzero(it.ended)[:1]] = True
+    return batch._replace(terminated=batch.terminated & told, truncated=batch.truncated & told)
 
-    tried = On("reset|end|limit", "Pendulum")
 
-    def recv(self) -> Batch:
-        ends = zip(self._loop._ended, self._batch.truncated, strict=True)
-        self._loop._ended = [over and not bool(cut) for over, cut in ends]
-        return super().recv()
+EndsInFirst = altering("Ends are told of the first environment that ends in a step only.", On("end"), told_of_first)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from altered import Altered, On, altering, before, row_zero
 
-from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch
 
 CountsInSixteenBits = altering(
     "Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed.",
@@ -38,12 +38,6 @@ RowZeroLater = altering(
     since=1800,
     observations=lambda _, batch: row_zero(batch.observations),
 )
-RoundsLater = altering(
-    "From batch 3,000 on rewards have the precision of float16: a replay buffer that saves memory once it is full.",
-    On("round|float16|reward", "Pendulum"),
-    since=3000,
-    rewards=lambda _, batch: batch.rewards.astype(np.float16).astype(np.float64),
-)
 NormalisesLater = altering(
     "From batch 1,300 on observations are divided by their spread: a wrapper that was not turned off.",
     On("observation"),
@@ -55,12 +49,6 @@ DoublesLater = altering(
     On("observations are float64, not float32"),
     since=1500,
     observations=lambda _, batch: batch.observations.astype(np.float64),
-)
-HalvesLater = altering(
-    "From batch 1,500 on observations have the precision of float16: a cache that is used once it is full.",
-    On("observations are rounded to float16"),
-    since=1500,
-    observations=lambda _, batch: batch.observations.astype(np.float16).astype(np.float32),
 )
 OneBitRarely = altering(
     "Every 97th batch one bit of the first observation is flipped: memory without a check.",
@@ -86,42 +74,32 @@ class StaleLater(Altered):
     tried = On("stale|step before|previous|late")
     since = 2000
 
-    def recv(self) -> Batch:
-        batch = super().recv()
+    def alter(self, batch: Batch) -> Batch:
         shown = before(self, batch.observations)
         return batch._replace(observations=shown) if self.batches > self.since else batch
 
 
-class StaleAtOnce(StaleLater):
-    """From batch 300 on observations are those of the step before: likewise, with a shorter queue."""
-
-    since = 300
-
-
-class SkipsMoreLater(Altered):
-    """From batch 1,500 on a step takes 5 frames: a frame skip that adapts to the load."""
-
-    tried = On("frame", "Hopper", envs=2)
-
-    def due(self) -> bool:
-        if self.batches == 1500:
-            for environment in self.environments:
-                environment.unwrapped.frame_skip = 5
-        return False
+def skips_more(it: Any, batch: Batch) -> Batch:
+    """Step five frames in a step from some batch on."""
+    for environment in it.environments if it.batches == 1500 else ():
+        environment.unwrapped.frame_skip = 5
+    return batch
 
 
-class SwapsAfterSeconds(Altered):
-    """After 0.8 seconds the last two environments are confused: a table that a timer renews."""
-
-    tried = On("swap|shows? the row")
-
-    def due(self) -> bool:
-        return time.monotonic() > self.built + 0.8
-
-    def alter(self, batch: Batch) -> Batch:
-        order = np.arange(len(batch.env_ids))
-        order[-2:] = order[:-3:-1]
-        return batch._replace(observations=batch.observations[order])
+SkipsMoreLater = altering(
+    "From batch 1,500 on a step takes 5 frames: a frame skip that adapts to the load.",
+    On("frame", "Hopper", envs=2),
+    skips_more,
+)
+SwapsAfterSeconds = altering(
+    "After 0.8 seconds the last two environments are confused: a table that a timer renews.",
+    On("swap|shows? the row"),
+    observations=lambda it, batch: (
+        batch.observations[[*range(len(batch.env_ids) - 2), -1, -2]]
+        if time.monotonic() > it.built + 0.8
+        else batch.observations
+    ),
+)
 
 
 class DeadWorker(Altered):
@@ -139,21 +117,34 @@ class DeadWorker(Altered):
         return batch
 
 
-class FreezesLongEpisodes(Altered):
-    """After 150 steps of an episode its observations never change: a history of limited length."""
+def frozen(it: Any, batch: Batch) -> Batch:
+    """Show the same observation after 150 steps of an episode."""
+    last = before(it, batch.observations)
+    batch.observations[it.ages > 150] = last[it.ages > 150]
+    return batch
 
-    tried = On("observation|stale|repeat|frozen", "Pendulum")
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.ages = np.zeros(setup.batch_size, np.int64)
+def raising(error: Exception) -> Any:
+    """Raise an error."""
+    raise error
 
-    def alter(self, batch: Batch) -> Batch:
-        self.ages = np.where(self.began | (self.batches == 1), 0, self.ages + 1)
-        held = self.ages > 150
-        last = before(self, batch.observations)
-        batch.observations[held] = last[held]
-        return batch
+
+FreezesLongEpisodes = altering(
+    "After 150 steps of an episode its observations never change: a history of limited length.",
+    On("observation|stale|repeat|frozen", "Pendulum"),
+    frozen,
+)
+RaisesLater = altering(
+    "In batch 3,000 it raises: a table that is too short.",
+    On("IndexError|index"),
+    lambda *_: raising(IndexError("index 3000 is out of bounds for axis 0 with size 3000")),
+    since=3000,
+)
+RaisesAtLimit = altering(
+    "At the first end by time limit it raises: an info that only terminated episodes have.",
+    On("KeyError|final_info", "Pendulum"),
+    lambda _, batch: raising(KeyError("final_info")) if batch.truncated.any() else batch,
+)
 
 
 class BehindByOne(Altered):
@@ -171,18 +162,6 @@ class BehindByOne(Altered):
         return batch
 
 
-class RaisesLater(Altered):
-    """In batch 3,000 it raises: a table that is too short."""
-
-    tried = On("IndexError|index")
-
-    def due(self) -> bool:
-        return self.batches > 3000
-
-    def alter(self, batch: Batch) -> Batch:
-        raise IndexError("index 3000 is out of bounds for axis 0 with size 3000")
-
-
 class RaisesAtSecondReset(Altered):
     """The second call of reset raises: a simulator that starts only once."""
 
@@ -194,25 +173,18 @@ class RaisesAtSecondReset(Altered):
         super().reset(seed)
 
 
-class RaisesAtLimit(Altered):
-    """At the first end by time limit it raises: an info that only terminated episodes have."""
+def torn(it: Any, batch: Batch) -> Batch:
+    """Show half of the rows of the step before in some batches."""
+    last, half = before(it, batch.observations), len(batch.env_ids) // 2
+    return (
+        batch
+        if it.batches % 50
+        else batch._replace(observations=np.concatenate([batch.observations[:half], last[half:]]))
+    )
 
-    tried = On("KeyError|final_info", "Pendulum")
 
-    def alter(self, batch: Batch) -> Batch:
-        if batch.truncated.any():
-            raise KeyError("final_info")
-        return batch
-
-
-class TornRows(Altered):
-    """Every 50th batch has half of its rows from the step before: memory that is read while it is written."""
-
-    tried = On("observation|stale|step before|row")
-
-    def alter(self, batch: Batch) -> Batch:
-        last = before(self, batch.observations)
-        if self.batches % 50:
-            return batch
-        half = len(batch.env_ids) // 2
-        return batch._replace(observations=np.concatenate([batch.observations[:half], last[half:]]))
+TornRows = altering(
+    "Every 50th batch has half of its rows from the step before: memory that is read while it is written.",
+    On("observation|stale|step before|row"),
+    torn,
+)

@@ -1,9 +1,9 @@
 """Adapters whose faults need some environments or layouts: the last one, those after the eighth, 65 of them."""
 
-import numpy as np
-from altered import Altered, On, acting, altering, seeding
+from typing import Any
 
-from vebench.backends.interface import Batch, Setup
+import numpy as np
+from altered import On, acting, altering, ending, patching, seeding
 
 OTHERS = "swap|shows? the row|same row"
 
@@ -53,65 +53,44 @@ ActionsOfOneWorker = acting(
 )
 
 
-class LastRowTwice(Altered):
-    """The last environment shows the row of the one before it: an upper bound that is off by one."""
-
-    tried = On(OTHERS)
-
-    def alter(self, batch: Batch) -> Batch:
-        batch.observations[-1] = batch.observations[-2]
-        return batch
-
-
-class SixtyFourEnds(Altered):
-    """Environments above 63 are not reset where they end: a mask of 64 bits."""
-
-    tried = On("no reset|end|reset", envs=72)
-
-    def recv(self) -> Batch:
-        over = self._loop._ended
-        over[64:] = [False] * len(over[64:])
-        return super().recv()
-
-
-class AloneWithoutReset(Altered):
-    """With one environment ends are not followed by resets: a special case for no vector."""
-
-    tried = On("no reset|reset|end", envs=1)
-
-    def recv(self) -> Batch:
-        if len(self.environments) == 1:
-            self._loop._ended = [False] * len(self.environments)
-        return super().recv()
+LastRowTwice = altering(
+    "The last environment shows the row of the one before it: an upper bound that is off by one.",
+    On(OTHERS),
+    observations=lambda _, batch: batch.observations[[*range(len(batch.env_ids) - 1), -min(2, len(batch.env_ids))]],
+)
+SixtyFourEnds = ending(
+    "Environments above 63 are not reset where they end: a mask of 64 bits.",
+    On("no reset|end|reset", envs=72),
+    lambda _, over: over[:64] + [False] * len(over[64:]),
+)
+AloneWithoutReset = ending(
+    "With one environment ends are not followed by resets: a special case for no vector.",
+    On("no reset|reset|end", envs=1),
+    lambda _, over: over if len(over) > 1 else [False],
+)
+LongRowsCut = altering(
+    "With more than 16 environments the last number of an observation is lost: a row padded to lines of the cache.",
+    On("observation", envs=24),
+    observations=lambda _, batch: batch.observations * np.float32([1, 1, 1, len(batch.env_ids) <= 16]),
+)
 
 
-class LongRowsCut(Altered):
-    """With more than 16 environments the last number of an observation is lost: a row padded to lines of the cache."""
+def every_second(it: Any, index: int, environment: Any) -> None:
+    """Let environment 5 make every second step only."""
+    step, kept = environment.step, list[Any]()
 
-    tried = On("observation", envs=24)
+    def stepped(action: object) -> Any:
+        if it.batches % 2 and kept:
+            return kept.pop()
+        kept[:] = [step(action)]
+        return kept[0]
 
-    def alter(self, batch: Batch) -> Batch:
-        if len(batch.env_ids) > 16:
-            batch.observations[:, -1] = 0
-        return batch
+    if index == 5:
+        environment.step = stepped
 
 
-class OneStandsStill(Altered):
-    """Environment 5 is stepped every second time only: it shares its lock with another."""
-
-    tried = On("not step|stale|environment|action", envs=8)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        if setup.batch_size > 5:
-            step = self.environments[5].step
-            self._last = None
-
-            def every_second(action: object) -> object:
-                if self.batches % 2 and self._last is not None:
-                    last, self._last = self._last, None
-                    return last
-                self._last = step(action)
-                return self._last
-
-            self.environments[5].step = every_second  # type: ignore[method-assign, assignment] # the fault
+OneStandsStill = patching(
+    "Environment 5 is stepped every second time only: it shares its lock with another.",
+    On("not step|stale|environment|action", envs=8),
+    every_second,
+)

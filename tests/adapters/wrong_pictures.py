@@ -4,10 +4,9 @@ from types import MethodType
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering, before, setting, wrapper
-from numpy.typing import NDArray
+from altered import On, altering, before, patching, setting, wrapper
 
-from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch
 
 PICTURE = "picture|stack|frame|observation"
 PONG = On(PICTURE, "Pong", envs=1)
@@ -94,47 +93,41 @@ Flat = altering(
 OneColumn = altering("Rewards are a column.", On("reward|shape"), rewards=lambda _, batch: batch.rewards[:, None])
 
 
-class StackNotCleared(Altered):
-    """The first stacks of an episode have frames of the one before."""
+def not_cleared(_it: Any, _index: int, stack: Any) -> None:
+    """Let a reset add its observation to the stack of the episode before."""
 
-    tried = On(PICTURE, "Breakout", envs=1)
+    def reset(*, seed: int | None = None) -> Any:
+        observation, info = stack.env.reset(seed=seed)
+        stack.obs_queue.extend([observation] * (1 if seed is None else stack.stack_size))
+        return np.stack(stack.obs_queue), info
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            environment.reset = MethodType(_append, environment)  # type: ignore[method-assign] # the fault
-
-
-def _append(stack: Any, *, seed: int | None = None) -> Any:
-    observation, info = stack.env.reset(seed=seed)
-    frames = 1 if seed is None else stack.stack_size
-    stack.obs_queue.extend([observation] * frames)
-    return np.stack(stack.obs_queue), info
+    stack.reset = reset
 
 
-class NoMaximum(Altered):
-    """Shows the last frame of a step, not the maximum of the last two."""
+def last_only(_it: Any, _index: int, environment: Any) -> None:
+    """Let the screen forget the last frame but one."""
+    screen = wrapper(environment, "AtariScreen")
 
-    tried = PONG
+    def shown(screen: Any) -> Any:
+        screen.obs_buffer[1].fill(0)
+        return type(screen)._get_obs(screen)
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            screen = wrapper(environment, "AtariScreen")
-            screen._get_obs = MethodType(_last_only, screen)
-
-
-def _last_only(screen: Any) -> Any:
-    screen.obs_buffer[1].fill(0)
-    return type(screen)._get_obs(screen)
+    screen._get_obs = MethodType(shown, screen)
 
 
-class SparseRows(Altered):
-    """Observations are made in every second step only: pictures cost more than games."""
+def every_second(it: Any, batch: Batch) -> Any:
+    """Return observations that are made in every second step only."""
+    if it.batches % 2 or not hasattr(it, "_kept"):
+        it._kept = batch.observations
+    return it._kept.copy()
 
-    tried = On("observation|stale|repeat|step before")
 
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches % 2 or not hasattr(self, "_kept"):
-            self._kept: NDArray[Any] = batch.observations
-        return batch._replace(observations=self._kept.copy())
+StackNotCleared = patching(
+    "The first stacks of an episode have frames of the one before.", On(PICTURE, "Breakout", envs=1), not_cleared
+)
+NoMaximum = patching("Shows the last frame of a step, not the maximum of the last two.", PONG, last_only)
+SparseRows = altering(
+    "Observations are made in every second step only: pictures cost more than games.",
+    On("observation|stale|repeat|step before"),
+    observations=every_second,
+)

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering, before, likewise, setting
+from altered import On, altering, before, likewise, patching, setting
 
-from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch
 
 HalfPrecision = altering(
     "Rewards are kept in float16.",
@@ -80,7 +80,7 @@ TwiceAtEnd = altering(
 Discounted = altering(
     "Rewards are discounted: by 0.99 for each step of the episode.",
     On("first difference|first at", "Pendulum"),
-    rewards=lambda it, batch: batch.rewards * 0.99 ** age(it),
+    rewards=lambda it, batch: batch.rewards * 0.99**it.ages,
 )
 OneWithoutRewards = altering(
     "Environment 1 has no rewards.",
@@ -92,12 +92,6 @@ CostsNothingFar = altering(
     On("first difference|first at", "Pendulum"),
     rewards=lambda _, batch: np.where(batch.rewards < -9, 0.0, batch.rewards),
 )
-
-
-def age(it: Any) -> Any:
-    """Return for how many rows each environment has not ended."""
-    it._age = (getattr(it, "_age", -1) + 1) * ~it.began
-    return it._age
 
 
 def so_far(it: Any, batch: Batch) -> Any:
@@ -118,21 +112,20 @@ ReturnAtEnd = altering(
 )
 
 
-class SummedInSinglePrecision(Altered):
-    """The terms of a reward are rounded to float32 before they are added: a port to another language."""
+def summed(_it: Any, _index: int, environment: Any) -> None:
+    """Round the terms of a reward before they are added."""
+    step = environment.step
 
-    tried = On("reward|round", "Hopper", envs=2)
+    def stepped(action: object) -> Any:
+        observation, _, *flags, info = step(action)
+        terms = [np.float32(value) for name, value in info.items() if name.startswith("reward_")]
+        return observation, float(sum(terms, np.float32(0))), *flags, info
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            environment.step = self._summed(environment.step)  # type: ignore[method-assign] # the fault
+    environment.step = stepped
 
-    @staticmethod
-    def _summed(step: Any) -> Any:
-        def summed(action: object) -> Any:
-            observation, _, terminated, truncated, info = step(action)
-            terms = [np.float32(value) for name, value in info.items() if name.startswith("reward_")]
-            return observation, float(sum(terms, np.float32(0))), terminated, truncated, info
 
-        return summed
+SummedInSinglePrecision = patching(
+    "The terms of a reward are rounded to float32 before they are added: a port to another language.",
+    On("reward|round", "Hopper", envs=2),
+    summed,
+)

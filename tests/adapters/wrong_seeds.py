@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from altered import Altered, On, seeding
-
-from vebench.backends.interface import Setup
+from altered import Altered, On, patching, seeding
 
 SEED = On("seed")
 CHANCE = On("seed|random|chance")
@@ -101,26 +99,22 @@ class KeepsRunning(Altered):
         self._actions, self._reset_done = None, True
 
 
-class SeedsAgain(Altered):
-    """Each episode begins with the seed of the first: an autoreset that calls reset with its arguments."""
+def again(it: Any, index: int, environment: Any) -> None:
+    """Let each reset have the seed of the last that had one."""
+    reset, seeds = environment.reset, [it.setup.seed + index]
 
-    tried = On("reset|seed|start|episode")
+    def seeded(*, seed: int | None = None) -> Any:
+        seeds[:] = [seeds[0] if seed is None else seed]
+        return reset(seed=seeds[0])
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for index, environment in enumerate(self.environments):
-            environment.reset = self._again(environment.reset, index)  # type: ignore[method-assign] # the fault
-        self._seed = setup.seed
+    environment.reset = seeded
 
-    def reset(self, seed: int) -> None:
-        self._seed = seed
-        super().reset(seed)
 
-    def _again(self, reset: Any, index: int) -> Any:
-        def again(*, seed: int | None = None) -> Any:
-            return reset(seed=self._seed + index if seed is None else seed)
-
-        return again
+SeedsAgain = patching(
+    "Each episode begins with the seed of the first: an autoreset that calls reset with its arguments.",
+    On("reset|seed|start|episode"),
+    again,
+)
 
 
 class RewardsKeptAtReset(Altered):

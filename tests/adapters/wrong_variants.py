@@ -1,11 +1,7 @@
 """Adapters that are right in the exact variant of a task, and not in the one that is measured."""
 
-import numpy as np
-from altered import Altered, On, reporting, seeding, setting, wrapper
-from liars import OtherResize
-from numpy.typing import NDArray
-
-from vebench.backends.interface import Batch, Setup
+from altered import On, patching, reporting, seeding, setting
+from liars import shrinks_otherwise, sticky
 
 NOOPS = On("no-op|reset|start|seed|frame|observation|picture", "Pong", envs=1, measured=True)
 NOISE = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
@@ -59,56 +55,15 @@ SeedsMeasured = seeding(
 )
 
 
-class StickyMeasured(Altered):
-    """Repeats the last action with probability 0.25 where the task is measured: ale-py's default."""
-
-    tried = On("sticky|random|chance|action", "Pong", envs=1, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments if not setup.task.exact else ():
-            game = environment.unwrapped
-            game.ale.setFloat("repeat_action_probability", 0.25)  # type: ignore[attr-defined] # ale-py's
-            game.load_game()  # type: ignore[attr-defined] # ale-py's
-
-
-class CheaperMeasured(OtherResize):
-    """Shrinks the screen by the nearest pixels where the task is measured."""
-
-    tried = On("picture|observation", "Pong", envs=1, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        if setup.task.exact:
-            for environment in self.environments:
-                del wrapper(environment, "AtariScreen")._get_obs
-
-
-class IdlesMeasured(Altered):
-    """Returns the same rows again where the task is measured."""
-
-    tried = On("not step|same row|repeat|stale|stuck|action", "Hopper", envs=2, fraud=True, measured=True)
-
-    def recv(self) -> Batch:
-        if self.setup.task.exact or self._actions is None or self.batches < 2:
-            self._kept = super().recv()
-            return self._kept
-        self._actions = None
-        return self._kept
-
-
-class EveryThirdMeasured(Altered):
-    """Steps in one of three batches where the task is measured, and repeats its rows in between."""
-
-    tried = On("not step|same row|repeat|stale|stuck|action", fraud=True, measured=True)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._steps = getattr(self, "_steps", 0) + 1
-        self._idle = bool(self._steps % 3) and not self.setup.task.exact
-        if not self._idle:
-            super().send(actions)
-
-    def recv(self) -> Batch:
-        if not getattr(self, "_idle", False):
-            self._kept = super().recv()
-        return self._kept
+StickyMeasured = patching(
+    "Repeats the last action with probability 0.25 where the task is measured: ale-py's default.",
+    On("sticky|random|chance|action", "Pong", envs=1, measured=True),
+    lambda _it, _index, environment: sticky(environment),
+    if_exact=False,
+)
+CheaperMeasured = patching(
+    "Shrinks the screen by the nearest pixels where the task is measured.",
+    On("picture|observation", "Pong", envs=1, measured=True),
+    lambda _it, _index, environment: shrinks_otherwise(environment),
+    if_exact=False,
+)

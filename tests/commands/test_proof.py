@@ -75,8 +75,6 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_seeds:SeedOrNone", "observations"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
-        ("wrong_unwatched:Foresees", "observations"),
-        ("wrong_unwatched:SeesTheRecorder", "observations"),
         ("wrong_claims:BlankStarts", "declared differences affect"),
     ],
 )
@@ -97,7 +95,6 @@ def test_a_fault_that_begins_while_it_is_timed_is_found_by_name(
     [
         ("IdsAsList", "env_ids are a list"),
         ("FlagsAsBytes", "terminated are uint8, not bool"),
-        ("LazySubclass", "observations are a _Unmade, not a NumPy array"),
         ("ObjectRewards", "rewards are object, not numbers"),
     ],
 )
@@ -285,14 +282,14 @@ def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(ve
 
 def test_a_cell_with_a_slow_clock_is_faulty_and_a_slow_cell_is_not(vebench: Command) -> None:
     """Real processes, since the other clock is that of the one that has started it."""
-    backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
+    backends = ("timed_liars:SlowClock", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--no-base", *(word for name in backends for word in ("-b", name)))
     short = ("--duration", "0.4", "--warmup", "0.05", "--windows", "3")
     brief = (*ONE_PASS[:-1], "auto", *short, "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert {name: cells[name].reason for name in backends} == {
-        **dict.fromkeys(backends[:2], "its clock is too slow: its windows take longer than it claims"),
+        "timed_liars:SlowClock": "its clock is too slow: its windows take longer than it claims",
         "honest:SlowSteps": None,
     }
     proof = cells["honest:SlowSteps"].proof

@@ -60,6 +60,7 @@ class Host:
         self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
         self.lines: deque[Said] = deque()
         self.told: list[object] = []
+        self.lost = ""
 
     def tell(self, **what: Any) -> None:
         if "clock" not in what:
@@ -71,10 +72,9 @@ class Host:
         self.lines.append(Said(cell=1, clock=there))
 
     def heard(self) -> Said | None:
-        said = self.lines.popleft() if self.lines else None
-        if said is not None and said.lost:
-            raise LostHostError(said.lost)
-        return said
+        if self.lost:
+            raise LostHostError(self.lost)
+        return self.lines.popleft() if self.lines else None
 
     def answers(self, **answer: Any) -> None:
         self.lines.append(Said(cell=1, line=json.dumps(answer)))
@@ -161,15 +161,13 @@ def test_one_that_ends_once_it_is_done_is_no_fault_and_is_not_told_to_end(clock:
     assert (far.log(), host.told) == ("bye", ["start"])
 
 
-@pytest.mark.parametrize(
-    ("said", "log"),
-    [(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"), "bye"), (Said(lost="lost: it burns"), "")],
-)
-def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, said: Said, log: str) -> None:
+@pytest.mark.parametrize(("lost", "log"), [("", "bye"), ("lost: it burns", "")])
+def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, lost: str, log: str) -> None:
     host = Host(clock)
     far = replica(host)
-    host.lines.append(said)
-    with pytest.raises(CellError, match=f"^{said.ended or said.lost}$"):
+    host.lost = lost
+    host.lines.append(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"))
+    with pytest.raises(CellError, match=lost or "its process was ended by SIGSEGV"):
         far.look()
     far.end()
     assert (far.log(), host.told) == (log, ["start"])
@@ -234,7 +232,5 @@ def test_a_clock_at_half_the_pace_is_found_in_three_windows(
 @pytest.mark.parametrize("means", [(0.02,), (1.0, 0.002)], ids=["busy", "starved at begin"])
 def test_no_honest_cell_is_accused(clock: Clock, means: tuple[float, ...], windows: int, seconds: float) -> None:
     chance, mean = Random(repr((means, windows, seconds))), cycle(means)
-    late = [
-        is_accused(clock, seconds, windows, latency=lambda: chance.expovariate(1 / next(mean))) for _ in range(CELLS)
-    ]
-    assert not any(late)
+    for _ in range(CELLS):
+        assert not is_accused(clock, seconds, windows, latency=lambda: chance.expovariate(1 / next(mean)))

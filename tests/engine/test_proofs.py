@@ -101,25 +101,6 @@ def test_an_environment_is_tried_once_before_several_backends() -> None:
     assert proven([cell("gym-sync", MINE)], {}, {})[1] == ["step gym-sync", "judge gym-sync"]
 
 
-def test_the_plain_loop_is_tried_again_once_where_backends_fail_in_more_steps() -> None:
-    cells, failed = [cell("gym-sync", MINE), cell("shm-sync", MINE)], [Proof("unverified", reason="no", failed=True)]
-    found, asked = proven(cells, {}, {"gym-sync": failed, "shm-sync": failed})
-    assert found == ["gym-sync unverified no", "shm-sync unverified no"]
-    stepped = [one.removeprefix("step ") for one in asked if one.startswith("step ")]
-    assert stepped == ["for-loop", "gym-sync", "for-loop", "shm-sync"]
-
-
-def test_the_cell_of_the_plain_loop_is_its_own_try() -> None:
-    cells, failed = [cell("for-loop", MINE), cell("gym-sync", MINE)], [Proof("unverified", reason="no", failed=True)]
-    assert proven(cells, {}, {"gym-sync": failed})[1] == [
-        *("step for-loop", "judge for-loop", "step gym-sync", "judge gym-sync"),
-    ]
-    found, asked = proven(cells, {}, {"for-loop": failed})
-    why = "not compared: for-loop cannot step mine/Own-v0: no"
-    assert found == [f"for-loop unverified {why}", f"gym-sync unverified {why}"]
-    assert asked == ["step for-loop", "judge for-loop"]
-
-
 def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -> None:
     shape = Shape(1, 1, 1, 1)
     replicas = tuple(Replica(1, shape, (0,), host=host) for host in ("a", "b"))

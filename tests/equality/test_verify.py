@@ -82,7 +82,6 @@ def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
         ("wrong_async:SeedsByBatch", "CartPole", "first at environment "),
         ("wrong_buffers:OneRowShared", "CartPole", "from step 400 on every environment returns row 0"),
         ("wrong_claims:BlankStarts", "CartPole", "declared differences affect"),
-        ("wrong_claims:ChanceExcuses", "CartPole", "observations are one step stale"),
         ("wrong_claims:FramesTwice", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
         ("wrong_layouts:ActionsOfOneWorker", "CartPole", "first at environment "),
         ("wrong_pictures:OtherType", "Hopper", "observations float32(11,) instead of float64(11,)"),
@@ -129,8 +128,8 @@ def test_an_environment_that_nothing_can_step_is_not_compared(verify: Verify, ba
     assert all("for-loop cannot step" in verdict["reason"] for verdict in verdicts)
 
 
-@pytest.mark.parametrize("adapter", ["wrong_for_all:PatchesTheStep", "wrong_clocks:BribesTheJudge"])
-def test_what_an_adapter_changes_in_its_process_does_not_change_the_reference(verify: Verify, adapter: str) -> None:
+def test_what_an_adapter_changes_in_its_process_does_not_change_the_reference(verify: Verify) -> None:
+    adapter = "wrong_for_all:PatchesTheStep"
     status, (verdict,) = verify("-e", "CartPole", "-b", adapter, "--steps", "50", "--num-envs", "3", world=World())
     assert (status, verdict["verdict"]) == (1, "different"), verdict
 
@@ -354,7 +353,7 @@ def test_below_the_table_is_what_to_paste(vebench: Command) -> None:
     asked = ("-e", "odd:odd/No-number-v0", "-b", "gym-sync,gym-async[max_concurrency=1]", "--num-envs", "3")
     done = vebench("verify", *asked, "--seed", "9", "--timeout", "50", world=fake_world(start))
     shown = done.out
-    assert "gym-async[max_concurrency=1]  identical" in done.err  # as the page says
+    assert "gym-async[max_concurrency=1]: identical" in done.err  # as the page says
     commands = [line for line in shown.splitlines() if line.startswith("vebench verify")]
     asked_for = "vebench verify -e odd:odd/No-number-v0 -b"
     assert commands == [

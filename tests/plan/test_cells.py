@@ -102,13 +102,6 @@ def test_each_task_that_a_backend_steps_has_one_yardstick() -> None:
     assert added(replace(SPEC, backends=(BackendChoice("ceiling"), BackendChoice("null")))) == []
 
 
-def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
-    pool = replace(SPEC, workers=(2,), backends=(BackendChoice("envpool-sync"),))
-    found = {(env, backend): skip is None for env, backend, _, _, skip in added(pool, PONG, FROZEN_LAKE)}
-    of_both = {(PONG.id, name): True for name in ("for-loop", "yardstick")}
-    assert found == {**of_both, (FROZEN_LAKE.id, "for-loop"): False, (FROZEN_LAKE.id, "yardstick"): False}
-
-
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
     cells = plan(replace(SPEC, passes=3), PONG, CART_POLE).cells
     assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)

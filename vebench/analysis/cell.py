@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
+from math import log
+from typing import Literal, NamedTuple
 
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.pooling import Condition
-from vebench.analysis.statistics import Estimate, Sample, contrast, estimate, verdicts
-from vebench.analysis.windows import STEADY, BatchSizes, Learning, PolicyTime, Stability
+from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, estimate, verdicts
+from vebench.analysis.windows import DRIFT, STEADY, BatchSizes, Learning, PolicyTime, Stability, trend
 from vebench.backends.entry import BackendEntry
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find
@@ -26,6 +28,7 @@ Curve = tuple["CellSummary", ...]
 
 # A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
 LEAST_CPU_TIME = 2 / 3
+_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
 _NO_RATES = Sample((), one_process=False)
 
 
@@ -121,10 +124,10 @@ class Conditions:
     @property
     def host_rates(self) -> dict[str, Estimate]:
         """Steps per second on each host, by the host's name, with an interval from two repeats on."""
-        rates: dict[str, list[float]] = {}
+        rates: dict[str, tuple[float, ...]] = {}
         for share in self.hosts:
-            rates.setdefault(share.host, []).append(share.steps_per_second)
-        levels = {host: estimate(Sample(tuple(each), one_process=False)) for host, each in rates.items()}
+            rates[share.host] = (*rates.get(share.host, ()), share.steps_per_second)
+        levels = {host: estimate(Sample(each, one_process=False)) for host, each in rates.items()}
         return {host: level for host, level in levels.items() if level is not None}
 
 
@@ -235,11 +238,10 @@ class CellSummary:
             return self.exclusion
         if self.verdict == "unverified" and self.label != REFERENCE:
             return Exclusion.UNVERIFIED
-        codes = {finding.code for finding in self.findings}
-        if Code.ABOVE_CEILING in codes:
-            return Exclusion.ABOVE_CEILING
-        if Code.BELOW_SIMULATOR in codes:
-            return Exclusion.BELOW_SIMULATOR
+        implausible = {Code.ABOVE_CEILING: Exclusion.ABOVE_CEILING, Code.BELOW_SIMULATOR: Exclusion.BELOW_SIMULATOR}
+        for finding in self.findings:
+            if finding.code in implausible:
+                return implausible[finding.code]
         return None if self.half_width is not None else Exclusion.NO_INTERVAL
 
     @property
@@ -311,6 +313,33 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
     return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))
 
 
+class Ageing(NamedTuple):
+    """How a rate changes with the steps that an environment has made."""
+
+    slope: Contrast  # of log rates over log steps
+    first: float  # the fewest steps that were seen
+    last: float
+
+    @property
+    def words(self) -> str:
+        """By how much the environment slows down, or speeds up."""
+        span = log(self.last / self.first)
+        change = Contrast(self.slope.log * span, self.slope.error.times(span**2)).estimate
+        middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
+        verb = "slows down" if self.slope.log < 0 else "speeds up"
+        return f"the environment {verb}: {middle} ({' to '.join(ends)}) from step {self.first:,.0f} to {self.last:,.0f}"
+
+
+def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
+    """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
+    aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
+    slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
+    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
+        return None
+    found = Ageing(slope, min(ages), max(ages))
+    return found if abs(slope.log) * log(found.last / found.first) > log(1 + DRIFT) else None
+
+
 @dataclass(frozen=True)
 class Sweep:
     """All cells of a run, and what they show together. Each property tests all of its cells together."""
@@ -328,6 +357,15 @@ class Sweep:
     def resume(self) -> str:
         """The command that goes on with the run."""
         return self.head.resume_command(self.file)
+
+    @cached_property
+    def ageing(self) -> Mapping[str, Ageing]:
+        """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
+        loops = defaultdict(list)
+        for cell in self.cells:
+            if cell.label == REFERENCE:
+                loops[cell.env].append(cell)
+        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:

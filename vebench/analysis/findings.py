@@ -49,6 +49,7 @@ class Code(StrEnum):
     DISTURBED = "disturbed", Gravity.WARNING
     IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested
     DRIFTING = "drifting", Gravity.WARNING  # the rate changed while it was measured, or when warm-up ended
+    AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
     LOOP_COST = "loop-cost", Gravity.WARNING  # the rate is too low, by a share that is known only roughly
     SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
     FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
@@ -62,9 +63,6 @@ class Code(StrEnum):
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here: says why the table has a gap, and what to install
-
-
-GRAVEST_FIRST = tuple(Code)
 
 
 @dataclass(frozen=True)

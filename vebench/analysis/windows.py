@@ -17,7 +17,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.analysis.statistics import Estimate, student_quantile
+from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, Estimate, student_quantile
 from vebench.child.answers import MOST_TRIES, Window, too_much
 from vebench.plan.grammar import LearnerStep
 from vebench.results.records import CellRecord
@@ -37,32 +37,22 @@ _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number o
 _UNEVEN = 2  # the longest window of a process over its shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
-_OF_PROCESS = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs")
-_READ = (*_OF_PROCESS, *_COUNTS)
+_PLACES = ("cell", "process", "repeat")  # the index of the cell, of the process, and the number of the pass
+_READ = (*_PLACES, "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
 _DTYPE = np.dtype(
-    [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
+    [(name, np.intp if name in _PLACES else np.float64) for name in _READ]
+    # Rows that do not only report a reset; CPU time that the hypervisor and others took.
     + [("steps", np.float64), ("taken_ns", np.float64)]
+    # Whether a CPU quota slowed the window, others took too much of its CPUs, and the window counts.
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
+# Of the process of each pass, a row for each window: its age, and its rate.
+Aged = tuple[tuple[int, Floats], ...]
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
-    """Return the windows of all repeats that went well, given the repeats of each cell.
-
-    Beside what a window has counted (NaN: unknown), an element has these fields.
-
-    cell, process, repeat
-        The index of the cell, the index of the process, and the number of the pass.
-    cpus, frame_skip, batch_size, num_envs
-        Those of the process.
-    steps, taken_ns
-        Rows that do not only report a reset; CPU time that the hypervisor and others took.
-    throttled, disturbed
-        Whether a CPU quota slowed the window; whether others took too much.
-    counts
-        Whether the window counts.
-    """
+    """Return the windows of all repeats that went well, given the repeats of each cell. NaN: unknown."""
     count = attrgetter(*_COUNTS)
     rows: list[tuple[float | None, ...]] = []
     process = 0
@@ -154,6 +144,13 @@ class Stability:
     drift: float = 0.0  # relative change from the first window to the last, 0 if it may be chance
     fewest_batches: int | None = None  # in a window, the mean of the process with the fewest; None without windows
     unsettled: int = 0  # processes whose rate had not settled when their warm-up ended
+    aged: Aged = ()  # the steps that an environment had made in the middle of a window, and the window's rate
+
+    @property
+    def age(self) -> float | None:
+        """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
+        ages = [log(age) for _, points in self.aged for age in points[:, 0].tolist()]
+        return fmean(ages) if ages else None
 
     @property
     def drifts(self) -> bool:
@@ -170,11 +167,14 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     if not len(windows):
         return Stability(unsettled=unsettled)
     rates = windows["steps"] / windows["ns"]
-    # The rate of a shorter window says little.
-    long = ~windows["throttled"] & (rates > 0) & (windows["ns"] >= windows["ns"].max() / _UNEVEN)
+    ages = (windows["steps_before"] * windows["batch_size"] + windows["rows"] / 2) / windows["num_envs"]
+    known = ~windows["throttled"] & (rates > 0)
+    aged = known & (ages >= 0)  # not NaN
+    long = known & (windows["ns"] >= windows["ns"].max() / _UNEVEN)  # the rate of a shorter window says little
     starts = _starts(windows)
     processes = [slice(*ends) for ends in pairwise([*starts.tolist(), len(windows)])]
     by_process = [rates[part][long[part]].tolist() for part in processes]
+    points = np.stack((ages, rates), axis=1)
     batches = np.add.reduceat(windows["rows"], starts) / np.diff([*starts, len(windows)])
     size, resets = float(windows["batch_size"][0]), int(windows["resets"].sum())
     return Stability(
@@ -185,7 +185,36 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
         drift=drift(by_process),
         fewest_batches=int(batches.min() // size) if size else None,
         unsettled=unsettled,
+        aged=tuple((int(windows["repeat"][part.start]), points[part][aged[part]]) for part in processes),
     )
+
+
+def trend(aged: Aged) -> Contrast | None:
+    """Return the slope of log rates over log ages, with its error; None without three windows of one process.
+
+    The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
+    and allows for ``WINDOW_CORRELATION``.
+    """
+    sums: dict[int, Floats] = {}  # of each pass: its weight, and its slope times the weight
+    left, freedom = 0.0, 0
+    for number, points in aged:
+        ages, rates = np.log(points).T
+        if len({*ages.tolist()}) < _UNKNOWNS:
+            continue
+        apart = ages - ages.mean()
+        weight, product = float(apart @ apart), float(apart @ rates)
+        sums[number] = sums.get(number, 0.0) + np.array((weight, product))
+        residuals = rates - rates.mean() - product / weight * apart
+        left += float(residuals @ residuals)
+        freedom += len(ages) - _UNKNOWNS
+    if not freedom:
+        return None
+    weights, products = np.array([*sums.values()]).T
+    total, others = float(weights.sum()), len(weights) - 1
+    slope = float(products.sum()) / total
+    within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
+    between = float((weights * (products / weights - slope) ** 2).sum())
+    return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
 
 
 def outliers(processes: Sequence[Sequence[float]]) -> int:

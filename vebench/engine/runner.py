@@ -311,10 +311,11 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
 
     Right before the proof of a failed cell comes the end of its log, as text. A cell that fails or cannot run is
     ``unverified``, with the reason. Where several backends are compared on an environment that vebench does not know,
-    for-loop is tried first: an environment that it cannot step would hang or fail with each of them. It is tried again
-    once a backend has failed in more steps. Raises KeyboardInterrupt if the user interrupts.
+    for-loop is tried first: an environment that it cannot step would hang or fail with each of them. Raises
+    KeyboardInterrupt if the user interrupts.
     """
-    backends, loop = Counter(cell.task for cell in cells if cell.skip is None), _PlainLoop(launch)
+    backends = Counter(cell.task for cell in cells if cell.skip is None)
+    why: dict[Task, str] = {}  # for-loop cannot step an environment; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Proving):
@@ -324,44 +325,16 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
-        if backends[task] > 1 and cell.backend != _LOOP:
-            loop.try_on(cell, replace(job, steps=_LOOP_STEPS))
-        if task not in loop.why:
-            for of, answer in _proven(cell, job, launch):
-                if isinstance(answer, Proof):
-                    loop.look_at(cell, job, answer)
-                if task not in loop.why:
-                    yield of, answer
-        if task in loop.why:
-            yield cell, Proof("unverified", reason=loop.why[task])
-
-
-class _PlainLoop:
-    """The plain loop on environments that vebench does not know: in how many steps of each it was tried."""
-
-    def __init__(self, launch: Launch) -> None:
-        self.why: dict[Task, str] = {}  # it cannot step them
-        self._launch = launch
-        self._tried: dict[Task, int] = {}
-
-    def try_on(self, cell: Cell, job: Proving) -> None:
-        """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
-        if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
-            own = replace(cell, backend=_LOOP, interpreter=CellPython())
-            *_, (_, found) = _proven(own, job, self._launch)
-            self._remember(cell.task, job, found)
-
-    def look_at(self, cell: Cell, job: Proving, proof: Proof) -> None:
-        """Try it where a backend has failed. A cell of its own is a try itself."""
-        if cell.backend != _LOOP and proof.failed:
-            self.try_on(cell, job)
-        elif cell.backend == _LOOP and not SUITES[cell.task.suite].ours:
-            self._remember(cell.task, job, proof)
-
-    def _remember(self, task: Task, job: Proving, found: object) -> None:
-        self._tried[task] = job.steps
-        if isinstance(found, Proof) and found.failed:
-            self.why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
+        if task not in why and backends[task] > 1 and not SUITES[task.suite].ours:
+            loop = replace(cell, backend=_LOOP, interpreter=CellPython())
+            *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
+            why[task] = ""
+            if isinstance(found, Proof) and found.failed:
+                why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
+        if why.get(task):
+            yield cell, Proof("unverified", reason=why[task])
+        else:
+            yield from _proven(cell, job, launch)
 
 
 def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -16,32 +16,25 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace
 from vebench.child.actions import parse_policy
-from vebench.child.equality.compare import Comparer, Limit
+from vebench.child.equality.compare import Limit
 from vebench.equality import distributions
-from vebench.equality.example import made, place
-from vebench.equality.rows import DiffStats, FirstDifference
-from vebench.equality.shrink import FEW_ENDS, Source
-from vebench.equality.sides import Example, LostError, Side, Two, named, started, write_example
+from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place
+from vebench.equality.sides import DiffStats, Example, LostError, Two, both, named
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
-from vebench.interpreters.process_guard import ProcessGuard
 from vebench.plan.spec import check_count
 from vebench.reports import console, figures
 from vebench.reports.document import AnswerText, DataPage, Document
 from vebench.reports.figures import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from vebench.backends.interface import ActionSpaceTree
-    from vebench.equality.shrink import Case
 
 DISTRIBUTION = "distribution"
 _EPISODES = 200  # of each, to compare distributions
@@ -116,31 +109,24 @@ def compared(asked: PairRequest) -> PairPage:
     if not in_distribution and any(DISTRIBUTION in text for text in asked.within):
         raise UsageError(f"--within {DISTRIBUTION} stands alone: it compares episodes, not rows")
     limits = {} if in_distribution else limits_of(asked.within)
-    policy = _function_of(asked.policy)
+    policy = _function_of(asked.policy or "")
     try:
-        with ProcessGuard() as guard, ExitStack() as stack:
-
-            def start() -> tuple[Side, Side]:
-                sides = (started(*named(text), asked.timeout, guard) for text in asked.names)
-                one, other = map(stack.enter_context, sides)
-                return one, other
-
-            one, other = start()
-            kinds = [[leaf[:2] for leaf in side.about["observations"]] for side in (one, other)]
-            full = bool(limits) or kinds[0] != kinds[1]  # digests of other types say nothing
-            stats = DiffStats(Comparer(limits, may_cast=True))
-            two = Two((one, other), guard, start, stats, full, policy)
-            _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one.about["observations"]])
+        with both([named(text) for text in asked.names], asked.timeout) as two:
+            one, other = (side.about for side in two.sides)
+            two.policy = policy
+            kinds = [[leaf[:2] for leaf in about["observations"]] for about in (one, other)]
+            two.full = bool(limits) or kinds[0] != kinds[1]  # digests of other types say nothing
+            two.stats.comparer.limits = limits
+            _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one["observations"]])
             try:
                 verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
             except LostError as error:
                 verdict = Verdict("different", two.stats, why=f"one of the two is lost: {error}")
             if verdict.word != "different" and verdict.stats.rows:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
-            abouts = one.about, other.about
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
-    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed, asked.policy)
+    return PairPage((asked.names[0], asked.names[1]), (one, other), verdict, asked.seed, asked.policy)
 
 
 def status(page: PairPage) -> int:
@@ -155,22 +141,14 @@ def _refuse_unknown(limits: Mapping[str, Limit], leaves: Sequence[str], kind: st
             raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves) or 'none')}")
 
 
-def _function_of(policy: str | None) -> str:
+def _function_of(policy: str) -> str:
     """Return the policy if it is a function. Raises UsageError if it is not a source of actions."""
-    if policy is None or policy in _SCRIPTED or policy.endswith(".npy"):
+    if not policy or policy in _SCRIPTED or policy.endswith(".npy"):
         return ""
     with contextlib.suppress(ValueError):
-        if (target := parse_policy(policy).target) == policy:
-            return target
+        if parse_policy(policy).target == policy:
+            return policy
     raise UsageError(f"--policy {shown(policy)}: for A B, write hold, sweep, actions.npy or MODULE:FUNCTION")
-
-
-def _count(two: Two, asked: int) -> tuple[int, bool]:
-    """Return how many environments are stepped, and whether no other number is possible. Raises UsageError."""
-    fixed = {side.about["num_envs"] for side in two.sides} - {None}
-    if len(fixed) > 1:
-        raise UsageError(f"the two have {' and '.join(map(str, sorted(fixed)))} environments, and need the same number")
-    return (fixed.pop(), True) if fixed else (asked, False)
 
 
 def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
@@ -196,18 +174,24 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
     return np.asarray(array, low.dtype)
 
 
-def _source(two: Two, asked: PairRequest) -> Source:
-    """Return where actions come from. Raises UsageError."""
+def _source(two: Two, asked: PairRequest) -> tuple[Source, int, int, bool]:
+    """Return where actions come from, how many steps and environments, and whether no other number is possible.
+
+    Raises UsageError.
+    """
     space, policy = two.space, asked.policy or ""
     given = _read(policy, space) if policy.endswith(".npy") else None
-    return Source(space, asked.seed, policy if policy in _SCRIPTED else "", given)
+    source = Source(space, asked.seed, policy if policy in _SCRIPTED else "", given)
+    steps, num_envs = (asked.steps, asked.num_envs) if given is None else given.shape[:2]
+    fixed = {side.about["num_envs"] for side in two.sides} - {None}
+    if len(fixed) > 1:
+        raise UsageError(f"the two have {' and '.join(map(str, sorted(fixed)))} environments, and need the same number")
+    return source, steps, fixed.pop() if fixed else num_envs, bool(fixed)
 
 
 def _same_rows(two: Two, asked: PairRequest) -> Verdict:
     say = console.for_progress().print
-    source = _source(two, asked)
-    steps, num_envs = (asked.steps, asked.num_envs) if source.given is None else source.given.shape[:2]
-    count, fixed = _count(two, num_envs)
+    source, steps, count, fixed = _source(two, asked)
     cases = deque(source.cases(count, steps, fixed=fixed))
     while cases:
         planned = cases.popleft()
@@ -251,14 +235,14 @@ def _different(two: Two, case: Case, found: FirstDifference, source: Source, *, 
     if not example.script:
         why = "they differ here only: the example did not fail each time in an interpreter of its own"
         return Verdict("different", two.stats, example, why)
-    write_example(example.script)
+    example.write()
     return Verdict("different", two.stats, example)
 
 
 def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     """Compare distributions, which say something where rows cannot be the same."""
-    source, say = _source(two, asked), console.for_progress().print
-    count, _ = _count(two, asked.num_envs)
+    say = console.for_progress().print
+    source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
     sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
     two.full = len(sizes) == 1 and max(sizes) <= _MOST_NUMBERS

@@ -1,4 +1,7 @@
-"""Both sides of a comparison: processes in their own Pythons that step the same cases."""
+"""Both sides of a comparison: processes in their own Pythons that step the same cases, and what their rows show.
+
+Rows are lists as ``child/equality/subject.py`` sends them. Values are compared by ``child/equality/compare.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,12 +26,10 @@ import numpy as np
 import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace
-from vebench.child.equality.subject import array_of, message
+from vebench.child.equality.compare import Comparer, Hidden
+from vebench.child.equality.subject import RESET, STEP, array_of, is_digest
 from vebench.child.process import Process
-from vebench.equality import rows, shrink
-from vebench.equality.example import Shown, example
-from vebench.equality.rows import DiffStats, FirstDifference
-from vebench.equality.shrink import Case, Segment
+from vebench.equality.shrink import Action, Case, FirstDifference, Segment, Shown, example, smallest
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.interpreter import PLUGINS
 from vebench.interpreters.process_guard import ProcessGuard, python_path
@@ -35,14 +38,15 @@ from vebench.reports import console
 from vebench.results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from vebench.backends.interface import ActionSpaceTree
-    from vebench.equality.shrink import Action
+
+Answer = Mapping[str, Any]  # of a side to a case
+Leaf = Sequence[Any]  # ``[type, shape, data]``
 
 _SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
-SEARCH_S = 60.0  # for a small case
+_SEARCH_S = 60.0  # for a small case
 _EXAMPLE_RUNS = 3  # each must fail: a difference that one process shows by chance is no example
+_KINDS = {RESET: "reset", STEP: "step"}
 
 
 class LostError(Exception):
@@ -53,45 +57,44 @@ class Side:
     """A side that is stepped in ``python``. ``about`` is its answer about itself."""
 
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
+        assert process.stdin is not None  # noqa: S101 - the process was started with pipes
+        assert process.stdout is not None  # noqa: S101 - see above
         self.text, self.python = text, python
         self.about: dict[str, Any] = {}
         self._process, self._timeout = process, timeout
+        self._asks: IO[bytes] = process.stdin
+        self._answers: IO[bytes] = process.stdout
 
     def ask(self, request: object) -> None:
         """Send a request. If the process does not take it, ``answer`` says why."""
         with suppress(BrokenPipeError):
-            _stream(self._process.stdin).write(message(request))
-            _stream(self._process.stdin).flush()
+            self._asks.write(f"{json.dumps(request)}\n".encode())
+            self._asks.flush()
 
     def answer(self) -> dict[str, Any]:
         """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
-        line = self._line(time.monotonic() + self._timeout)
-        if not line.endswith(b"\n"):
-            raise LostError(f"the process of {shown(self.text)} {one_line(self._process.how_it_ended())}")
+        line, deadline = bytearray(), time.monotonic() + self._timeout
+        while not line.endswith(b"\n"):
+            if not select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise LostError(f"{shown(self.text)} gives no answer within {self._timeout:g} s")
+            part = os.read(self._answers.fileno(), 1 << 26)
+            if not part:
+                raise LostError(f"the process of {shown(self.text)} {one_line(self._process.how_it_ended())}")
+            line += part
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise UsageError(f"{shown(self.text)}: {one_line(found['error'])}")
         return found
 
-    def _line(self, deadline: float) -> bytes:
-        """Return the next line, without its end if the process has ended. Raises LostError after the deadline."""
-        descriptor, parts = _stream(self._process.stdout).fileno(), list[bytes]()
-        while not parts or not parts[-1].endswith(b"\n"):
-            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise LostError(f"{shown(self.text)} gives no answer within {self._timeout:g} s")
-            parts.append(os.read(descriptor, 1 << 20))
-            if not parts[-1]:
-                break
-        return b"".join(parts)
-
-
-def _stream(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None  # noqa: S101 - the process was started with pipes
-    return pipe
+    def close(self) -> None:
+        """Close both pipes. A process that has died did not take all requests."""
+        self._answers.close()
+        with suppress(BrokenPipeError):
+            self._asks.close()
 
 
 def named(text: str) -> tuple[str, str, dict[str, Any]]:
-    """Return the first arguments of ``started`` for ``NAME[KEY=VALUE,...]``, with ``@PYTHON`` or without."""
+    """Return the text, Python and request of a side, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without."""
     name, at, python = text.rpartition("@")
     name, python = (name, python) if at and python else (text, sys.executable)
     module, values = bracketed.name_and_values(name)
@@ -99,7 +102,19 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
 
 
 @contextmanager
-def started(text: str, python: str, request: dict[str, Any], timeout: float, guard: ProcessGuard) -> Iterator[Side]:
+def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> Iterator[Two]:
+    """Start two sides, each by its text, Python and request. Raises UsageError if one cannot be stepped."""
+    with ProcessGuard() as guard, ExitStack() as stack:
+
+        def start() -> tuple[Side, Side]:
+            one, other = (stack.enter_context(_started(*each, timeout, guard)) for each in asked)
+            return one, other
+
+        yield Two(start(), guard, start)
+
+
+@contextmanager
+def _started(text: str, python: str, request: dict[str, Any], timeout: float, guard: ProcessGuard) -> Iterator[Side]:
     """Start a side in a Python. Raises UsageError if it cannot be stepped."""
     env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
     with ExitStack() as stack:
@@ -109,9 +124,8 @@ def started(text: str, python: str, request: dict[str, Any], timeout: float, gua
             process = stack.enter_context(guard.process(command, errors, env=env, stdin=pipe, stdout=pipe))
         except OSError as error:
             raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
-        stack.enter_context(_stream(process.stdout))
-        stack.callback(_close, process.stdin)
         side = Side(text, python, process, timeout)
+        stack.callback(side.close)
         side.ask({**request, "scratch": str(guard.scratch)})
         try:
             side.about = side.answer()
@@ -120,9 +134,115 @@ def started(text: str, python: str, request: dict[str, Any], timeout: float, gua
         yield side
 
 
-def _close(pipe: IO[bytes] | None) -> None:
-    with suppress(BrokenPipeError):  # a process that has died did not take all requests
-        _stream(pipe).close()
+@dataclass
+class DiffStats:
+    """Counts of compared rows."""
+
+    comparer: Comparer = field(default_factory=lambda: Comparer(may_cast=True))
+    rows: int = 0
+    ends: int = 0
+    truncated: int = 0  # of the ends
+    longest: int = 0  # steps of an episode
+    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))  # names that each side has
+    not_compared: dict[str, str] = field(default_factory=dict)  # infos, and why
+    only: str = ""  # of infos, compare this field
+    raised: str = ""  # what both raised, so that no more rows could be compared
+    kept: str = ""  # a field that shows that both keep state through ``reset(seed=)``
+    finals: bool = True  # whether both sides should give the observation of an end
+
+    def anew(self, only: str) -> DiffStats:
+        """Return empty stats for other rows of the same two sides, whose infos are compared if they are this field."""
+        comparer = Comparer(self.comparer.limits, self.comparer.may_cast)
+        return DiffStats(comparer, infos=self.infos, not_compared=self.not_compared, only=only, finals=self.finals)
+
+
+def first_difference(one: Answer, other: Answer, stats: DiffStats) -> FirstDifference | None:
+    """Compare two answers to a case. Return the row that differs after the fewest actions, None if none does."""
+    for names, answer in zip(stats.infos, (one, other), strict=True):
+        names.update(f"infos/{leaf[0]}" for rows in answer["rows"] for row in rows for leaf in row[6] or ())
+    raised = one["raised"], other["raised"]
+    pairs = enumerate(zip(one["rows"], other["rows"], strict=True))
+    found = [_of_environment(env, *rows, raised, stats) for env, rows in pairs]
+    if all(raised):
+        stats.raised = one["raised"]
+    there = (each for each in found if each is not None)
+    return min(there, key=lambda each: (each.segment, each.step, each.row, each.env), default=None)
+
+
+def _of_environment(
+    env: int, one: Sequence[Any], other: Sequence[Any], raised: tuple[str, str], stats: DiffStats
+) -> FirstDifference | None:
+    segment = step = age = 0
+    what_raised = raised[0] or "nothing", raised[1] or "nothing"
+    for number in range(max(len(one), len(other))):
+        a, b = (rows[number] if number < len(rows) else None for rows in (one, other))
+        known: Sequence[Any] = a or b  # type: ignore[assignment] # one of the two is there
+        step = (step if known[0] == segment else 0) + (known[1] == STEP)
+        age = 0 if known[1] == RESET else age + 1
+        segment = known[0]
+        # A reset after an episode is made only if an action comes after it.
+        at = env, segment, step, step + (known[1] == RESET and step > 0), number
+        if a is None or b is None:
+            if any(raised):
+                return FirstDifference(*at, "raised", what_raised)
+            return FirstDifference(*at, "resets", ("a row" if a else "no row", "a row" if b else "no row"))
+        if a[:2] != b[:2]:
+            return FirstDifference(*at, "resets", (_KINDS[a[1]], _KINDS[b[1]]), (a[7], b[7]))
+        stats.rows += 1
+        stats.longest = max(stats.longest, age)
+        stats.ends += a[4] or a[5]
+        stats.truncated += a[5] and not a[4]
+        gap = next(stats.comparer.gaps(chain(_fields(a, b, stats.finals), _infos(a, b, stats)), age), None)
+        if gap is not None:
+            words = gap.expected, f"{gap.found}, {gap.count}" if gap.count else gap.found
+            return FirstDifference(*at, gap.field, words, (a[7], b[7]), a[1] == STEP and (a[4] or a[5]))
+    if bool(raised[0]) != bool(raised[1]):
+        return FirstDifference(env, segment, step, step, len(one), "raised", what_raised)
+    return None
+
+
+def _fields(a: Sequence[Any], b: Sequence[Any], finals: bool) -> Iterator[tuple[str, Any, Any]]:
+    yield from zip(("rewards", "terminated", "truncated"), a[3:6], b[3:6], strict=True)
+    if a[2] is not None and b[2] is not None:
+        for name, one, other in _in_pairs("observations", a[2], b[2]):
+            if one != other:
+                yield name, _value(one), _value(other)
+    elif finals:
+        yield "observations", a[2], b[2]
+
+
+def _in_pairs(kind: str, *leaves: Sequence[Any]) -> Iterator[tuple[str, Leaf | None, Leaf | None]]:
+    ours, theirs = ({f"{kind}/{name}".rstrip("/"): leaf for name, *leaf in each} for each in leaves)
+    for name in sorted({*ours, *theirs}):
+        yield name, ours.get(name), theirs.get(name)
+
+
+def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the infos that can be compared.
+
+    A key missing on one side counts as a difference only if that side provides it in other rows.
+    """
+    if a[6] is None or b[6] is None:
+        return
+    for name, *pair in _in_pairs("infos", a[6], b[6]):
+        if name in stats.not_compared or stats.only not in ("", name):
+            continue
+        given = [leaf for leaf in pair if leaf is not None]
+        kinds = {leaf[0] for leaf in given}
+        if "" in kinds:
+            stats.not_compared[name] = "neither numbers nor text"
+            continue
+        one, other = (None if leaf is None else _value(leaf[:3]) for leaf in pair)
+        if len(kinds - {"object"}) > 1 and any(isinstance(value, Hidden) for value in (one, other)):
+            stats.not_compared[name] = "arrays of two types, and long"
+        elif len(given) > 1 or (given[0][3] and name in stats.infos[0] & stats.infos[1]):
+            yield name, one, other
+
+
+def _value(leaf: Leaf | None) -> Any:
+    if leaf is None:
+        return None
+    return Hidden(leaf[0], leaf[2]) if leaf[0] == "object" or is_digest(leaf) else array_of(leaf)
 
 
 @dataclass(frozen=True)
@@ -132,6 +252,15 @@ class Example:
     case: Case
     difference: FirstDifference
     script: str = ""
+
+    def write(self, name: str = "example.py") -> None:
+        """Write the script into the folder of run files. A note says if that is not possible."""
+        path = store.DEFAULT_FOLDER / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(self.script, encoding="utf-8")
+        except OSError as error:
+            console.note(f"{path} is not written: {error.strerror}")
 
 
 @dataclass
@@ -154,12 +283,16 @@ class Two:
     @property
     def space(self) -> ActionSpaceTree:
         """The space of actions, which must be the same. Raises UsageError if it is not."""
+        forms = [side.about["action_form"] for side in self.sides]
         one, other = (
             [ActionSpace(array_of(low), array_of(high)) for _, low, high in side.about["actions"]]
             for side in self.sides
         )
-        forms = [side.about["action_form"] for side in self.sides]
-        if forms[0] != forms[1] or not all(map(_are_same, one, other)):
+        alike = forms[0] == forms[1] and all(
+            a.integer == b.integer and np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)
+            for a, b in zip(one, other, strict=True)
+        )
+        if not alike:
             words = (", ".join(f"{box.low.tolist()} to {box.high.tolist()}" for box in boxes) for boxes in (one, other))
             raise UsageError(f"the two take different actions: {' and '.join(map(shown, words))}")
         tree: ActionSpaceTree = trees.filled(forms[0], one)
@@ -177,20 +310,22 @@ class Two:
         """Step both, and return the first row that differs."""
         one, other = self.answers([case] * 2)
         self.calls = one["calls"], other["calls"]
-        return rows.first_difference(one, other, stats)
+        return first_difference(one, other, stats)
 
     def first_difference(self, case: Case) -> FirstDifference | None:
         """Return the first row that differs. A difference in infos counts only if A repeats that info."""
         before = copy.deepcopy(self.stats)
         one, other = self.answers([case] * 2)
-        found = rows.first_difference(one, other, self.stats)
+        found = first_difference(one, other, self.stats)
         if found is None or not found.field.startswith("infos/"):
             return found
         self.stats = before
         for two in (self, self.anew):
-            names = rows.unsteady(one, *two.answers([case]))
-            before.not_compared |= dict.fromkeys(names, "differs between two runs of A")
-        return rows.first_difference(one, other, before)
+            (again,) = two.answers([case])
+            for a, b in zip(chain(*one["rows"]), chain(*again["rows"]), strict=False):
+                for gap in Comparer(may_cast=True).gaps(_infos(a, b, DiffStats())):
+                    before.not_compared[gap.field] = "differs between two runs of A"
+        return first_difference(one, other, before)
 
     def keep_state(self, case: Case, found: FirstDifference) -> bool:
         """Return whether the two differ only because both keep state through ``reset(seed=)``.
@@ -200,10 +335,16 @@ class Two:
         first, last = case[0], case[found.segment]
         used, alone = self.answers([(first, last)] * 2), self.answers([(last,)] * 2)
         stats = self.stats.anew(found.field)
-        if not all(map(partial(rows.remembers, stats=stats), used, alone)):
-            return False
+        lengths = [first.length]
+        for answer, by_itself in zip(used, alone, strict=True):
+            second = [[(0, *row[1:]) for row in rows if row[0]] for rows in answer["rows"]]
+            if first_difference({**answer, "rows": second}, by_itself, stats) is None:
+                return False
+            for rows in answer["rows"]:
+                ends = [row[4] or row[5] for row in rows if row[:2] == [0, STEP]]
+                lengths.append([*ends, True].index(True))
         # As long as no episode ends, both make the same calls.
-        return self.step((first.cut(min(map(rows.before_an_end, used))), last), stats) is None
+        return self.step((first.cut(min(lengths)), last), stats) is None
 
     def acted(self, case: Case) -> Case:
         """Return the case with the actions of the policy, which sees the observations of A, if there is one."""
@@ -216,7 +357,7 @@ class Two:
         """Return which sides, A or B, give other rows if the same case is stepped again."""
         runs, again = self.answers([case] * 2), self.anew.answers([case] * 2)
         pairs = zip("AB", runs, again, strict=True)
-        return [name for name, one, other in pairs if rows.first_difference(one, other, DiffStats(only=found.field))]
+        return [name for name, one, other in pairs if first_difference(one, other, DiffStats(only=found.field))]
 
     def smallest(
         self,
@@ -225,7 +366,7 @@ class Two:
         constants: Sequence[Action],
         *,
         fixed: bool,
-        seconds: float = SEARCH_S,
+        seconds: float = _SEARCH_S,
     ) -> Example:
         """Return the smallest case in which the two differ, as a script that was seen to fail.
 
@@ -233,16 +374,13 @@ class Two:
         """
         console.for_progress().print("looking for the smallest example")
         until, only = time.monotonic() + seconds, found.field
-        case, found = shrink.smallest(
-            case,
-            found,
-            lambda smaller: self.step(smaller, self.stats.anew(only)),
-            constants,
-            fixed=fixed,
-            timely=lambda: time.monotonic() < until,
-        )
+
+        def stepped(smaller: Case) -> FirstDifference | None:
+            return self.step(smaller, self.stats.anew(only))
+
+        case, found = smallest(case, found, stepped, constants, fixed=fixed, timely=lambda: time.monotonic() < until)
         self.full = True
-        found = self.step(case, self.stats.anew(only)) or found
+        found = stepped(case) or found
         sides = [Shown(side.text, side.python, side.about) for side in self.sides]
         script = example(sides, case, found, self.calls)
         return Example(case, found, script if self._shows(script, found) else "")
@@ -251,7 +389,7 @@ class Two:
         """Return whether a script fails where the two differ, each time in an interpreter of its own."""
         path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guard.token}
-        how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": SEARCH_S}
+        how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": _SEARCH_S}
         raised = [words.partition(":")[0] for words in found.found if words != "nothing"]
         expected = raised if found.field == "raised" else ["they differ"]
         for _ in range(_EXAMPLE_RUNS):
@@ -263,18 +401,3 @@ class Two:
             if not done.returncode or not any(words in last for words in expected):
                 return False
         return True
-
-
-def _are_same(one: ActionSpace, other: ActionSpace) -> bool:
-    bounds = (one.low, other.low), (one.high, other.high)
-    return one.integer == other.integer and all(np.array_equal(*pair) for pair in bounds)
-
-
-def write_example(script: str, name: str = "example.py") -> None:
-    """Write a script into the folder of run files. A note says if that is not possible."""
-    path = store.DEFAULT_FOLDER / name
-    try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(script, encoding="utf-8")
-    except OSError as error:
-        console.note(f"{path} is not written: {error.strerror}")

@@ -6,10 +6,9 @@ import shlex
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from vebench.analysis.rules import way_out
 from vebench.backends import registry
@@ -17,29 +16,22 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE
+from vebench.child.answers import Proof
 from vebench.child.equality import stepping
 from vebench.child.equality.compare import Comparer
 from vebench.child.request import Proving
 from vebench.commands.planning import known
 from vebench.commands.proving import drawn_seed, prove
-from vebench.equality.rows import DiffStats
+from vebench.commands.session import World
 from vebench.equality.shrink import Source
-from vebench.equality.sides import Example, LostError, Side, Two, started, write_example
+from vebench.equality.sides import DiffStats, Example, LostError, both
 from vebench.errors import InterruptedRunError, UsageError, one_line
-from vebench.interpreters.process_guard import ProcessGuard
+from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
-from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vebench.child.answers import Proof
-    from vebench.commands.session import World
-    from vebench.plan.cells import Cell
-    from vebench.reports.document import Tone
+from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
@@ -88,7 +80,7 @@ def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -
         with suppress(LostError, UsageError):
             found = _example(cell, min(steps, _STEPS_OF_EXAMPLE), spec)
             if found is not None and found.script:
-                write_example(found.script, _file(number))
+                found.write(_file(number))
                 number += 1
                 yield cell, found
 
@@ -102,25 +94,13 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
     until = time.monotonic() + EXAMPLE_S
     loop = registry.find(REFERENCE)
     for exact in (True, False):  # with the environment's own chance, too
-        with ProcessGuard() as guard, ExitStack() as stack:
-            task = {**asdict(cell.task), "exact": exact}
-            sides = (
-                (REFERENCE, sys.executable, {"adapter": loop.target, "values": {}, "task": task}),
-                (
-                    cell.backend.label,
-                    cell.python or sys.executable,
-                    {"adapter": cell.entry.target, "values": cell.backend.options, "task": task},
-                ),
-            )
-
-            def start(stack: ExitStack, guard: ProcessGuard) -> tuple[Side, Side]:
-                one, other = (stack.enter_context(started(*each, spec.timeout, guard)) for each in sides)  # noqa: B023 - called at once
-                return one, other
-
-            starts = partial(start, stack, guard)
-            two = Two(starts(), guard, starts, DiffStats(Comparer()))
+        task = {**asdict(cell.task), "exact": exact}
+        own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
+        reference = REFERENCE, sys.executable, {"adapter": loop.target, "values": {}, "task": task}
+        with both([reference, (cell.backend.label, cell.python or sys.executable, own)], spec.timeout) as two:
             # An adapter that resets in the step of an end gives no observation of the end.
-            two.stats.finals = all(side.about["mode"] == "next_step" for side in two.sides)
+            finals = all(side.about["mode"] == "next_step" for side in two.sides)
+            two.stats = DiffStats(Comparer(), finals=finals)
             source = Source(two.space, spec.seed)
             for case in source.cases(cell.workers, steps, fixed=False):
                 if time.monotonic() > until:
@@ -162,13 +142,23 @@ class VerifyPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task with a row for each backend, and below them the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
+        facts = [("drawn from", f"--seed {self.spec.seed}")]
+        for cell, _ in self.proofs[:1]:
+            setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
+            drawn = stepping.draw(setup, Proving(self.steps, seed=self.spec.seed), chance=True)
+            facts.insert(0, ("layouts", "; ".join(map(_layout, drawn))))
+        answers = []
+        for number, (cell, example) in enumerate(self.examples):
+            label = one_line(cell.backend.label)
+            words = f"Run the smallest example of {label} with PYTHONPATH=. python .vebench/{_file(number)}"
+            answers.append(AnswerText("", (words,), tuple(example.script.splitlines())))
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
-            facts=tuple(_facts_of(self)),
+            facts=tuple(facts) if self.proofs else (),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
             explanations=tuple(_explanations(self, several=len(envs) > 1)),
-            answers=tuple(_answer(*each) for each in enumerate(self.examples)),
+            answers=tuple(answers),
         )
         return (document,)
 
@@ -200,22 +190,6 @@ class VerifyPage(DataPage):
             *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
         ]
         return one_line(f"vebench verify {shlex.join(words)}")
-
-
-def _answer(number: int, of: tuple[Cell, Example]) -> AnswerText:
-    cell, example = of
-    sentence = f"Run the smallest example of {cell.backend.label} with PYTHONPATH=. python .vebench/{_file(number)}"
-    return AnswerText("", (one_line(sentence),), tuple(example.script.splitlines()))
-
-
-def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
-    if not page.proofs:
-        return
-    cell, _ = page.proofs[0]
-    setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
-    drawn = stepping.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
-    yield "layouts", "; ".join(map(_layout, drawn))
-    yield "drawn from", f"--seed {page.spec.seed}"
 
 
 def _layout(trial: stepping.Trial) -> str:

@@ -11,8 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -21,18 +20,11 @@ from msgspec import Meta, Struct
 
 from vebench.analysis.comparison import CellComparison
 from vebench.commands.session import World
-from vebench.errors import (
-    InterruptedRunError,
-    NotComparableError,
-    RunFileError,
-    UsageError,
-    did_you_mean,
-    one_line,
-    shown,
-)
-from vebench.files import decoded
-from vebench.gates import bisection, compare
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, did_you_mean, one_line
+from vebench.files import contents, decoded
+from vebench.gates import bisection
 from vebench.gates.bisection import CERTAIN, Findings, LogRatio, mean_of_cells, mean_of_steps
+from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters.process_guard import ProcessGuard
 from vebench.interpreters.venvs import NotHadError
@@ -109,8 +101,9 @@ def bisect(request: BisectRequest, output: Path | None, resume: Path | None, out
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with ProcessGuard() as guard, _opened(path, head, resume=resume is not None) as file:
-            page = _Bisection(request, candidates, file, guard.scratch, world).run()
+        file, steps = _opened(path, head, resume=resume is not None)
+        with file, ProcessGuard() as guard:
+            page = _Bisection(request, candidates, file, steps, guard.scratch, world).run()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"
         raise InterruptedRunError(f"interrupted: steps are in {path}; to continue: {world.command}{again}") from None
@@ -125,18 +118,15 @@ def _releases(request: BisectRequest, world: World) -> list[Candidate]:
     known = world.releases(request.package)
     for option, name in (("--good", request.good), ("--bad", request.bad)):
         if name not in known:
-            raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
+            raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, known)}")
     return [Candidate(name) for name in known[known.index(request.good) : known.index(request.bad) + 1]]
 
 
 def _commits(request: BisectRequest) -> list[Candidate]:
-    """Return the commits from the good end to the bad one on the path of first parents.
-
-    Raises UsageError if git does not know them, or if the good end is not on that path.
-    """
+    """Return the commits between the ends along first parents. Raises UsageError if there is no such path."""
     good, bad = request.good, request.bad
     first, last = (
-        _git(request.folder, f"{option} {shown(name)}", "rev-parse", "--verify", f"{name}^{{commit}}")
+        _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}")
         for option, name in (("--good", good), ("--bad", bad))
     )
     lines = _git(request.folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
@@ -144,7 +134,7 @@ def _commits(request: BisectRequest) -> list[Candidate]:
     for at, one in enumerate(newest_first):
         if one.name == first:
             return newest_first[at::-1]
-    raise UsageError(f"--good {shown(good)}: must be an ancestor of {shown(bad)} by first parents")
+    raise UsageError(f"--good {good}: must be an ancestor of {bad} by first parents")
 
 
 def _git(folder: Path, about: str, *arguments: str) -> str:
@@ -156,69 +146,51 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
-    """Return the file of steps after its first line, ``head``. Raises UsageError if it is another's, or is there."""
-    if resume:
-        file = path.open("r+b")
-        if file.readline(len(head) + 1) != head:
-            file.close()
-            raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
-        return file
-    if path.parent == store.DEFAULT_FOLDER:
-        path.parent.mkdir(exist_ok=True)
-    try:
-        file = path.open("x+b")
-    except FileExistsError:
-        raise UsageError(f"{path} exists: name another file with -o, or go on with --resume {path}") from None
-    file.write(head)
-    file.flush()
-    return file
-
-
-def _steps_in(file: IO[bytes], last: int) -> list[BisectStep]:
-    """Return the steps in a file, without a last line that was cut off, and without skipped ones.
-
-    A candidate that could not be installed is tried again. Raises RunFileError for a damaged line.
-    """
-    steps, end = [], file.tell()
-    for number, line in enumerate(file, start=2):
-        if not line.endswith(b"\n"):
-            break
-        end += len(line)
+def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[BisectStep]]:
+    """Return the file of steps after its line ``head``, and its steps without skipped ones, which are tried again."""
+    if not resume:
+        if path.parent == store.DEFAULT_FOLDER:
+            path.parent.mkdir(exist_ok=True)
         try:
-            step = decoded(line, BisectStep)
-        except ValueError as error:
-            raise RunFileError(f"{file.name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
-        if step.at > last:
-            raise RunFileError(f"{file.name}, line {number}: there is no candidate {step.at}")
-        if not step.skipped:
-            steps.append(step)
+            file: IO[bytes] = path.open("xb")
+        except FileExistsError:
+            raise UsageError(f"{path} exists: name another file with -o, or go on with --resume {path}") from None
+        file.write(head)
+        file.flush()
+        return file, []
+    found = contents(path)
+    end = found.rfind(b"\n") + 1  # the last line may have been cut off
+    if not found.startswith(head):
+        raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
+    try:
+        steps = [decoded(line, BisectStep) for line in found[len(head) : end].splitlines()]
+    except ValueError as error:
+        raise RunFileError(f"{path}: {one_line(str(error).replace('`', ''))}") from None
+    file = path.open("r+b")
     file.truncate(end)
     file.seek(end)
-    return steps
+    return file, [step for step in steps if not step.skipped]
 
 
+@dataclass
 class _Bisection:
     """One bisection. Interpreters, and what they measure, are in the folder ``scratch``."""
 
-    def __init__(
-        self, request: BisectRequest, candidates: Sequence[Candidate], file: IO[bytes], scratch: Path, world: World
-    ) -> None:
-        self._request = request
-        self._candidates = candidates
-        self._last = len(candidates) - 1
-        self._file = file
-        self._steps = _steps_in(file, self._last)
-        self._world = world
-        self._scratch = scratch
-        self._numbers = count()
-        self._pythons: dict[int, str] = {}  # by candidate, the one used last at the end
+    request: BisectRequest
+    candidates: Sequence[Candidate]
+    file: IO[bytes]
+    steps: list[BisectStep]
+    scratch: Path
+    world: World
+    pythons: dict[int, str] = field(default_factory=dict)  # by candidate, the one used last at the end
+    comparisons: int = 0
 
     def run(self) -> BisectPage:
         """Compare candidates until one is certain enough or the budget is spent, and return the result."""
-        deadline = self._world.clock() + self._request.budget
-        spec = replace(self._request.spec, backends=self._request.spec.backends or compare.CONTESTANTS)
-        ends = next((step for step in self._steps if step.changed), None) or self._compare_ends(spec)
+        deadline = self.world.clock() + self.request.budget
+        last, spec = len(self.candidates) - 1, self.request.spec
+        spec = replace(spec, backends=spec.backends or CONTESTANTS)
+        ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
         # Cells that have not changed between the ends say nothing, and would take time.
         labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
@@ -227,30 +199,27 @@ class _Bisection:
             workers=tuple(each for each in spec.workers if each in workers),
         )
         while True:
-            skipped = {step.at: step.skipped for step in self._steps if step.skipped}
-            measured = [(step.at, step.ratio) for step in self._steps if step.log is not None and not step.changed]
-            found = bisection.look(self._last, ends.ratio, measured, skipped)
-            if found.next is None or self._world.clock() > deadline:
+            skipped = {step.at: step.skipped for step in self.steps if step.skipped}
+            measured = [(step.at, step.ratio) for step in self.steps if step.log is not None and not step.changed]
+            found = bisection.look(last, ends.ratio, measured, skipped)
+            if found.next is None or self.world.clock() > deadline:
                 break
             self._keep(self._step(found.next, spec, ends.changed))
-        counts = {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)}
-        noun = "release" if self._request.package else "commit"
-        return BisectPage(self._candidates, noun, self._file.name, ends.changed, ends.ratio, found, counts, skipped)
+        counts = {at: sum(step.at == at for step in self.steps) for at in range(1, last + 1)}
+        noun = "release" if self.request.package else "commit"
+        return BisectPage(self.candidates, noun, self.file.name, ends.changed, ends.ratio, found, counts, skipped)
 
-    def _compare_ends(self, spec: RunSpec) -> BisectStep:
-        """Return the comparison of the ends, with the cells that have changed. Raises NotComparableError if none has.
-
-        Several comparisons are averaged until a cell has clearly changed, or none has.
-        """
-        for option, name, at in (("--good", self._request.good, 0), ("--bad", self._request.bad, self._last)):
+    def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
+        """Compare the ends until cells have clearly changed, on average. Raises NotComparableError if none has."""
+        for option, at in (("--good", 0), ("--bad", last)):
             try:
                 self._python(at)
             except NotHadError as error:
-                raise UsageError(f"{option} {name}: cannot be installed: {error}") from None
-        deadline = self._world.clock() + self._request.budget * _OF_ENDS
+                raise UsageError(f"{option} {self.candidates[at].name}: cannot be installed: {error}") from None
+        deadline = self.world.clock() + self.request.budget * _OF_ENDS
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:
-            cells = self._compared(self._last, spec, max(1.0, deadline - self._world.clock()))
+            cells = self._compared(last, spec, max(1.0, deadline - self.world.clock()))
             for cell in cells:
                 if cell.ratio:
                     seen.setdefault(cell.key, []).append(mean_of_cells([cell.ratio]))
@@ -258,14 +227,12 @@ class _Bisection:
             for verdict, sign in (("slower", -1), ("faster", 1)):
                 # A cell that others disturbed has no verdict, but its ratio counts if it is clear.
                 clear = {key for key, mean in means.items() if sign * mean.log - _LEAST > _SURE * mean.error}
-                changed = tuple(
-                    cell.key for cell in cells if cell.ratio and (cell.verdict == verdict or cell.key in clear)
-                )
-                if changed:
-                    rounds = zip(*(seen[key] for key in changed), strict=False)  # a cell may lack a ratio at times
+                its = [cell.key for cell in cells if cell.ratio and (cell.verdict == verdict or cell.key in clear)]
+                if its:
+                    rounds = zip(*(seen[key] for key in its), strict=False)  # a cell may lack a ratio at times
                     ratio = mean_of_steps([mean_of_cells([one.estimate for one in each]) for each in rounds])
-                    return self._keep(BisectStep(self._last, *ratio, changed=changed))
-            if self._world.clock() > deadline or all(cell.verdict == "same" for cell in cells if cell.ratio):
+                    return self._keep(BisectStep(last, *ratio, changed=tuple(its)))
+            if self.world.clock() > deadline or all(cell.verdict == "same" for cell in cells if cell.ratio):
                 whys = [cell.why for cell in cells if cell.verdict in NO_ANSWER and cell.why]
                 nothing = f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows"
                 raise NotComparableError(f"the ends do not differ: {next(iter(whys), nothing)}")
@@ -283,51 +250,48 @@ class _Bisection:
         return BisectStep(at, skipped=f"cannot be measured: {why}" if why else "")
 
     def _compared(self, at: int, spec: RunSpec, budget: float | None) -> Sequence[CellComparison]:
-        base = self._scratch / f"comparison-{next(self._numbers)}.jsonl"
+        self.comparisons += 1
+        base = self.scratch / f"comparison-{self.comparisons}.jsonl"
         pythons = self._python(0), self._python(at)
-        page = compare.compared(pythons, spec, base, self._world, tolerance=_LEAST, budget=budget, quiet=True)
+        page = compared(pythons, spec, base, self.world, tolerance=_LEAST, budget=budget, quiet=True)
         return page.comparison.cells
 
     def _python(self, at: int) -> str:
         """Return the interpreter of a candidate. Raises NotHadError if it cannot be installed."""
-        if at not in self._pythons:
-            while len(self._pythons) >= _KEPT:
-                oldest = next(number for number in self._pythons if number)  # the good end is always needed
-                del self._pythons[oldest]
-                shutil.rmtree(self._scratch / f"python-{oldest}", ignore_errors=True)
-            self._pythons[at] = self._installed(at)
-        self._pythons[at] = self._pythons.pop(at)
-        return self._pythons[at]
-
-    def _installed(self, at: int) -> str:
-        request, name = self._request, self._candidates[at].name
-        folder, source = self._scratch / f"python-{at}", self._scratch / f"source-{at}"
-        console.note(f"installing {self._candidates[at].label}")
+        if at in self.pythons:
+            self.pythons[at] = self.pythons.pop(at)
+            return self.pythons[at]
+        if len(self.pythons) >= _KEPT:
+            oldest = next(number for number in self.pythons if number)  # the good end is always needed
+            del self.pythons[oldest]
+            shutil.rmtree(self.scratch / f"python-{oldest}", ignore_errors=True)
+        request, name = self.request, self.candidates[at].name
+        folder, source = self.scratch / f"python-{at}", self.scratch / f"source-{at}"
+        console.note(f"installing {self.candidates[at].label}")
         try:
             what = f"{request.package}>={name},<={name}"  # == would also install a release that was yanked
             if not request.package:
                 # A clone that borrows the repository's objects, so the repository gets no worktree.
-                top, prefix = (
-                    _git(request.folder, "--repo", "rev-parse", f"--show-{it}") for it in ("toplevel", "prefix")
-                )
+                top = _git(request.folder, "--repo", "rev-parse", "--show-toplevel")
                 _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(source))
                 _git(source, "--repo", "checkout", "--quiet", "--detach", name)
-                what = str(source / prefix)
-            return self._world.install((what, *request.needed), folder)
+                what = str(source / _git(request.folder, "--repo", "rev-parse", "--show-prefix"))
+            self.pythons[at] = self.world.install((what, *request.needed), folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
             shutil.rmtree(source, ignore_errors=True)
+        return self.pythons[at]
 
     def _keep(self, step: BisectStep) -> BisectStep:
         """Write a step to the disk, and say what it shows."""
-        self._file.write(msgspec.json.encode(step) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.file.write(msgspec.json.encode(step) + b"\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
         shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.log is not None else "too few passes"
-        console.note(f"{self._candidates[step.at].label}: {step.skipped or shows}")
-        self._steps.append(step)
+        console.note(f"{self.candidates[step.at].label}: {step.skipped or shows}")
+        self.steps.append(step)
         return step
 
 

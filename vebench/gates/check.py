@@ -1,38 +1,35 @@
-"""``vebench check``: compare a candidate with a baseline. Without a candidate, measure the baseline's plan again."""
+"""``vebench check`` and ``vebench compare``: two sides, how a pass is added to them, and the verdicts.
+
+``check`` compares two runs. Without a candidate, it measures the baseline's plan again. ``compare`` measures the same
+cells in two interpreters, interleaved on the same CPUs.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, yardstick_of
-from vebench.analysis.comparison import (
-    HOW_TO_HAVE,
-    POWER,
-    Comparison,
-    Metric,
-    RunSpread,
-    compare_runs,
-    denominator,
-    without_unknown_reference,
-)
+from vebench.analysis.comparison import COMPARE, Comparison, Metric, compare_runs, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
+from vebench.backends.registry import ENTRIES
 from vebench.commands import planning
 from vebench.commands.session import World, session
-from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
+from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
 from vebench.gates.gate import Cells, Compare, PassBudget
 from vebench.gates.history import runs_in
 from vebench.gates.page import CheckPage
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
-from vebench.plan.cells import CellKey, next_pass
+from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
@@ -41,6 +38,9 @@ from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
+_SIDES = (COMPARE.baseline, COMPARE.candidate)
+# The default of compare. No verdict needs reference rows, and they would be measured on both sides.
+CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 # Passes of a new run before the first look, if there is time.
 _FIRST_PASSES = 3
 
@@ -63,15 +63,18 @@ class CheckRequest:
 
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
-    """Compare, and return the verdicts.
-
-    Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
-    """
+    """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if there can be none."""
     gate.check_tolerance(request.tolerance)
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    spread = None if request.history is None else _run_spread(request.history, before.header, request.metric)
+    spread = None
+    if request.history is not None:
+        runs = ((str(path), run) for path, run in runs_in(request.history))
+        spread = spread_of_runs(runs, before.header, request.metric)
+        if spread is None:
+            few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
+            raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
     compare = partial(compare_runs, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, compare, world, budget)
@@ -81,8 +84,7 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
             raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    differences += map(one_line, gate.classes_that_differ(old, new))
-    found = without_unknown_reference(found or compare(_chosen(request, old), new))
+    found = comparison.without_unknown_reference(found or compare(_chosen(request, old), new))
     if request.envs or request.backends:
         found = replace(found, new=())
     if not found.cells:
@@ -90,23 +92,8 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     return CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
 
 
-def _run_spread(folder: Path, head: RunRecord, metric: Metric) -> RunSpread:
-    """Return by how much runs like the baseline differ. Raises UsageError if there are too few in the folder."""
-    spread = spread_of_runs(((str(path), run) for path, run in runs_in(folder)), head, metric)
-    if spread is None:
-        raise UsageError(
-            f"--history {folder}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
-            "leave it out, and a documented spread is used"
-        )
-    return spread
-
-
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
-    """Return the cells of a complete run, in which a cell has one of the ``useful`` statuses.
-
-    A baseline needs a rate; but a candidate whose cells all failed is worse than the baseline. Raises
-    NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
-    """
+    """Return the cells of a run, one of which has a ``useful`` status. Raises NotComparableError if it is not whole."""
     missing = incomplete(run, str(path))
     if lost := next(iter(run.notes), "" if missing is None else f"{path}: {missing.message}"):
         remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
@@ -124,26 +111,20 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     both = f"{request.baseline} and {candidate}"
     pinned = [bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)]
     if pinned[0] != pinned[1]:
-        raise NotComparableError(
-            f"{both}: one was measured with cells pinned to CPUs, the other without: measure both with the same --pin"
-        )
+        raise NotComparableError(f"{both}: only one was measured with cells pinned: measure both with the same --pin")
     of_plan = records.how_plans_differ(before, after)
     if "policy" in of_plan:
-        told = "; ".join(of_plan.values())
-        raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
-    # Versions of our own packages are reported, but forbid no comparison.
-    ours = records.OUR_PACKAGES
-    others = [
-        msgspec.structs.replace(head, packages={name: head.packages[name] for name in head.packages.keys() - ours})
-        for head in (before, after)
-    ]
+        raise NotComparableError(one_line(f"{both}: {of_plan['policy']}: measure both with the same policy"))
+    # Versions of our own packages forbid no comparison.
+    others = []
+    for head in (before, after):
+        names = head.packages.keys() - records.OUR_PACKAGES
+        others.append(msgspec.structs.replace(head, packages={name: head.packages[name] for name in names}))
     pin = of_plan.pop("pin", None)
     conditions = ([pin] if pin else []) + records.what_differs(*others)
     if conditions and request.metric == "fps" and not request.allow_different_host:
-        raise NotComparableError(
-            f"{both} were measured under different conditions ({'; '.join(conditions)}): measure a baseline here, "
-            "or compare with --metric yardstick or --allow-different-host"
-        )
+        instead = "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
+        raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
     if request.metric == "yardstick" and not request.allow_different_host:
         # The yardstick is Python and numpy at work: with others, it is another program.
         versions = [(head.host.python.rpartition(".")[0], head.packages.get("numpy", "")) for head in (before, after)]
@@ -152,12 +133,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
                 why = f"{name} {one} against {other}: the yardstick runs on it, and is another one"
                 instead = "compare with --metric fps or speedup, or add --allow-different-host"
                 raise NotComparableError(one_line(f"{why}: measure a baseline with the same, {instead}"))
-    versions_of_ours = [
-        f"{name} {before.packages[name]} against {after.packages[name]}"
-        for name in sorted(ours & before.packages.keys() & after.packages.keys())
-        if before.packages[name] != after.packages[name]
-    ]
-    return [one_line(text) for text in (*conditions, *of_plan.values(), *versions_of_ours)]
+    return [one_line(text) for text in (*conditions, *of_plan.values())]
 
 
 def _chosen(request: CheckRequest, cells: Cells) -> list[CellSummary]:
@@ -178,10 +154,7 @@ def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
 def _measure(
     request: CheckRequest, before: Run, old: Cells, compare: Compare, world: World, budget: PassBudget
 ) -> tuple[Path, Run, Comparison]:
-    """Measure the requested part of the baseline's plan here, until every backend has its verdict.
-
-    Returns the run file, the run, and the verdicts.
-    """
+    """Measure the requested part of the baseline's plan here. Returns the run file, the run and the verdicts."""
     records.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
@@ -193,10 +166,9 @@ def _measure(
         plan, head = planning.plan_here(spec, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
-        raise NotComparableError(
-            f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}, and --metric "
-            f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
-        )
+        lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"
+        why = f"and --metric {request.metric} needs it: measure a new baseline; {comparison.HOW_TO_HAVE}"
+        raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request, cells, compare)
     path = request.output or store.default_path(world.now(), spec.envs)
@@ -212,9 +184,11 @@ def _measure(
                 return True
 
             first = min(before.header.spec.passes, _FIRST_PASSES)
-            found = gate.decide(
-                lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, compare, keys, first, budget, enough
-            )
+
+            def sides() -> tuple[Cells, Cells]:
+                return cells, gate.cells_of(measuring.run, path)
+
+            found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
@@ -222,10 +196,7 @@ def _measure(
 
 
 def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
-    """Say what a new run can find. Returns after how many passes it hardly finds more.
-
-    Raises NotComparableError if no number of passes would find unchanged code the same.
-    """
+    """Say what a new run can find, and return after how many passes it hardly finds more."""
     once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
     known = {group.key: group.resolves for group in forever if group.resolves is not None}
     in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
@@ -234,7 +205,8 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
-        line = f"such a check finds a backend that is {max(known.values()):.0%} slower in {POWER:.0%} of cases"
+        cases = f"{comparison.POWER:.0%} of cases"
+        line = f"such a check finds a backend that is {max(known.values()):.0%} slower in {cases}"
         if in_vain:
             names = ", ".join(sorted({key.backend for key in in_vain}))
             line += f", but cannot find {names} the same: {remedy}"
@@ -245,10 +217,8 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
 def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
     """Return the part of ``spec`` that measures ``cells`` for a first look; with ``base``, also what rates need."""
     if spec.hosts is not None:
-        raise UsageError(
-            "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
-            "and compare with vebench report BASELINE NEW"
-        )
+        remedy = "measure again with its command, and compare with vebench report BASELINE NEW"
+        raise UsageError(f"the baseline was measured on other hosts, which check does not repeat: {remedy}")
     names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
     # Cells that the spec does not name were added by its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
@@ -262,3 +232,128 @@ def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
         race=False,
         until=None,
     )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a comparison, and its run file."""
+
+    name: str
+    python: str
+    plan: Plan  # its cells are in the order of the other side's
+    head: RunRecord
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.python})"
+
+
+def compared(
+    pythons: tuple[str, str],
+    spec: RunSpec,
+    output: Path | None,
+    world: World,
+    *,
+    tolerance: float,
+    budget: float | None,
+    quiet: bool = False,
+    instead: RunSpec | None = None,
+) -> CheckPage:
+    """Measure ``spec`` in both Pythons, and return the verdicts on the second.
+
+    Both run files have the name ``output``, by default a new one in ``.vebench/``, with the sides added. Within
+    ``budget`` seconds, passes are added until every backend has a verdict; None: the passes of ``spec`` are measured.
+    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec. It has the same number of
+    environments and backends, and each is compared with the one in its place in ``spec``.
+
+    Raises UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides,
+    InterruptedRunError if the user interrupts it.
+    """
+    gate.check_tolerance(tolerance)
+    base = output or store.default_path(world.now(), spec.envs)
+    files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
+    for path in files:
+        if path.exists():
+            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
+    passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
+    specs = [
+        replace(each, backends=each.backends or CONTESTANTS, interleave=each.replicas == 1, passes=passes)
+        for each in (instead or spec, spec)
+    ]
+    if named := next((choice.label for each in specs for choice in each.backends if choice.python), None):
+        raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
+    sides = one, other = _sides(pythons, specs, files, world)
+    # The second side's key by the first side's.
+    pairs = zip(one.plan.cells, other.plan.cells, strict=True)
+    keys = {cell.key.without_repeat: same.key.without_repeat for cell, same in pairs}
+    compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
+    time = None if budget is None else PassBudget(budget, world.clock)
+    writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
+    with session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
+
+        def measured() -> tuple[Cells, Cells]:
+            before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
+            return [replace(cell, key=keys[cell.key]) for cell in before], after
+
+        def measure(*plans: Plan) -> None:
+            """Measure each cell interleaved with its twin. The first side alternates pass by pass."""
+            twins = zip(*(plan.cells for plan in plans), strict=True)
+            ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in twins]
+            measuring.one_pass(Plan(plans[0].spec, in_groups(ordered, world.memory_available())))
+
+        def add_pass(wanted: frozenset[CellKey]) -> bool:
+            ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
+            # Cells whose last pass went well on both sides.
+            both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
+            more = next_pass(one.plan, {key for key in both if keys[key] in wanted}, both)
+            if more.cells:
+                measure(more, next_pass(other.plan, wanted, {keys[key]: number for key, number in both.items()}))
+            return bool(more.cells)
+
+        measure(one.plan, other.plan)
+        if time is None:
+            found = compare(*measured())
+        else:
+            found = gate.decide(measured, add_pass, compare, frozenset(keys.values()), spec.passes, time)
+    cells = measured()
+    differences = tuple(records.what_differs(one.head, other.head))
+    whys = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
+    return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
+
+
+def _sides(
+    pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
+) -> tuple[_Side, _Side]:
+    """Return both sides, ready to measure. Raises UsageError and NotComparableError if nothing can be compared."""
+    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
+    before, after = specs
+    old = world.resolve(before.envs, before.backends, python=interpreters[0].path)
+    new = old if after == before else world.resolve(after.envs, after.backends, python=interpreters[1].path)
+    rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
+    if rows[0] != rows[1] or len(old) != len(new):
+        raise UsageError("nothing to compare: A and B differ in the number of environments, backends or reference rows")
+    sides = []
+    for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
+        plan, head = planning.planned(spec, tasks, world, python)
+        cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
+        sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
+    first, second = sides
+    # The same order of cells, and one time, which marks both runs as one comparison.
+    envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
+    labels = {choice.label: same.label for choice, same in zip(before.backends, after.backends, strict=True)}
+    cells_of_second = {cell.key: cell for cell in second.plan.cells}
+    order = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in (c.key for c in first.plan.cells)]
+    plan = replace(second.plan, cells=tuple(cells_of_second[key] for key in order))
+    second = replace(second, plan=plan, head=msgspec.structs.replace(second.head, started=first.head.started))
+    asked = [planning.contestants(side.plan) for side in (first, second)]
+    if not asked[0]:
+        names = " and ".join(sorted({cell.backend.name for cell in first.plan.cells}))
+        raise NotComparableError(f"nothing to compare: {names} alone say nothing about a backend: name others with -b")
+    if all(cell.skip or same.skip for cell, same in zip(*asked, strict=True)):
+        missing = "; ".join(
+            f"{side.name} ({side.python}): {planning.reasons(its)}"
+            for side, its in zip((first, second), asked, strict=True)
+            if any(cell.skip for cell in its)
+        )
+        raise NotComparableError(f"nothing to compare: no cell can run on both sides: {missing}")
+    return first, second

@@ -17,14 +17,7 @@ from math import ceil, e, inf, log1p
 from pathlib import Path
 
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import (
-    CellComparison,
-    Comparison,
-    GroupComparison,
-    GroupKey,
-    SpeedVerdict,
-    group_of,
-)
+from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey, SpeedVerdict, group_of
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
@@ -167,10 +160,7 @@ def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupCompar
 
 
 def exit_status(found: Comparison) -> Status:
-    """Return ``WORSE`` if a backend is slower, or a cell failed that did not in the baseline.
-
-    It is ``UNDECIDED`` if a cell or a backend has no answer, or if there is none at all.
-    """
+    """Return the exit status. A cell that failed in the candidate alone is worse; one without an answer, undecided."""
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
         return Status.WORSE
@@ -197,36 +187,20 @@ def chosen(
     A task may have its full name or its short one. A backend without options stands for all choices of its options.
     Raises UsageError for a name that no cell in ``source`` has.
     """
-    names = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
+    tasks = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
+    named = {cell.backend: {cell.backend, cell.backend.partition("[")[0]} for cell in cells}
     for env in envs:
-        if not any(env.casefold() in known for known in names.values()):
-            near = did_you_mean(env, map(short_name, names))
-            raise UsageError(f"--env {shown(env)}: not in {source}{near}")
+        if not any(env.casefold() in names for names in tasks.values()):
+            raise UsageError(f"--env {shown(env)}: not in {source}{did_you_mean(env, map(short_name, tasks))}")
     for choice in backends:
-        if not any(_is_of(cell, choice) for cell in cells):
-            near = did_you_mean(choice.label, (cell.backend for cell in cells))
-            raise UsageError(f"--backend {shown(choice.label)}: not in {source}{near}")
-    wanted = {env.casefold() for env in envs}
-    found = [cell for cell in cells if not wanted or names[cell.env] & wanted]
-    return [cell for cell in found if not backends or any(_is_of(cell, choice) for choice in backends)]
-
-
-def _is_of(cell: CellKey, choice: BackendChoice) -> bool:
-    return cell.backend == choice.label or (not choice.options and cell.backend.partition("[")[0] == choice.name)
+        if not any(choice.label in names for names in named.values()):
+            raise UsageError(f"--backend {shown(choice.label)}: not in {source}{did_you_mean(choice.label, named)}")
+    wanted, labels = {env.casefold() for env in envs}, {choice.label for choice in backends}
+    found = [cell for cell in cells if not wanted or tasks[cell.env] & wanted]
+    return [cell for cell in found if not labels or named[cell.backend] & labels]
 
 
 def unusable_run(path: Path, cells: Cells) -> str:
     """Return in one line why the run in ``path`` is unusable; empty if it is not."""
     finding = unusable(cells)
     return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
-
-
-def classes_that_differ(baseline: Cells, candidate: Cells) -> tuple[str, ...]:
-    """Return in words which cells stepped environments of other classes on the two sides: own ones or Gymnasium's."""
-    before = {cell.key: cell.built.own_classes for cell in baseline}
-    texts = []
-    for cell in candidate:
-        old, new = before.get(cell.key), cell.built.own_classes
-        if old and new and old.words != new.words:
-            texts.append(f"{cell.label} on {cell.env}: {old.words} against {new.words}")
-    return tuple(dict.fromkeys(texts))

@@ -7,14 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from vebench.analysis.comparison import (
-    POWER,
-    CellComparison,
-    Comparison,
-    GroupComparison,
-    group_of,
-    prior_run_spread,
-)
+from vebench.analysis.comparison import POWER, CellComparison, Comparison, GroupComparison, group_of, prior_run_spread
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import console, figures

@@ -258,13 +258,9 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
-    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
-
-    They are planned even where no backend can run, so that a run has the same cells if it goes on with more memory.
-    """
+    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
     planned = {cell.key for cell in cells}
     backends = [cell for cell in cells if not cell.entry.reference_row]
-    can_run = {cell.task for cell in backends if cell.skip is None}
     alone = replace(spec, workers=(1,))
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
@@ -273,10 +269,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
         added = [*_cells(replace(alone, envs_per_worker=sizes), task, BackendChoice(registry.REFERENCE), where)]
         if sizes and not where.hosts:
             added += _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where)
-        for cell in added:
-            if cell.key not in planned:
-                nothing = None if task in can_run else "no requested backend can run here"
-                yield replace(cell, skip=cell.skip or nothing)
+        yield from (cell for cell in added if cell.key not in planned)
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:

@@ -31,7 +31,7 @@ from vebench.errors import NotComparableError, one_line
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
 from vebench.machine.host import Cache, Host, Node, Topology
-from vebench.machine.kernel import MAX_CPU, parse_list, ranges
+from vebench.machine.kernel import parse_list
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from vebench.hosts import HostFacts  # only runs on hosts load it
 
 SCHEMA = 2
-_MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -83,7 +82,7 @@ class Identity:
     @property
     def label(self) -> str:
         """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
-        return self.choice.label if self.options or self.python else self.backend
+        return self.choice.label
 
     @cached_property
     def choice(self) -> BackendChoice:
@@ -162,11 +161,6 @@ class TopologyRecord(Struct, frozen=True):
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
     core_cpus: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        lists = (*self.packages.values(), *self.nodes.values(), *self.last_level, *self.kinds, *self.core_cpus)
-        if sum(len(part) for text in lists for part in ranges(text)) > _MOST_LISTED:
-            raise ValueError(f"topology lists more than {_MOST_LISTED} CPUs")
 
 
 class HostRecord(Struct, frozen=True):

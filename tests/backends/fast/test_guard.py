@@ -1,16 +1,13 @@
 """Own classes step only with what they were verified with; anywhere else Gymnasium's do, and every command says so."""
 
 import json
-from pathlib import Path
 
 import pytest
 from support.commands import ONE_PASS, Command, Result
 from support.in_this_process import world_here
-from support.records import make_repeated, write_run
 
 from vebench.backends.fast import classes
 from vebench.backends.fast.classes import VERSIONS
-from vebench.backends.interface import OwnClasses
 
 pytest.importorskip("mujoco")
 
@@ -57,19 +54,6 @@ def test_a_verdict_on_gymnasiums_class_is_not_kept_for_ours(vebench: Command, wh
     asked = ("verify", "-e", TASK, "-b", "fast-sync", "--steps", "20")
     assert why in words(vebench(*asked, world=world_here()))
     assert "known:" not in vebench(*asked, world=world_here()).err
-
-
-def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_path: Path) -> None:
-    ours, theirs = OwnClasses("games compiled"), OwnClasses(refused="gymnasium is newer")
-    for name, own in (("before", ours), ("after", theirs)):
-        write_run(tmp_path / f"{name}.jsonl", make_repeated({("fast-sync", 2): 1000}, own_classes=own))
-    found = vebench("check", "before.jsonl", "after.jsonl", "-f", "json")
-    assert json.loads(found.out)["differences"] == [
-        (
-            "fast-sync on ALE/Pong-v5: own classes for this task, games compiled against "
-            "Gymnasium's class: gymnasium is newer"
-        )
-    ]
 
 
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:

@@ -75,7 +75,7 @@ def main() -> None:
         try:
             if subject is None:
                 os.chdir(request["scratch"])
-                subject = Adapter(request) if "adapter" in request else Named(request)
+                subject = _Adapter(request) if "adapter" in request else _Named(request)
                 answer = subject.about()
             else:
                 answer = subject.rows(request["segments"], request["policy"], full=request["full"])
@@ -86,49 +86,45 @@ def main() -> None:
 
 
 class Subject:
-    """An environment that is stepped. Subclasses make it anew for each case."""
+    """An environment that is stepped. Subclasses make it anew for each case.
+
+    They have ``make(num_envs, seed)``, which returns a list of one object that steps all environments, or of one object
+    for each; ``about()``, which returns what the parent has to know before it sends a case; and ``stepped(made, seed,
+    lanes, calls)``, which yields the rows of one segment, each with the number of its environment.
+    """
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
-
-    def make(self, num_envs: int, seed: int) -> list[Any]:
-        """Return what steps this many environments: one object, or one for each environment."""
-        raise NotImplementedError
-
-    def about(self) -> dict[str, Any]:
-        """Return what the parent has to know before it sends a case."""
-        raise NotImplementedError
-
-    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
-        """Yield the rows of one segment, each with the number of its environment."""
-        raise NotImplementedError
+    make: Callable[[int, int], list[Any]]
+    about: Callable[[], dict[str, Any]]
+    stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, Row]]]
 
     def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
         """Return the rows of each environment, the calls that were made, and the actions that were taken."""
         count = len(segments[0][1])
         found: list[list[Row]] = [[] for _ in range(count)]
-        calls: list[Any] = []
-        raised, made, taken = "", list[Any](), list[Lanes]()
+        most = math.inf if full else _SHORT
+        raised, made, calls, taken = "", list[Any](), list[Any](), list[_Lanes]()
         try:
             made = self.make(count, segments[0][0])
             for number, (seed, actions) in enumerate(segments):
-                taken.append(lanes := Lanes(actions, self.actions, policy))
+                taken.append(lanes := _Lanes(actions, self.actions, policy))
                 for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
-                    observation = None if seen is None else _encoded(seen, full=full)
+                    leaves = None if seen is None else trees.named_leaves(seen)
+                    observation = leaves and [(name, *plain(leaf, most)) for name, leaf in leaves]
                     given = None if infos is None else [_encoded_info(*each) for each in infos]
                     found[index].append((number, kind, observation, *flags, given, call))
         except RefusedError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
             raised = in_one_line(error)
-        finally:
-            for each in made:
-                with contextlib.suppress(Exception):
-                    each.close()
+        for each in made:
+            with contextlib.suppress(Exception):
+                each.close()
         return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
 
 
-class Adapter(Subject):
-    """An adapter of a backend on one task."""
+class _Adapter(Subject):
+    """An adapter of a backend on one task, with one worker for each environment."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         module, _, name = request["adapter"].partition(":")
@@ -136,11 +132,9 @@ class Adapter(Subject):
         self._factory = getattr(importlib.import_module(module), name)
 
     def make(self, num_envs: int, seed: int) -> list[Any]:
-        """Return the adapter, built with one worker for each environment."""
         return [self._factory(Setup(self._task, num_envs, seed=seed), **self._options)]
 
     def about(self) -> dict[str, Any]:
-        """Return what the adapter reports, and the shapes of what it observes."""
         (backend,) = self.make(2, 0)
         try:
             backend.reset(0)
@@ -160,7 +154,7 @@ class Adapter(Subject):
         finally:
             backend.close()
 
-    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
         """Yield the rows of one segment. An environment's next action is sent when its row has come."""
         (backend,) = made
         count, length = len(lanes.lanes), lanes.length
@@ -193,7 +187,7 @@ class Adapter(Subject):
             backend.send(lanes.stacked(batch))
 
 
-class Named(Subject):
+class _Named(Subject):
     """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -207,22 +201,22 @@ class Named(Subject):
         module, _, attribute = name.rpartition(":")
         ids = ids_of(module) if module else []
         found = callable_of(module, attribute, ids)
-        self.by_id = found is None
-        if self.by_id and module and not ids and attribute not in gymnasium.registry:
+        self.called, self.takes, self.function = "", set[str](), found or gymnasium.make
+        if found is not None:
+            self.called = f"{found.__module__}:{found.__qualname__}"
+            self.takes = _parameters(found) & {"num_envs", "seed"}
+            return
+        if module and not ids and attribute not in gymnasium.registry:
             raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
-        self.function: Callable[..., Any] = gymnasium.make if found is None else found
-        if self.by_id:
-            self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
-        self.takes = set() if self.by_id else _parameters(self.function) & {"num_envs", "seed"}
+        self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
 
     def make(self, num_envs: int, seed: int) -> list[Any]:
-        """Return a vector environment, or environments. Raises RefusedError."""
         first = self._made(num_envs, seed)
         return [first] if _is_vector(first) else [first, *(self._made(1, seed) for _ in range(num_envs - 1))]
 
     def _made(self, num_envs: int, seed: int) -> Any:
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
-        env = self.function(**{**self.values, **given})
+        env: Any = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
         if _is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
             raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
@@ -232,40 +226,38 @@ class Named(Subject):
         return env
 
     def about(self) -> dict[str, Any]:
-        """Return what the subject is: whether a vector, of how many environments, its mode, and its spaces."""
         env = self._made(2, 0)
+        vector = _is_vector(env)
+        single = "single_" if vector else ""
         try:
-            vector = _is_vector(env)
-            observations = env.single_observation_space if vector else env.observation_space
-            actions = env.single_action_space if vector else env.action_space
-            try:
-                spaces = read_spaces(_TASK, observations, actions)
-            except ValueError as error:
-                raise RefusedError(str(error)) from None
+            observed = getattr(env, f"{single}observation_space")
+            spaces = read_spaces(_TASK, observed, getattr(env, f"{single}action_space"))
             self.actions = spaces.actions
-            observed = trees.named_leaves(spaces.observations)
             return {
                 "adapter": "",
                 "vector": vector,
                 "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
                 "mode": _mode_of(env) if vector else "",
-                "observations": [(name, space.dtype.str, space.shape) for name, space in observed],
+                "observations": [
+                    (name, space.dtype.str, space.shape) for name, space in trees.named_leaves(spaces.observations)
+                ],
                 **_described(spaces.actions),
-                "called": "" if self.by_id else f"{self.function.__module__}:{self.function.__qualname__}",
+                "called": self.called,
                 "takes": sorted(self.takes),
                 "values": self.values,
                 "spec": _spec_of(env),
             }
+        except ValueError as error:  # of spaces that vebench does not read
+            raise RefusedError(str(error)) from None
         finally:
             with contextlib.suppress(Exception):
                 env.close()
 
-    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
-        """Yield the rows of one segment."""
+    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
         return (_of_vector if _is_vector(made[0]) else _of_each)(made, seed, lanes, calls)
 
 
-class Lanes:
+class _Lanes:
     """The actions of each environment: given, or chosen by a user's function ``policy`` from what it observes.
 
     An action is a list of arrays, one for each leaf of the space.
@@ -282,7 +274,11 @@ class Lanes:
         ``at``: how many actions each environment has taken.
         """
         if self._policy:
-            chosen = self._chosen(observations())
+            seen = observations()
+            try:
+                chosen = make_policy(parse_policy(self._policy), self._space, seen, 0, ()).infer(seen)
+            except (Exception, SystemExit) as error:
+                raise RefusedError(f"policy {self._policy}: {in_one_line(error)}") from error
             for index, place in enumerate(at):
                 if place < self.length:
                     leaves = trees.leaves(trees.part(chosen, index))
@@ -300,19 +296,9 @@ class Lanes:
         """Return an action as an environment takes it."""
         return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
 
-    def stacked(self, batch: Sequence[Any]) -> ArrayTree:
+    def stacked(self, batch: Sequence[Any]) -> Any:
         """Return actions as a vector environment takes them."""
-        tree: ArrayTree = trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
-        return tree
-
-    def _chosen(self, observations: ArrayTree) -> ArrayTree:
-        """Return the actions of the user's function, checked. Raises RefusedError."""
-        try:
-            policy = make_policy(parse_policy(self._policy), self._space, observations, 0, ())
-            chosen: ArrayTree = policy.infer(observations)
-        except (Exception, SystemExit) as error:
-            raise RefusedError(f"policy {self._policy}: {in_one_line(error)}") from error
-        return chosen
+        return trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
 
 
 def _described(actions: ActionSpaceTree) -> dict[str, Any]:
@@ -366,7 +352,7 @@ def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]
     return observation, infos
 
 
-def _of_each(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of single environments, interleaved. One that has ended is reset, and its rows go on."""
     seen = list[Any]()
     for index, env in enumerate(environments):
@@ -387,14 +373,19 @@ def _of_each(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[A
                 yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
 
 
-def _of_vector(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a vector environment in any autoreset mode."""
     env = environments[0]
     mode, count, length = _mode_of(env), len(lanes.lanes), lanes.length
+
+    def of_reset(index: int) -> Row:
+        seen = trees.part(observations, index)
+        return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
+
     calls.append((None, "reset", seed))
     observations, infos = _reset(env, seed)
     for index in range(count):
-        yield index, _of_reset(observations, infos, index, calls)
+        yield index, of_reset(index)
     taken, resets = [0] * count, [False] * count  # actions of each environment; whether its next row is a reset's
     while min(taken) < length:
         batch = lanes.batch(taken, lambda: observations)  # noqa: B023 - called at once
@@ -402,16 +393,15 @@ def _of_vector(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list
         observations, rewards, terminated, truncated, infos = env.step(lanes.stacked(batch))
         call, ends = len(calls) - 1, terminated | truncated
         for index in range(count):
-            given = _infos(infos, index, sure=False)
             flags = float(rewards[index]), bool(terminated[index]), bool(truncated[index])
-            row = trees.part(observations, index), *flags, given, call
+            row = trees.part(observations, index), *flags, _infos(infos, index, sure=False), call
+            found = [(STEP, *row)]
             if resets[index]:
                 resets[index] = False
                 found = [(RESET, *row)] if taken[index] < length else []
             else:
                 taken[index] += 1
                 resets[index] = mode == NEXT_STEP and bool(ends[index])
-                found = [(STEP, *row)]
                 if mode == SAME_STEP and ends[index]:
                     found = _of_end(row, infos, index)
                 found = found[: max(0, length + 1 - taken[index])]  # without the reset after the last action
@@ -420,7 +410,7 @@ def _of_vector(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list
             calls.append((None, "mask", ends.tolist()))
             observations, infos = env.reset(options={"reset_mask": ends})
             for index in np.flatnonzero(ends & (np.array(taken) < length)).tolist():
-                yield index, _of_reset(observations, infos, index, calls)
+                yield index, of_reset(index)
 
 
 def _of_end(row: Row, infos: dict[str, Any], index: int) -> list[Row]:
@@ -431,11 +421,6 @@ def _of_end(row: Row, infos: dict[str, Any], index: int) -> list[Row]:
     rest = [each for each in given if not each[0].startswith(_OF_ENDS)]
     end = STEP, final, *flags, of_end if "final_info" in infos else None, call
     return [end, (RESET, seen, 0.0, False, False, rest, call)]
-
-
-def _of_reset(observations: ArrayTree, infos: dict[str, Any], index: int, calls: Sequence[Any]) -> Row:
-    seen = trees.part(observations, index)
-    return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
@@ -458,23 +443,13 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
     return found
 
 
-def plain(array: Any) -> list[Any]:
-    """Return an array as JSON has it."""
-    array = np.asarray(array)
-    return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
-
-
-def _short(array: Any, most: float) -> list[Any]:
+def plain(array: Any, most: float = math.inf) -> list[Any]:
     """Return an array as JSON has it, with a digest in place of more than ``most`` bytes."""
     array = np.asarray(array)
-    if array.nbytes <= most:
-        return plain(array)
-    return [array.dtype.str, list(array.shape), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
-
-
-def _encoded(tree: ArrayTree, *, full: bool) -> list[Any]:
-    """Return the leaves of a tree of arrays with their names."""
-    return [(name, *_short(leaf, math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
+    data = array.tobytes()
+    if array.nbytes > most:
+        return [array.dtype.str, list(array.shape), hashlib.blake2b(data, digest_size=16).hexdigest()]
+    return [array.dtype.str, list(array.shape), base64.b64encode(data).decode()]
 
 
 def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
@@ -483,7 +458,7 @@ def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
         if value is None or array.dtype.kind in "US":
             return name, "object", (), repr(array.tolist()), sure
         if array.dtype.kind in "biuf":
-            return name, *_short(array, _SHORT_INFO), sure
+            return name, *plain(array, _SHORT_INFO), sure
     return name, "", (), "", sure
 
 
@@ -504,11 +479,6 @@ def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
 def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:
     """Return, for each leaf of the space, its arrays in all actions of a batch."""
     return [[array_of(leaf) for leaf in leaves] for leaves in zip(*batch)]  # noqa: B905 - for each step
-
-
-def message(request: Any) -> bytes:
-    """Return a request as a line."""
-    return f"{json.dumps(request)}\n".encode()
 
 
 if __name__ == "__main__":

@@ -11,51 +11,32 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 
-from vebench.analysis.comparison import group_of
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
 from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-from vebench.reports.columns import with_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, Comparison, SpeedVerdict
-    from vebench.reports.columns import Plain
-    from vebench.reports.document import DataPage
-    from vebench.reports.run import RunPage
-    from vebench.reports.side_by_side import Section
+from vebench.reports.answer import Section
+from vebench.reports.columns import Plain
+from vebench.reports.document import DataPage
+from vebench.reports.run import RunPage
 
 # The element of JUnit XML for a verdict; others have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 _LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
-# Both are written so in a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
-ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_PROPERTY_ESCAPES = {**ESCAPES, ":": "%3A", ",": "%2C"}
-
+# In the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
-
-
-class ComparedPage(Protocol):
-    """A page with the verdicts of a comparison."""
-
-    @property
-    def comparison(self) -> Comparison:
-        """The verdicts."""
-
-    @property
-    def outcome(self) -> str:
-        """The outcome in a few words."""
 
 
 def json_of(page: DataPage) -> str:
@@ -92,14 +73,16 @@ def bibtex(page: Any) -> str:
     return entry
 
 
-def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line and one line for each cell, with texts as ``plain`` returns them."""
-    lines: list[list[Plain]] = [list(_IDENTITY)]
+def csv_of(page: RunPage) -> str:
+    """Return a head line and one line for each cell."""
+    head: list[Plain] = list(_IDENTITY)
     for column in columns.COLUMNS:
-        lines[0] += [f"{column.name}{bound}" for bound in ("", *(("_low", "_high") if column.bounds else ()))]
+        bounds = ("", "_low", "_high") if column.bounds else ("",)
+        head += [f"{column.name}{bound}" for bound in bounds]
+    lines = [head]
     for section in page.sections:
         for cell in section.cells:
-            reported = with_findings(cell, section.findings)
+            reported = columns.with_findings(cell, section.findings)
             line: list[Plain] = [section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker]
             for column in columns.COLUMNS:
                 if column.bounds:
@@ -107,16 +90,16 @@ def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
                     line += [None] * 3 if rate is None else [rate.median, rate.low, rate.high]
                 else:
                     line.append(column.text(reported) if column.text else column.value(reported))
-            lines.append(line)
+            lines.append([_harmless(value) for value in line])
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
-def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
+def _harmless(value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
-    text = plain(one_line(value))
+    text = one_line(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -125,19 +108,17 @@ def bmf(page: RunPage) -> str:
     metrics = {}
     for name, rate, _ in _named_rates(page):
         values = {"value": rate.median, "lower_value": rate.low, "upper_value": rate.high}
-        known = {key: value for key, value in values.items() if value is not None}
-        metrics[name] = {"throughput": known}
+        metrics[name] = {"throughput": {key: value for key, value in values.items() if value is not None}}
     return dump(metrics)
 
 
 def github(page: RunPage) -> str:
     """Return rates as github-action-benchmark's ``customBiggerIsBetter``, in frames a second."""
-    return dump(
-        [
-            {"name": name, "unit": "frames/s", "value": rate.median, "range": figures.spread(rate), "extra": note}
-            for name, rate, note in _named_rates(page)
-        ]
-    )
+    entries = []
+    for name, rate, note in _named_rates(page):
+        spread = figures.spread(rate)
+        entries.append({"name": name, "unit": "frames/s", "value": rate.median, "range": spread, "extra": note})
+    return dump(entries)
 
 
 def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
@@ -156,12 +137,13 @@ def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
 def _note(cell: CellSummary, section: Section) -> str:
     """Return the steps a second and the codes of findings; a fault of the run is a fault of each cell."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
-    codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
-    steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""
-    return ", ".join(part for part in (steps, codes) if part)
+    parts = list(dict.fromkeys(finding.code.value for finding in (*cell.findings, *faults)))
+    if cell.figures.steps_per_second:
+        parts.insert(0, f"{figures.number(cell.figures.steps_per_second.median)} steps/s")
+    return ", ".join(parts)
 
 
-def junit(page: ComparedPage) -> str:
+def junit(page: Any) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
     GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
@@ -197,15 +179,12 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
     return "error" if of_backend == "inconclusive" else "skipped"
 
 
-def workflow_commands(page: ComparedPage) -> str:
+def workflow_commands(page: Any) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
-    return "".join(
-        f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"
-        f"{_escaped(figures.compared(cell), ESCAPES)}\n"
-        for cell in page.comparison.cells
-        if (level := "error" if cell.failed else _LEVELS.get(cell.verdict))
-    )
-
-
-def _escaped(text: str, escapes: dict[str, str]) -> str:
-    return "".join(escapes.get(character, character) for character in text)
+    lines = []
+    for cell in page.comparison.cells:
+        level = "error" if cell.failed else _LEVELS.get(cell.verdict)
+        if level:
+            message = figures.compared(cell).translate(_ESCAPES)
+            lines.append(f"::{level} title=vebench%3A {cell.verdict}::{message}\n")
+    return "".join(lines)

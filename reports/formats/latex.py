@@ -1,24 +1,18 @@
 r"""The tables of runs as LaTeX, to be read with ``\input`` in a document that loads booktabs.
 
-Each table is a float, and the notes on it are a paragraph below. A rate and its speedup are columns of their own.
-The text is safe in any encoding of fonts: every character that LaTeX treats in a special way is written as a command.
+Each table is a float, and the notes on it are a paragraph below. The text is safe in any encoding of fonts: every
+character that LaTeX treats in a special way is written as a command.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.reports.document import Document, Page, Table, Text
-
-    Plain = Callable[[str], str]
+from vebench.reports.document import Document, Page, Table
 
 HEAD = "% Needs \\usepackage{booktabs}."
 # Characters with a meaning of their own, characters that fonts in the old encoding OT1 lack or show as others, and
@@ -56,8 +50,7 @@ _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
-    documents = page.documents
-    plain = figures.without_folders(document.file for document in documents)
+    documents = figures.without_folders(document.file for document in page.documents)(page.documents)
     lines = [HEAD]
     names: list[str] = []
     for document in documents:
@@ -65,18 +58,13 @@ def latex_tables(page: Page) -> str:
         for table in document.tables:
             name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
             names.append(name if name not in names else f"{name}-{len(names) + 1}")
-            caption = " ".join((*_conclusions(table, document), f"{title}{table.title}."))
+            answers = [one.sentences[0] for one in document.answers if one.group == table.group and not table.further]
+            notice = [f"{document.notice[0].upper()}{document.notice[1:]}."] if document.notice else []
+            caption = " ".join((*answers, *notice, f"{title}{table.title}."))
             notes = [note if note.endswith(".") else f"{note}." for note in _notes(table, document)]
-            lines += [*_float(table, names[-1], escaped(plain(caption)), plain), ""]
-            lines += [*(escaped(plain(note)) for note in notes), ""]
+            lines += [*_float(table, names[-1], escaped(caption)), ""]
+            lines += [*(escaped(note) for note in notes), ""]
     return "\n".join(lines) + "\n"
-
-
-def _conclusions(table: Table, document: Document) -> Iterator[str]:
-    if not table.further:
-        yield from (answer.sentences[0] for answer in document.answers if answer.group == table.group)
-    if document.notice:
-        yield f"{document.notice[0].upper()}{document.notice[1:]}."
 
 
 def _notes(table: Table, document: Document) -> Iterator[str]:
@@ -90,50 +78,30 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
         yield f"This machine: {machine}."
 
 
-def _float(table: Table, name: str, caption: str, plain: Plain) -> Iterator[str]:
-    """Yield the lines of a float. A column of the table has as many columns as its texts have parts."""
-    texts = [[_parts(text) for text in row.texts] for row in table.rows]
-    spans = [max((len(row[index]) for row in texts), default=1) for index in range(len(table.columns))]
-    heads = [_across(escaped(head), span) for head, span in zip(table.columns, spans, strict=True)]
+def _float(table: Table, name: str, caption: str) -> Iterator[str]:
+    """Yield the lines of a float. All lines of a place are on one."""
     yield r"\begin{table}"
     yield r"  \centering"
     yield rf"  \caption{{{caption}}}"
     yield rf"  \label{{{name}}}"
-    yield rf"  \begin{{tabular}}{{l{('r' if table.numbers else 'l') * sum(spans)}}}"
+    yield rf"  \begin{{tabular}}{{l{('r' if table.numbers else 'l') * len(table.columns)}}}"
     yield r"    \toprule"
-    yield f"    {' & '.join((escaped(table.corner), *heads))} \\\\"
+    yield f"    {' & '.join(map(escaped, (table.corner, *table.columns)))} \\\\"
     yield r"    \midrule"
     apart = False
-    for row, parts_of_row in zip(table.rows, texts, strict=True):
+    for row in table.rows:
         if row.reference_row and not apart:
             yield r"    \midrule"
         apart = row.reference_row
-        label = escaped(plain(row.label))
+        label = escaped(row.label)
         places = [rf"\textit{{{label}}}" if row.reference_row else label]
-        for text, parts, span in zip(row.texts, parts_of_row, spans, strict=True):
-            shown = [_stacked(part, plain) for part in parts]
-            if text.tone == "best":
-                shown = [rf"\textbf{{{part}}}" for part in shown]
-            places += [*shown, *[""] * (span - len(shown))] if len(shown) > 1 else [_across(shown[0], span)]
+        for text in row.texts:
+            shown = escaped(" ".join(text.lines))
+            places.append(rf"\textbf{{{shown}}}" if text.tone == "best" else shown)
         yield f"    {' & '.join(places)} \\\\"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
     yield r"\end{table}"
-
-
-def _parts(text: Text) -> list[tuple[str, ...]]:
-    """Return the lines of each part: a result and its speedup are two, all else is one."""
-    return [(line,) for line in text.lines] if text.short else [text.lines]
-
-
-def _stacked(lines: tuple[str, ...], plain: Plain) -> str:
-    """Return lines below each other."""
-    shown = r"\\".join(escaped(plain(line)) for line in lines)
-    return shown if len(lines) == 1 else rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{shown}\end{{tabular}}"
-
-
-def _across(text: str, span: int) -> str:
-    return text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}"
 
 
 def escaped(text: str) -> str:

@@ -100,9 +100,10 @@ def evil_pages() -> dict[str, Page]:
     slower = [replace(cell, sample=scaled(cell.sample, 0.1)) for cell in cells]
     failing = [replace(cell, status="failed", faulty_repeats=1, reason=EVIL) for cell in cells]
     task = Task(EVIL_ENV, OTHER.name, 4)
-    spec = RunSpec((EVIL_ENV,), (1, 2), (BackendChoice("for-loop", {"mode": EVIL}), BackendChoice("gym-sync")))
+    spec = RunSpec(("Pong",), (1, 2), (BackendChoice("for-loop"), BackendChoice("gym-sync")))
     plan = expand(spec, (task,), place("compact", frozenset({0, 1}), None), None)
-    skipped = replace(plan, cells=(*plan.cells[:1], *(replace(cell, skip=EVIL) for cell in plan.cells[1:])))
+    first = replace(plan.cells[0], backend=BackendChoice("for-loop", {"mode": EVIL}))
+    skipped = replace(plan, cells=(first, *(replace(cell, skip=EVIL) for cell in plan.cells[1:])))
     proof = Proof(
         "different", rows=9, ends=1, mismatch=Mismatch(1, 7, EVIL, EVIL, EVIL, 0.5), fault=EVIL, reason=EVIL,
         allowed=(EVIL,), engines=(Engine(*(EVIL,) * 5),), frames_from=EVIL,
@@ -118,7 +119,7 @@ def evil_pages() -> dict[str, Page]:
         "check": CheckPage(name, f"b{name}", found, (EVIL,), 1),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
         "history": HistoryPage(history_of(runs)),
-        "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
+        "verify": VerifyPage(((first, proof),), 20, plan.spec),
         "plan": plan_page(skipped),
     }
 

@@ -25,20 +25,15 @@ from vebench.child.answers import CellProof, Done, Layout, Window
 from vebench.engine.interface import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.files import LONGEST_TEXT, MOST_BYTES
-from vebench.machine.host import Cache, Node, Topology, read_host
-from vebench.machine.placement import order_of, place
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.results.records import (
     RunRecord,
-    TopologyRecord,
     WindowRecord,
     fingerprint,
-    host_record,
     machine_fingerprint,
     record,
     sealed,
-    topology_of,
     what_differs,
     work_fingerprint,
 )
@@ -114,14 +109,9 @@ def test_a_report_never_overwrites_a_run(written: Path, tmp_path: Path) -> None:
     for target in (written, other, link):
         with pytest.raises(UsageError, match="is a run file, and would be overwritten"):
             refuse_to_overwrite(target)
-
-
-@pytest.mark.parametrize("content", [None, "", "# Throughput\n", '[{"type": "run"}]\n', "[" * 100_000])
-def test_a_report_may_overwrite_what_is_no_run(tmp_path: Path, content: str | None) -> None:
-    target = tmp_path / "report.md"
-    if content is not None:
-        target.write_text(content)
-    refuse_to_overwrite(target)
+    for content in (b"", b"# Throughput\n", b'[{"type": "run"}]\n', b"[" * 100_000):
+        other.write_bytes(content)
+        refuse_to_overwrite(other)
 
 
 def test_two_runs_do_not_write_one_file(path: Path) -> None:
@@ -262,9 +252,6 @@ def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (seconds, seconds))
     assert [path.name for path in run_files([tmp_path])] == ["b.jsonl", "c.jsonl", "a.jsonl"]
-
-
-def test_logs_are_left_out_of_several_files() -> None:
     run, log = Path("a.jsonl"), Path("a.jsonl.log")
     assert run_files([run, log, Path("odd.log")]) == [run, Path("odd.log")]
     assert run_files([log]) == [log]
@@ -465,24 +452,6 @@ def test_damage_is_one_line_that_names_the_damaged_one(vebench: Command, written
         result = vebench(*command)
         why = "its checksum (crc32) does not match: the line was damaged or edited"
         assert (result.status, result.refusal) == (2, f"vebench: {damaged}, line 2: {why}\n")
-
-
-@pytest.mark.parametrize("policy", ["compact", "scatter"])
-def test_workers_are_placed_on_a_machine_of_a_run_file_as_on_the_machine(policy: str) -> None:
-    halves = ((0, 1, 4, 5), (2, 3, 6, 7))
-    machine = Topology(
-        online=tuple(range(8)),
-        cores=((0, 4), (1, 5), (2, 6), (3, 7)),
-        packages={"0": halves[0], "36": halves[1]},
-        nodes=tuple(Node(3 * index, cpus) for index, cpus in enumerate(halves)),
-        caches=tuple(Cache(3, 1 << 20, cpus) for cpus in halves),
-        kinds=halves[::-1],
-    )
-    kept = host_record(replace(read_host(), topology=machine), place("0", frozenset({0}))).topology
-    assert kept.core_cpus == ("0,4", "1,5", "2,6", "3,7")
-    again = topology_of(msgspec.convert(msgspec.to_builtins(kept), TopologyRecord))
-    assert (again.online, again.cores, again.kinds) == (machine.online, machine.cores, machine.kinds)
-    assert order_of(again, again.online, policy) == order_of(machine, machine.online, policy)
 
 
 @pytest.mark.parametrize("size", [MOST_BYTES + 1, 20 << 30])

@@ -124,10 +124,10 @@ class Conditions:
     @property
     def host_rates(self) -> dict[str, Estimate]:
         """Steps per second on each host, by the host's name, with an interval from two repeats on."""
-        rates: dict[str, list[float]] = {}
+        rates: dict[str, tuple[float, ...]] = {}
         for share in self.hosts:
-            rates.setdefault(share.host, []).append(share.steps_per_second)
-        levels = {host: estimate(Sample(tuple(each), one_process=False)) for host, each in rates.items()}
+            rates[share.host] = (*rates.get(share.host, ()), share.steps_per_second)
+        levels = {host: estimate(Sample(each, one_process=False)) for host, each in rates.items()}
         return {host: level for host, level in levels.items() if level is not None}
 
 
@@ -238,11 +238,10 @@ class CellSummary:
             return self.exclusion
         if self.verdict == "unverified" and self.label != REFERENCE:
             return Exclusion.UNVERIFIED
-        codes = {finding.code for finding in self.findings}
-        if Code.ABOVE_CEILING in codes:
-            return Exclusion.ABOVE_CEILING
-        if Code.BELOW_SIMULATOR in codes:
-            return Exclusion.BELOW_SIMULATOR
+        implausible = {Code.ABOVE_CEILING: Exclusion.ABOVE_CEILING, Code.BELOW_SIMULATOR: Exclusion.BELOW_SIMULATOR}
+        for finding in self.findings:
+            if finding.code in implausible:
+                return implausible[finding.code]
         return None if self.half_width is not None else Exclusion.NO_INTERVAL
 
     @property

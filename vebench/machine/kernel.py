@@ -11,9 +11,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from vebench.machine import guardian
 
 Cpus = tuple[int, ...]
 
@@ -103,14 +106,9 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
 def process_tree(root: int) -> list[int]:
     """Return ``root`` and all its descendants, parents before children; only ``root`` without /proc."""
     children: dict[int, list[int]] = {}
-    for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
-        try:
-            with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - faster
-                # The command name is in parentheses and may contain anything, even parentheses.
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        children.setdefault(parent, []).append(pid)
+    with suppress(OSError):
+        for pid, parent, _ in guardian.processes():
+            children.setdefault(parent, []).append(pid)
     tree = [root]
     for pid in tree:
         tree.extend(children.get(pid, []))

@@ -27,9 +27,9 @@ TEXTS = [form for form in FORMATS if "run" in form.kinds and form.name not in PI
 READ = [form for form in TEXTS if form.name in ("terminal", "markdown", "html", "latex")]
 # Parts of a page in HTML that are no text: pictures, and what they and the page look like.
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
-NONCE = re.compile(r"(?<='nonce-)[^']*")  # it follows from all of them
+DIGEST = re.compile(r"(?<='sha256-)[^']*")  # of the script
 FLOAT = re.compile(r"\d+\.\d{7,}(?:e[+-]?\d+)?")  # Python 3.12 adds floats more exactly than 3.11
-POINT = re.compile(r"<title>(.*?)</title>")  # what a figure shows where somebody points at it
+POINTS = re.compile(r"<desc>(.*?)</desc>")  # a chart in words
 
 
 def written(form: Format, page: RunPage, width: int = WIDE) -> str:
@@ -45,7 +45,7 @@ def written(form: Format, page: RunPage, width: int = WIDE) -> str:
 def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: bool) -> None:
     """The run is a real one, reduced to some of its cells."""
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))])
-    drawn = NONCE.sub("", DRAWN.sub(r"<\1/>", written(form, page, 80)))
+    drawn = DIGEST.sub("", DRAWN.sub(r"<\1/>", written(form, page, 80)))
     text = FLOAT.sub(lambda found: f"{float(found[0]):.12g}", "\n".join(line.rstrip() for line in drawn.split("\n")))
     approved = SNAPSHOTS / f"pong.{form.name}.txt"
     if renew:
@@ -56,7 +56,7 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
 def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> None:
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))], View(every_finding=True))
     (document,) = page.documents
-    text = "\n".join(POINT.findall(plots.svg(document.charts)))
+    text = "\n".join(POINTS.findall(plots.svg(document.charts)))
     approved = SNAPSHOTS / "pong.svg.txt"
     if renew:
         approved.write_text(text, encoding="utf-8")

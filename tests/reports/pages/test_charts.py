@@ -52,7 +52,7 @@ def test_a_chart_has_two_cells_at_least_and_says_who_wins_on_which_machine() -> 
     chart = chart_of(page_of(*cells))
     assert chart.title == "Pong on Test, 2 CPUs: frames/s"
     loop, wins = chart.series[:2]
-    assert (loop.banded, loop.mark, wins.banded, wins.mark) == (True, None, True, Mark(1.0, "winner", wins=True))
+    assert (loop.winner, wins.winner) == (None, 1.0)
 
 
 def test_a_cell_of_other_work_is_no_point() -> None:

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import eventually
 
 from vebench.errors import UsageError
-from vebench.interpreters.process_guard import LOCK, ProcessGuard, sweep
+from vebench.interpreters.process_guard import LOCK, Interrupts, ProcessGuard, sweep
 from vebench.machine import guardian
 
 
@@ -105,3 +105,15 @@ def lives(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupts.requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupts.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
 from vebench.backends.interface import Setup
-from vebench.backends.one_in_flight import CountsInside, OneInFlight, RowsOfAll, kill_all, makers, spaces_of
+from vebench.backends.one_in_flight import CLOSE_S, CountsInside, OneInFlight, RowsOfAll, kill_all, makers, spaces_of
 from vebench.backends.trees import Tree
-
-_LAST_ANSWER_S = 1.0
-_EXIT_S = 1.0  # until a process whose pipe has broken has ended
 
 
 class GymSync(CountsInside, OneInFlight):
@@ -68,7 +65,7 @@ class GymAsync(OneInFlight):
             rows: RowsOfAll = self._vector.step_wait()[:4]
         except (EOFError, ConnectionError) as error:
             # Gymnasium does not say which process has ended, and how.
-            ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_S)
+            ended = connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
             for number, process in enumerate(self._vector.processes):
                 if process.sentinel in ended:
                     process.join()
@@ -87,7 +84,7 @@ class GymAsync(OneInFlight):
             return
         try:
             if self._stepping:
-                self._vector.step_wait(timeout=_LAST_ANSWER_S)
+                self._vector.step_wait(timeout=CLOSE_S)
             self._vector.close()
         except Exception:  # noqa: BLE001 - whatever a worker raised, or that it died: the processes must end
             kill_all(self._vector.processes)

@@ -27,6 +27,8 @@ from vebench.machine import pinning
 # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
 RowsOfAll = tuple[Tree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
+LOOK_S = 0.5  # how often a caller looks whether its workers are alive
+CLOSE_S = 2.0  # how long workers may take to close their environments
 FLOAT32_REWARDS = Difference("rewards are float32")
 
 

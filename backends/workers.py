@@ -18,15 +18,22 @@ from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import CountsInside, OneInFlight, RowsOfAll, kill_all, restrict_worker, spaces_of
+from vebench.backends.one_in_flight import (
+    CLOSE_S,
+    LOOK_S,
+    CountsInside,
+    OneInFlight,
+    RowsOfAll,
+    kill_all,
+    restrict_worker,
+    spaces_of,
+)
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import pinning
 
 _STEP, _CLOSE = -1, -2  # commands to a worker process; any other number is the seed of a reset
-_LOOK_S = 0.5  # how often the caller looks whether worker processes are alive
-_CLOSE_S = 2.0  # how long they may take to close their environments
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -89,7 +96,7 @@ class _Queues:
     def answered(self) -> bool:
         """Return whether a worker is done before long."""
         try:
-            self._done.get(timeout=_LOOK_S)
+            self._done.get(timeout=LOOK_S)
         except queue.Empty:
             return False
         return True
@@ -125,7 +132,7 @@ class _Semaphores(_Queues):
         self._ready[worker].release()
 
     def answered(self) -> bool:
-        done = self._ready[self._called[0]].acquire(timeout=_LOOK_S)
+        done = self._ready[self._called[0]].acquire(timeout=LOOK_S)
         if done:
             self._called.popleft()
         return done
@@ -216,7 +223,7 @@ class QueueBackend(OneInFlight):
             return
         for worker in range(len(self._processes)):
             self._signals.call(worker, _CLOSE)
-        kill_all(self._processes, _CLOSE_S)
+        kill_all(self._processes, CLOSE_S)
         self._processes.clear()
         self._signals.close()
         self._failures.close()

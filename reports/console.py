@@ -8,28 +8,25 @@ import secrets
 import stat
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
 from vebench.errors import UsageError, one_line
 from vebench.reports import plots
+from vebench.reports.document import Page
 from vebench.reports.formats import TERMINAL, Format
 from vebench.results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import IO
-
-    from vebench.reports.document import Page
     from vebench.reports.formats import Content
 
 _silent = ContextVar("_silent", default=False)
-_NO_ORDINARY_FILES = ("/dev", "/proc")  # files here are written into, and never replaced
 
 
 class OurConsole(Console):
@@ -47,11 +44,6 @@ class OurConsole(Console):
     def on_broken_pipe(self) -> NoReturn:
         """Raise BrokenPipeError."""
         raise BrokenPipeError
-
-
-def for_file(file: IO[str]) -> Console:
-    """Return the console that writes to ``file``, without colour."""
-    return OurConsole(file=file, color_system=None, force_terminal=False)
 
 
 def for_progress(*, quiet: bool = False) -> Console:
@@ -101,10 +93,8 @@ def discard(stream: IO[str]) -> None:
 class Outlet:
     """Where a command writes its page."""
 
-    printed: Format | None = TERMINAL
-    """The format on standard output, None for nothing there."""
-    report: tuple[Path, Format] | None = None
-    """The file of a report."""
+    printed: Format | None = TERMINAL  # the format on standard output, None for nothing there
+    report: tuple[Path, Format] | None = None  # the file of a report
 
     def publish(self, page: Page, *, quiet: bool = False) -> None:
         """Print the page unless ``quiet``, and write the report.
@@ -154,18 +144,15 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
     """
     try:
         if append:
-            with path.open("a", encoding="utf-8") as file:
-                _write(form.render(page), for_file(file))
-                file.write("\n")
-            return
-        special = any(map(path.is_relative_to, _NO_ORDINARY_FILES))
-        if path.exists() and (special or not path.is_file()):
+            _write_file(path, form.render(page), "a")
+            _write_file(path, "\n", "a")
+        elif (path.exists() and not path.is_file()) or path.is_relative_to("/dev"):
             _write_file(path, form.render(page), "w")
-            return
-        files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
-        for beside in files.keys() - {path}:
-            store.refuse_to_overwrite(beside, option)
-        _replace(files)
+        else:
+            files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
+            for beside in files.keys() - {path}:
+                store.refuse_to_overwrite(beside, option)
+            _replace(files)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}: name another file") from None
 
@@ -190,11 +177,11 @@ def _replace(files: Mapping[Path, Content]) -> None:
 
 def _write_file(path: Path, content: Content, mode: str) -> None:
     if isinstance(content, bytes):
-        with path.open(f"{mode}b") as file:
-            file.write(content)
+        with path.open(f"{mode}b") as binary:
+            binary.write(content)
     else:
         with path.open(mode, encoding="utf-8") as file:
-            _write(content, for_file(file))
+            _write(content, OurConsole(file=file, color_system=None, force_terminal=False))
 
 
 def _write(content: Content, target: Console) -> None:

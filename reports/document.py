@@ -5,31 +5,26 @@ Pages build it, every format writes it. It imports neither results nor formats.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
+from vebench.analysis.findings import Finding, Gravity
+from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vebench.analysis.findings import Finding, Gravity
-    from vebench.analysis.statistics import Estimate
-
 Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
+COMMANDS = ("command", "report", "continue")  # the facts that are commands, to be pasted
 
 
 @dataclass(frozen=True)
 class Text:
     """One place of a table."""
 
-    lines: tuple[str, ...]
-    """The first line is the result, the others explain it."""
+    lines: tuple[str, ...]  # the first is the result, the others explain it
     tone: Tone = "plain"
-    value: Estimate | str | int | float | None = None
-    """The result of the first line, to sort by."""
-    short: str = ""
-    """The second line in fewer characters. With it, a terminal may show both on one line."""
+    value: Estimate | str | int | float | None = None  # the result of the first line, to sort by
+    short: str = ""  # the second line in fewer characters; with it, both may be shown on one line
 
 
 @dataclass(frozen=True)
@@ -49,39 +44,31 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     corner: str = "backend"
-    notes: tuple[str, ...] = ()
-    """How to read it."""
-    details: tuple[str, ...] = ()
-    """Further notes, which a terminal shows on request."""
-    numbers: bool = True
-    """Places hold numbers, and are not wrapped."""
-    group: str = ""
-    """The task or similar that it is about. Documents show a group together."""
-    further: bool = False
-    """The document's answers, legend and mark of the best are about other tables."""
+    notes: tuple[str, ...] = ()  # how to read it
+    details: tuple[str, ...] = ()  # further notes, which a terminal shows on request
+    numbers: bool = True  # places hold numbers, and are not wrapped
+    group: str = ""  # the task or similar that it is about; documents show a group together
+    further: bool = False  # the document's answers, legend and mark of the best are about other tables
 
 
 @dataclass(frozen=True)
 class Remark:
     """A finding, or the explanation of a verdict."""
 
-    label: str
-    """The code of a finding; the verdict that is explained."""
+    label: str  # the code of a finding; the verdict that is explained
     text: str
-    places: tuple[str, ...] = ()
-    """Where it is the case."""
+    places: tuple[str, ...] = ()  # where it is the case
     remedy: str = ""
-    command: str = ""
-    """The command of the remedy, to be pasted."""
-    gravity: Gravity | None = None
-    """The consequence of a finding for the results. An explanation has none."""
+    command: str = ""  # of the remedy, to be pasted
+    gravity: Gravity | None = None  # the consequence of a finding for the results; an explanation has none
 
     @classmethod
     def of(cls, finding: Finding, places: Iterable[str] = ()) -> Self:
-        """Return a finding in words."""
-        where = tuple(map(one_line, places))
-        code = finding.code
-        return cls(code.value, one_line(finding.message), where, one_line(finding.remedy), gravity=code.gravity)
+        """Return a finding in words. The command that its remedy ends with, if any, is a field of its own."""
+        words, found, command = one_line(finding.remedy).rpartition(": vebench ")
+        remedy, command = (f"{words}:", f"vebench {command}") if found else (command, "")
+        code, where = finding.code, tuple(map(one_line, places))
+        return cls(code.value, one_line(finding.message), where, remedy, command, code.gravity)
 
 
 @dataclass(frozen=True)
@@ -90,41 +77,9 @@ class AnswerText:
 
     group: str
     sentences: tuple[str, ...]
-    code: tuple[str, ...] = ()
-    """Lines of Python that use what is recommended."""
-    settled: bool = True
-    """The question is answered, and not only why it cannot be."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """All that is shown about one thing."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    """Names and values."""
-    tables: tuple[Table, ...]
-    legend: tuple[str, ...] = ()
-    """How to read the tables."""
-    findings: tuple[Remark, ...] = ()
-    """The gravest first."""
-    explanations: tuple[Remark, ...] = ()
-    best: str = ""
-    """The meaning of the mark of the best places."""
-    notice: str = ""
-    """One line to be read before all else."""
-    answers: tuple[AnswerText, ...] = ()
-    """The conclusions: first in a file, last on a terminal."""
-    charts: tuple[Chart, ...] = ()
-    all_notes: str = ""
-    """The command that shows everything, where something was left out."""
-    file: str = ""
-    """The run file that it is about."""
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """Findings and explanations."""
-        return (*self.findings, *self.explanations)
+    code: tuple[str, ...] = ()  # lines of Python that use what is recommended
+    settled: bool = True  # the question is answered, and not only why it cannot be
+    command: str = ""  # that the last sentence recommends, to be pasted
 
 
 # bound: a row that no backend can beat. ideal: each worker adds as much as the first. forecast: nothing was measured.
@@ -138,59 +93,68 @@ class Mark:
 
     x: float
     text: str
-    wins: bool = False
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a chart, or group of bars."""
+    """One line of a chart."""
 
     name: str
-    points: tuple[tuple[float, Estimate], ...]
-    """By rising x."""
+    points: tuple[tuple[float, Estimate], ...]  # by rising x
     role: LineRole = "measured"
-    family: str = ""
-    """Lines of one family have one colour. By default the name."""
+    family: str = ""  # lines of one family have one colour; by default the name
     dashed: bool = False
-    banded: bool = False
-    """The intervals of a line are shown; bars always show theirs."""
-    mark: Mark | None = None
-    """A text at one of its points."""
+    winner: float | None = None  # the number of workers of the winner, if that is one of its points
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a logarithmic axis, or bars if it has few places."""
+    """Lines over a logarithmic axis."""
 
-    group: str
-    """The task or similar that it is about. With the kind, it names the chart."""
+    group: str  # the task or similar that it is about; with the kind, it names the chart
     kind: ChartKind
     title: str
     x_label: str
     y_label: str
     series: tuple[ChartLine, ...]
     marks: tuple[Mark, ...] = ()
-    linear: bool = False
-    """The vertical axis begins at zero. Otherwise it is logarithmic; bars always begin at zero."""
+    linear: bool = False  # the vertical axis begins at zero; otherwise it is logarithmic
+
+
+@dataclass(frozen=True)
+class Document:
+    """All that is shown about one thing."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]  # names and values
+    tables: tuple[Table, ...]
+    legend: tuple[str, ...] = ()  # how to read the tables
+    findings: tuple[Remark, ...] = ()  # the gravest first
+    explanations: tuple[Remark, ...] = ()
+    best: str = ""  # the meaning of the mark of the best places
+    notice: str = ""  # one line to be read before all else
+    answers: tuple[AnswerText, ...] = ()  # the conclusions: first in a file, last on a terminal
+    charts: tuple[Chart, ...] = ()
+    all_notes: str = ""  # the command that shows everything, where something was left out
+    file: str = ""  # the run file that it is about
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """Findings and explanations."""
+        return (*self.findings, *self.explanations)
 
 
 @dataclass(frozen=True)
 class View:
     """Parts of a run's documents that are shown on request: rates, speedups and findings always are."""
 
-    columns: tuple[str, ...] = ()
-    """Columns of the data, each shown as a further table of each task."""
-    every_finding: bool = False
-    """Nothing is left out for being of less weight."""
-    each_run: bool = True
-    """Runs that are shown side by side follow one by one."""
-    forecast: int | None = None
-    """The number of workers to predict rates for."""
+    columns: tuple[str, ...] = ()  # of the data, each shown as a further table of each task
+    every_finding: bool = False  # nothing is left out for being of less weight
+    each_run: bool = True  # runs that are shown side by side follow one by one
+    forecast: int | None = None  # the number of workers to predict rates for
 
 
 DEFAULT = View()
-
-
 PageKind = Literal[
     "run", "check", "bisect", "history", "verify", "tune", "plan", "list", "machine", "submission", "cite"
 ]

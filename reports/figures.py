@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
-from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from vebench.analysis.findings import GRAVEST_FIRST, Finding
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison
+from vebench.analysis.findings import Code, Finding
+from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
+from vebench.backends.registry import Standing
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey
+from vebench.plan.grammar import LearnerStep
 from vebench.reports.document import Remark
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison
-    from vebench.analysis.statistics import Estimate
-    from vebench.backends.registry import Standing
-    from vebench.plan.cells import CellKey
-    from vebench.plan.grammar import LearnerStep
-
-    Size = tuple[int, int]  # workers, and environments of each
-    Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
+Size = tuple[int, int]  # workers, and environments of each
+Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -128,37 +124,15 @@ def change(ratio: float) -> str:
     return f"{ratio - 1:+.1%}"
 
 
-def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
-    """Return where a ratio and its interval are, up to twice the ``tolerance`` off 1: ``···¦·─●─·····``.
-
-    A bar is at 1, a broken one at the tolerance below it. Values outside the axis are at its ends.
-    """
-
-    def place(value: float) -> int:
-        return round((width - 1) * min(1.0, max(0.0, 0.5 + (value - 1) / (4 * tolerance))))
-
-    shown = ["·"] * width
-    shown[place(1 - tolerance)], shown[place(1.0)] = "¦", "│"
-    if ratio.low is not None and ratio.high is not None:
-        low, high = place(ratio.low), place(ratio.high)
-        shown[low : high + 1] = "─" * (high + 1 - low)
-    shown[place(ratio.median)] = "●"
-    return "".join(shown)
-
-
 def sparkline(values: Sequence[float]) -> str:
-    """Return values as bars of one character each; neighbouring values are averaged if there are many.
+    """Return the last values, which are logarithms, as bars of one character each.
 
-    ``values`` are logarithms. The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
+    The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
     """
-    count = min(len(values), LONGEST_SPARKLINE)
-    ends = [len(values) * index // count for index in range(count + 1)] if count else []
-    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
-    if not means:
-        return ""
-    span = max(max(means) - min(means), _LEAST_SPAN)
-    lowest = (max(means) + min(means) - span) / 2
-    return "".join(_BARS[min(int((mean - lowest) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
+    last = values[-LONGEST_SPARKLINE:]
+    span = max(max(last) - min(last), _LEAST_SPAN)
+    lowest = (max(last) + min(last) - span) / 2
+    return "".join(_BARS[min(int((value - lowest) / span * len(_BARS)), len(_BARS) - 1)] for value in last)
 
 
 def counted(count: int, noun: str) -> str:
@@ -221,7 +195,7 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
         of_env.add((cell.workers, cell.envs_per_worker))
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
-    gravest_first = sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
+    gravest_first = sorted(groups.items(), key=lambda group: tuple(Code).index(group[0].code))
     return tuple(Group(finding, _places(members, swept)) for finding, members in gravest_first)
 
 
@@ -283,18 +257,27 @@ def what_it_steps(cell: CellSummary) -> str | None:
     return f"{library}'s own environments" if library else "environments of its adapter"
 
 
-def without_folders(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces each absolute path in a text by its last part.
+def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
+    """Return a function that replaces each absolute path by its last part, in a text or in all texts of a document.
 
     ``names`` are file names that texts may quote; they may contain any characters.
     """
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 
-    def replaced(text: str) -> str:
+    def in_text(text: str) -> str:
         for name in absolute:
             text = text.replace(name, PurePath(name).name)
         for path in (_QUOTED, _BARE):
             text = path.sub(lambda match: PurePath(match[0]).name, text)
         return text
 
-    return replaced
+    def shortened(value: Any) -> Any:
+        if type(value) is str:  # enums stay
+            return in_text(value)
+        if type(value) is tuple:
+            return tuple(map(shortened, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{field.name: shortened(getattr(value, field.name)) for field in fields(value)})
+        return value
+
+    return shortened

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.forecast import time_planned
 from vebench.analysis.rules import own_classes
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import Installation, how_to_install, importable
@@ -17,26 +18,19 @@ from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTI
 from vebench.errors import one_line
 from vebench.interpreters.venvs import python_of
 from vebench.machine import pinning
+from vebench.machine.host import Host, Topology
+from vebench.machine.kernel import Cpus
 from vebench.machine.placement import Placement, format_cpu_list
-from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET
+from vebench.plan.cells import Cell, Plan, report_order
+from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.machine.host import Host, Topology
-    from vebench.machine.kernel import Cpus
-    from vebench.plan.cells import Cell, Plan
-    from vebench.plan.spec import RunSpec
-
 _MOST_IN_ORDER = 32  # CPUs or cores on a line
 _FEWEST_IN_SERIES = 4
 _ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
-_ON = {True: "on", False: "off"}
+_ON: dict[bool | None, str] = {True: "on", False: "off"}
 
 
 def _words_table(title: str, corner: str, columns: Iterable[str], rows: Iterable[TableRow], *notes: str) -> Table:
@@ -53,17 +47,12 @@ class Machine:
 
     host: Host
     placement: Placement
-    orders: Mapping[str, Cpus]
-    """All allowed CPUs as each policy takes them, second threads last."""
-    workers: int | None
-    """How many workers to show on the CPUs that ``placement`` gives them."""
-    versions: Mapping[str, str]
-    """Installed packages; empty for a copy of another machine's files."""
-    memory_available: int | None
-    """Bytes."""
+    orders: Mapping[str, Cpus]  # all allowed CPUs as each policy takes them, second threads last
+    workers: int | None  # how many to show on the CPUs that ``placement`` gives them
+    versions: Mapping[str, str]  # installed packages; empty for a copy of another machine's files
+    memory_available: int | None  # bytes
     findings: tuple[Finding, ...]
-    standings: tuple[Standing, ...] = ()
-    """The tasks that backends with their own environment classes step here."""
+    standings: tuple[Standing, ...] = ()  # the tasks that backends with their own environment classes step here
 
     @property
     def owned(self) -> Cpus:
@@ -120,15 +109,10 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield facts for readers, by name; the text is empty if a fact is unknown."""
     host, topology = machine.host, machine.host.topology
-    parts = [f"{format_cpu_list(topology.online)} online"]
-    for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
-        if found:
-            parts.append(counted(len(found), noun))
-    if topology.threads_per_core > 1:
-        parts.append(f"{topology.threads_per_core} threads a core")
-    yield "CPUs", ", ".join(parts)
-    if topology.threads_per_core > 1:
-        yield "share a core", _first("+".join(map(str, core)) for core in topology.cores)
+    parts = {"package": topology.packages, "memory node": topology.nodes, "core": topology.cores}
+    counts = [counted(len(found), noun) for noun, found in parts.items() if found]
+    threads = [f"{topology.threads_per_core} threads a core"] if topology.threads_per_core > 1 else []
+    yield "CPUs", ", ".join((f"{format_cpu_list(topology.online)} online", *counts, *threads))
     caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
     yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
     memory = [size(host.memory_bytes)] if host.memory_bytes else []
@@ -149,8 +133,8 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
         yield "workers", f"{workers} {how if machine.placement.pinned else 'on any of CPUs'} {owned}"
     settings = {
         "governor": host.governor,
-        "boost": _ON.get(host.boost) if host.boost is not None else None,
-        "SMT": _ON.get(host.smt) if host.smt is not None else None,
+        "boost": _ON.get(host.boost),
+        "SMT": _ON.get(host.smt),
         "transparent huge pages": host.thp,
         "microcode": host.microcode,
         "isolated CPUs": _brief(host.isolated) if host.isolated else None,
@@ -228,7 +212,6 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
 
 def list_page() -> SimplePage:
     """Return the backends and what each of them steps here, their options, and the tasks."""
-    standing = standings()
     options = [_row(f"{entry.name}[{key}]", one.meaning) for entry in ENTRIES for key, one in entry.options.items()]
     tasks = []
     for suite in SUITES.values():
@@ -236,7 +219,6 @@ def list_page() -> SimplePage:
         tasks.append(_row(suite.title, ", ".join(names)))
     tables = (
         _backends(),
-        *_own_classes(standing),
         _words_table("Their options", "option", ("meaning",), options),
         _words_table("Tasks (full ids such as ALE/Pong-v5 work, too)", "kind", ("names",), tasks),
         _words_table(
@@ -249,7 +231,7 @@ def list_page() -> SimplePage:
             *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
         ),
     )
-    findings = (*_missing(), *map(Remark.of, own_classes(standing)))
+    findings = (*_missing(), *map(Remark.of, own_classes(standings())))
     return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
 
 
@@ -278,17 +260,6 @@ def _of_suite(entry: BackendEntry, suite: Suite) -> str:
     if not named or entry.why_not(named[0]) is not None:
         return ""
     return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
-
-
-def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
-    """Yield a table for the backends that have environment classes of their own, and which tasks these step here."""
-    for backends in dict.fromkeys(one.backends for one in standing):
-        rows = []
-        for one in standing:
-            if one.backends == backends:
-                text = Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain")
-                rows.append(TableRow(tasks_in_words(one), (text,)))
-        yield _words_table(f"Classes of their own: {', '.join(backends)}", "kind", ("here they step",), rows)
 
 
 def _peer(one: Installation) -> TableRow:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import escape
 from io import BytesIO
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.packages import MATPLOTLIB, how_to_install, importable
@@ -20,75 +20,48 @@ from vebench.errors import UsageError, one_line
 from vebench.reports import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
 
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.document import Chart, ChartLine, LineRole, Page
+    from vebench.reports.document import Chart, ChartLine, Page
 
-    Looks = Mapping[tuple[str, LineRole], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Colour:
-    """A colour on light and on dark ground. No two have the same ``light``."""
-
-    light: str
-    dark: str
+    Looks = Mapping[str, tuple[str, str]]
 
 
-GROUND = Colour("#ffffff", "#0d1117")
-INK = Colour("#1f2328", "#f0f6fc")
-MUTED = Colour("#59636e", "#9198a1")
-_GRID = Colour("#d1d9e0", "#30363d")
+GROUND, INK, MUTED, _GRID = "#ffffff", "#1f2328", "#59636e", "#d1d9e0"
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
 # without one kind of cones, are at least 20 apart in CIELAB, and the first five, for the default backends, 27.
-# Each has a contrast of 3 to 1 or more with its ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
-SERIES = (
-    Colour("#5e69fc", "#4f99de"),
-    Colour("#792300", "#d64411"),
-    Colour("#0ba76d", "#11f288"),
-    Colour("#4a0162", "#9b0eef"),
-    Colour("#b78800", "#f2d321"),
-    Colour("#ae74dc", "#d9c4ee"),
-    Colour("#3413d4", "#aee4c4"),
-    Colour("#8a09aa", "#aa474e"),
-)
-COLOURS = (GROUND, INK, MUTED, _GRID, *SERIES)
+# Each has a contrast of 3 to 1 or more with the ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
+SERIES = ("#5e69fc", "#792300", "#0ba76d", "#4a0162", "#b78800", "#ae74dc", "#3413d4", "#8a09aa")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
 _SETTINGS: Mapping[str, object] = {
-    "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
     "font.size": 9.0,
-    "text.color": INK.light,
+    "text.color": INK,
     "text.parse_math": False,
-    "axes.edgecolor": MUTED.light,
+    "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "axes.labelcolor": MUTED.light,
+    "axes.labelcolor": MUTED,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.titlesize": 10.0,
     "figure.titleweight": "bold",
-    "grid.color": _GRID.light,
-    "grid.linewidth": 0.7,
-    "xtick.color": MUTED.light,
-    "ytick.color": MUTED.light,
+    "grid.color": _GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
-    "lines.linewidth": 1.8,
+    "lines.linewidth": 1.5,
     "lines.markersize": 5.0,
-    "lines.markeredgewidth": 1.2,
     "legend.frameon": False,
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.12,
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # letters that can be selected and searched
 }
@@ -100,23 +73,14 @@ METADATA: Mapping[str, Mapping[str, None]] = {
 }
 _DOTS_PER_INCH = 200
 _WIDTH, _HEIGHT = 5.2, 3.6  # of a chart, in inches: the texts of a narrow one can be read on a phone
-_LINE = 0.19  # of the key, in inches: a chart with many series is higher
-_MOST_FOR_BARS = 3  # numbers of workers: more are curves
-_BAR, _GAP, _AROUND = (
-    0.125,
-    0.7,
-    0.8,
-)  # a bar's height in inches, the gap between groups in bars, and the rest in inches
-_LONGEST_BESIDE_BARS = 22  # characters of a name
+_KEY_LINE = 0.19  # of the key, in inches: a chart with many series is higher
 _FARTHEST = 2.0  # an interval widens the axis by this factor at most: a wide one must not flatten the others
-_ROOM = 1.25  # the same for a linear axis, over the highest value
 _MARGIN = 1.1  # of an axis, at either end
-_DASHES, _PALE = (0.0, (5.0, 1.5)), 0.25  # of asynchronous backends: their lines, and the inside of their bars
-_FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
+_BESIDE = 1.012  # the points of two lines at the same place are apart by this factor, so that intervals can be seen
+_STYLES = {"ideal": "dotted", "forecast": "dashed"}
+_MOST_TICKS = 10  # of numbers of workers
 # Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
-_STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
-_MOST_TICKS = 10  # of numbers of workers, if they are this far apart at least
-_LEAST_RATIO = 1.4
+_TICKS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 PREDICTED = "predicted"
 LONGEST = 34  # characters of a name in a chart; reports have it in full
 
@@ -147,11 +111,10 @@ def pdf_of(page: Page) -> bytes:
 
 def _charts_of(page: Page) -> list[Chart]:
     """Return the charts of all documents, with groups that no two documents share."""
-    documents = page.documents
-    plain = figures.without_folders(document.file for document in documents)
+    shortened = figures.without_folders(document.file for document in page.documents)
     charts = [
-        replace(chart, group=f"{number} {chart.group}", title=plain(chart.title))
-        for number, document in enumerate(documents)
+        replace(chart, group=f"{number} {chart.group}")
+        for number, document in enumerate(shortened(page.documents))
         for chart in document.charts
     ]
     if not charts:
@@ -162,26 +125,18 @@ def _charts_of(page: Page) -> list[Chart]:
 def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "") -> str:
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
-    Its colours follow the reader's scheme, light or dark. Each series looks as in all charts ``among`` which these are.
-    With ``part`` it belongs into an HTML page: without a ground, with ids that no other part has, and its style touches
-    nothing else.
+    Each series looks as in all charts ``among`` which these are. With ``part`` it belongs into an HTML page, and has
+    ids that no other part has.
     """
-    drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
+    drawn = _file(partial(_figure, charts, among or charts), "svg", salt=part).decode()
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
     _, _, body = drawn.partition("</defs>")  # the first ones hold a style for the whole page
-    body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", _with_tips(body, charts))
+    body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line("; ".join(chart.title for chart in charts)))
-    # With an element around these in the selector, rules would not hold for markers, which are drawn by reference.
-    rules = (
-        f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
-        for colour in COLOURS
-        for name in ("fill", "stroke")
-    )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
-        f"<title>{title}</title>\n<desc>{escape(_description(charts))}</desc>\n"
-        f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+        f"<title>{title}</title>\n<desc>{escape(_description(charts))}</desc>"
     )
     return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
 
@@ -208,207 +163,90 @@ def _description(charts: Sequence[Chart]) -> str:
     texts = []
     for chart in charts:
         lines = []
-        for series in with_points(chart):
+        for series in _with_points(chart):
             points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
-            lines.append(f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}")
+            lines.append(f"{_name(series, None)}: {points}")
         texts.append(one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(lines)}."))
     return " ".join(texts)
 
 
-def _with_tips(body: str, charts: Sequence[Chart]) -> str:
-    """Give each point, or bar, a text that browsers show at the pointer."""
-    for number, chart in enumerate(charts):
-        bars = _as_bars(chart)
-        tag = "path" if bars else "use"
-        for index, series in enumerate(with_points(chart)):
-            group = f'<g id="points_{number}_{index}'
-            at = body.index(group)
-            for place in _own_points(series) if series.role != "ideal" else ():
-                x, estimate = series.points[place]
-                text = one_line(f"{_name(series)}: {figures.rate(estimate)}, {chart.x_label}: {x:g}")
-                at = body.index(f'{group}_{place}"', at) if bars else body.index("<use ", at + 1)
-                end = body.index("/>", at)
-                body = f"{body[:end]}><title>{escape(text)}</title></{tag}>{body[end + 2 :]}"
-    return body
+def _with_points(chart: Chart) -> list[ChartLine]:
+    return [one for one in chart.series if one.points]
 
 
-def with_points(chart: Chart) -> list[ChartLine]:
-    """Return the series that are drawn."""
-    return [one for one in chart.series if one.points and not (one.role == "ideal" and _as_bars(chart))]
+def _name(series: ChartLine, longest: int | None = LONGEST) -> str:
+    name = _shortened(series.name, longest)
+    return f"{name}, {PREDICTED}" if series.role == "forecast" else name
 
 
-def _as_bars(chart: Chart) -> bool:
-    """Return whether a chart has so few numbers of workers that it is drawn as bars."""
-    return len({x for one in chart.series if one.role != "ideal" for x, _ in one.points}) <= _MOST_FOR_BARS
-
-
-def _name(series: ChartLine) -> str:
-    return f"{_shortened(series.name)}{f', {PREDICTED}' if series.role == 'forecast' else ''}"
-
-
-def _own_points(series: ChartLine) -> list[int]:
-    """Return the indices of the points of a series. A forecast begins with a point that was measured."""
-    return [*range(1 if series.role == "forecast" else 0, len(series.points))]
-
-
-def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = True) -> Figure:
-    """Return ``charts`` as a figure, transparent without ``ground``."""
+def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
+    """Return ``charts`` as a figure."""
     from matplotlib.figure import Figure
 
     groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
-    heights = [max(_height(charts[number]) for number in row) for row in groups.values()]
-    whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
+    heights = [max(max(_HEIGHT, 1 + _KEY_LINE * len(charts[one].series)) for one in row) for row in groups.values()]
+    whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND)
     places = whole.subfigures(len(groups), columns, squeeze=False, height_ratios=heights)
-    looks = _looks(among)
+    looks = _looks(series for chart in among for series in chart.series)
     for row, numbers in zip(places, groups.values(), strict=True):
         for place, number in zip(row, numbers, strict=False):
-            chart = charts[number]
-            place.set_facecolor("none")
-            place.suptitle(_shortened(chart.title, 2 * LONGEST), x=0.02, ha="left")
-            draw = _draw_bars if _as_bars(chart) else _draw_curves
-            draw(place.subplots(), chart, number, looks)
+            place.suptitle(_shortened(charts[number].title, 2 * LONGEST), x=0.02, ha="left")
+            _draw(place.subplots(), charts[number], looks)
     return whole
 
 
-def _height(chart: Chart) -> float:
-    if not _as_bars(chart):
-        return max(_HEIGHT, 1 + _LINE * len(chart.series))
-    return _AROUND + _BAR * sum(len(series.points) + _GAP for series in with_points(chart))
-
-
-def _looks(charts: Sequence[Chart]) -> Looks:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
+def _looks(lines: Iterable[ChartLine]) -> Looks:
+    """Return the colour and the marker of each series, by its name: the same in all charts and for its forecast.
 
     The families of default backends always have the same colours.
     """
-    lines = [series for chart in charts for series in chart.series]
-    bounds = {series.name for series in lines if series.role == "bound"}
-    shown: dict[str, ChartLine] = {}
-    for series in lines:
-        if series.role == "measured" and series.name not in bounds:
-            shown.setdefault(series.name, series)
+    every = list(lines)
+    looks = {series.name: (MUTED, "_") for series in every}
+    names = {series.name: series.family or series.name for series in every if series.role == "measured"}
     usual = (entry.family for entry in ENTRIES if entry.by_default and not entry.reference_row)
-    families = dict.fromkeys((*usual, *(one.family or one.name for one in shown.values())))
-    colours = dict(zip(families, cycle(SERIES), strict=False))
-    looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
-    for (name, series), marker in zip(shown.items(), cycle(_MARKERS), strict=False):
-        colour = colours[series.family or name].light
-        dashes = _DASHES if series.dashed else "solid"
-        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
-        looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
-    for name in bounds:
-        looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}
-        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **_FORECAST}
-    ideal = {"color": MUTED.light, "linestyle": (0.0, (1.0, 2.5))}
-    return looks | {(series.name, series.role): ideal for series in lines if series.role == "ideal"}
+    colours = dict(zip(dict.fromkeys((*usual, *names.values())), cycle(SERIES), strict=False))
+    for (name, family), marker in zip(names.items(), cycle(_MARKERS), strict=False):
+        looks[name] = (colours[family], marker)
+    return looks
 
 
-def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
-    """Draw a group of bars for each series, one for each number of workers: the winner first, the bounds last."""
-
-    def order(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
-        series = found[1]
-        highest = max(estimate.median for _, estimate in series.points)
-        return series.role == "bound", not (series.mark and series.mark.wins), -highest
-
-    shown = sorted(enumerate(with_points(chart)), key=order)
-    estimates = [estimate for _, series in shown for _, estimate in series.points]
-    end = min(max(_ends_of(one)[1] for one in estimates), _ROOM * max(one.median for one in estimates))
-    short = {_shortened(series.name, _LONGEST_BESIDE_BARS) for _, series in shown}
-    longest = _LONGEST_BESIDE_BARS if len(short) == len(shown) else LONGEST
-    below, places, counts = 0.0, [], []
-    for index, series in shown:
-        middle = below + (len(series.points) - 1) / 2
-        where = {"xycoords": space.get_yaxis_transform(), "ha": "right", "va": "center"}
-        _write(space, _shortened(series.name, longest), (0, middle), (-16, 0), **where)
-        for place, (x, _) in enumerate(series.points):
-            bar = _draw_bar(space, series, place, (below, end), looks[series.name, series.role]["color"])
-            bar.set_gid(f"points_{number}_{index}_{place}")
-            places.append(below)
-            counts.append(f"{x:g}")
-            below += 1
-        below += _GAP
-    _lay_bar_axes(space, chart, end, below)
-    space.set_yticks(places, counts, fontsize=7)
-
-
-def _draw_bar(space: Axes, series: ChartLine, place: int, at: tuple[float, float], colour: str) -> Rectangle:
-    """Draw one bar with its interval, and the rate at the marked bar, or at the highest."""
-    x, estimate = series.points[place]
-    below, end = at
-    low, high = _ends_of(estimate)
-    bar: Rectangle = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)[0]
-    if series.dashed:
-        bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
-    space.hlines(below, low, estimate.median, color=GROUND.light, linewidth=2.2)
-    space.hlines(below, low, min(high, end), color=INK.light, linewidth=0.9)
-    if high > end:
-        space.plot(end, below, color=INK.light, marker=">", markersize=3.5, clip_on=False)
-    highest = max(series.points, key=lambda point: point[1].median)[0]
-    if x == (series.mark.x if series.mark else highest):
-        words = f"  {series.mark.text}" if series.mark else ""
-        wins = {"weight": "bold"} if series.mark and series.mark.wins else {"color": MUTED.light}
-        away = (7 if high > end else 3, 0)
-        text = f"{figures.number(estimate.median)}{words}"
-        _write(space, text, (min(high, end), below), away, va="center", fontsize=8, **wins)
-    return bar
-
-
-def _lay_bar_axes(space: Axes, chart: Chart, end: float, below: float) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    space.set_xlabel(f"{_shortened(chart.y_label)}, with 95 % intervals")
-    head = {"ha": "right", "color": MUTED.light, "fontsize": 7}
-    _write(space, chart.x_label, (0, 1), (-3, 1), xycoords="axes fraction", **head)
-    space.set_ylim(below - _GAP - 0.3, -0.7)
-    space.set_xlim(0.0, end)
-    space.grid(visible=False, axis="y")
-    space.grid(visible=True, axis="x")
-    space.set_axisbelow(True)
-    space.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
-    space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
+def _draw(space: Axes, chart: Chart, looks: Looks) -> None:
+    _lay_axes(space, chart)
+    left, right = space.get_xlim()
+    low, high = space.get_ylim()
+    for mark in chart.marks:
+        if left <= mark.x <= right:
+            space.axvline(mark.x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
+            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
+            _write(space, _shortened(mark.text), (mark.x, low), (-3, 4), **how)
+    shown = _with_points(chart)
+    handles = []
+    for index, series in enumerate(shown):
+        colour, marker = looks[series.name]
+        aside = _BESIDE ** (index - len(shown) / 2) if series.role in ("measured", "bound") else 1.0
+        places = [x * aside for x, _ in series.points]
+        medians = [estimate.median for _, estimate in series.points]
+        ends = [_ends_of(estimate) for _, estimate in series.points]
+        lows, highs = ([min(max(end, low), high) for end in side] for side in zip(*ends, strict=True))
+        if series.role == "forecast":
+            space.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
+        elif series.role != "ideal":
+            space.vlines(places, lows, highs, color=colour, linewidth=0.9)
+        style = "dashed" if series.dashed else _STYLES.get(series.role, "solid")
+        handles += space.plot(places, medians, color=colour, marker=marker, linestyle=style, clip_on=False)
+        if series.winner is not None:
+            at = [x for x, _ in series.points].index(series.winner)
+            _write(space, "winner", (places[at], medians[at]), (0, 7), ha="center", weight="bold")
+    last_first = sorted(range(len(shown)), key=lambda index: -shown[index].points[-1][1].median)
+    names = [_name(shown[index]) for index in last_first]
+    lines = [handles[index] for index in last_first]
+    space.legend(lines, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
 
 def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:
     """Write a text at a distance from a place, in points."""
     space.annotate(text, at, xytext=away, textcoords="offset points", **how)
-
-
-def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
-    from matplotlib.lines import Line2D
-
-    _lay_axes(space, chart)
-    left, right = space.get_xlim()
-    for mark in chart.marks:
-        if left <= mark.x <= right:
-            space.axvline(mark.x, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
-            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED.light, "fontsize": 8}
-            _write(space, _shortened(mark.text), (mark.x, 0), (-3, 4), xycoords=space.get_xaxis_transform(), **how)
-    low, high = space.get_ylim()
-    named: list[tuple[float, Line2D]] = []  # each with where it ends
-    for index, series in enumerate(with_points(chart)):
-        look = looks[series.name, series.role]
-        places = [x for x, _ in series.points]
-        medians = [estimate.median for _, estimate in series.points]
-        if series.banded or series.role == "forecast":
-            ends = [[min(max(end, low), high) for end in _ends_of(estimate)] for _, estimate in series.points]
-            lows, highs = zip(*ends, strict=True)
-            space.fill_between(places, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
-        group = f"points_{number}_{index}"
-        (line,) = space.plot(places, medians, gid=group, markevery=_own_points(series), clip_on=False, **look)
-        name = _name(series)
-        line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out names that begin so
-        if series.role != "forecast":
-            named.append((medians[-1], line))
-        if series.mark and series.mark.wins:
-            place = series.mark.x, dict(series.points)[series.mark.x].median
-            side = "left" if series.mark.x**2 < left * right else "right"
-            _write(space, series.mark.text, place, (0, 6), ha=side, weight="bold")
-    handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
-    if len(handles) < len(with_points(chart)):
-        handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **_FORECAST))
-    space.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
 
 def _lay_axes(space: Axes, chart: Chart) -> None:
@@ -418,22 +256,21 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     space.set_xlabel(f"{_shortened(chart.x_label)} (log scale)")
     space.set_ylabel(f"{_shortened(chart.y_label)}{'' if chart.linear else ' (log scale)'}")
     places = sorted({x for series in chart.series for x, _ in series.points})
-    apart = all(after / before >= _LEAST_RATIO for before, after in pairwise(places))
     space.set_xscale("log", base=2)
     space.set_xlim(places[0] / _MARGIN, places[-1] * _MARGIN)
-    if apart and len(places) <= _MOST_TICKS:
+    if len(places) <= _MOST_TICKS:
         space.set_xticks(places)
     space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     estimates = [estimate for series in chart.series for _, estimate in series.points]
     medians = [estimate.median for estimate in estimates]
     lows, highs = zip(*map(_ends_of, estimates), strict=True)
+    low, high = max(min(lows), min(medians) / _FARTHEST), min(max(highs), max(medians) * _FARTHEST)
     if chart.linear:
-        space.set_ylim(0.0, min(max(highs), _ROOM * max(medians)) * _MARGIN)
+        space.set_ylim(0.0, high * _MARGIN)
     else:
-        low, high = max(min(lows), min(medians) / _FARTHEST), min(max(highs), max(medians) * _FARTHEST)
         space.set_yscale("log")
         space.set_ylim(low / _MARGIN, high * _MARGIN)
-        steps = next((steps for ratio, steps in _STEPS if high / low >= ratio), None)
+        steps = next((steps for ratio, steps in _TICKS if high / low >= ratio), None)
         space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
     space.minorticks_off()
@@ -453,10 +290,10 @@ def _plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _shortened(text: str, longest: int = LONGEST) -> str:
+def _shortened(text: str, longest: int | None = LONGEST) -> str:
     """Return ``text`` on one line; a long one without its middle, since names differ at both ends."""
     text = one_line(text)
-    if len(text) <= longest:
+    if longest is None or len(text) <= longest:
         return text
     end = (longest - 1) // 3
     return f"{text[: longest - 1 - end]}…{text[-end:]}"

@@ -1,62 +1,50 @@
-"""Run files as a page: for each a table per task, what they were measured with, and what was found."""
+"""Run files as a page: for each the rates of its tasks as tables, what they were measured with, and what was found."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from vebench.analysis.answer import answer_for, fastest_first
-from vebench.analysis.cell import in_report_order
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
-from vebench.analysis.forecast import Spent, time_spent
+from vebench.analysis.answer import TaskAnswer, answer_for
+from vebench.analysis.cell import CellSummary, in_report_order
+from vebench.analysis.findings import Code, Gravity
+from vebench.analysis.forecast import time_spent
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
+from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
+from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import RunFacts, answers, setting_of
+from vebench.reports.answer import Section, answers
 from vebench.reports.curves import forecast_tables, predictions, run_charts
-from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.figures import grouped, learner_words
-from vebench.reports.rates import rate_tables
-from vebench.reports.side_by_side import Section, side_by_side
-from vebench.results.records import what_differs
+from vebench.reports.document import DEFAULT, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
+from vebench.reports.side_by_side import side_by_side
+from vebench.results.records import Run, RunRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+Place = Callable[[CellSummary], Text]
 
-    from vebench.analysis.answer import TaskAnswer
-    from vebench.analysis.cell import CellSummary
-    from vebench.results.records import Run, RunRecord
-
-
-# The first keys of a cell's data. The others follow in the order of COLUMNS.
-_FIRST = (
-    "env",
-    "backend",
-    "workers",
-    "num_envs",
-    "status",
-    "steps_per_second",
-    "frames_per_second",
-    "speedup",
-    "efficiency",
-    "of_ceiling",
-    "frames_per_cpu_second",
-    "startup_seconds",
-    "peak_rss_bytes",
-    "findings",
-)
 # Findings on the run as a whole that its condition says, and findings on cells that the notice says about all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 _MOST_NAMED = 3  # tasks in a title
+_OF_A_POLICY = ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age")
+_OF_A_LEARNER = ("training_steps_per_second", "sampling_share", "at_most_faster")
+# Columns that are shown unasked, where a cell has them: of replicas on hosts, of a policy, of partial batches, and of a
+# learner.
+_FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
+    "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
+    **dict.fromkeys(_OF_A_POLICY, lambda cell: cell.figures.acting),
+    "rows_per_batch": lambda cell: cell.figures.batch_sizes,
+    **dict.fromkeys(_OF_A_LEARNER, lambda cell: cell.figures.learning),
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,6 @@ class RunPage(DataPage):
     sections: tuple[Section, ...]
     view: View = DEFAULT
     kind = "run"
-    early = False
     title = "Throughput of vector-env backends"
 
     @classmethod
@@ -91,7 +78,7 @@ class RunPage(DataPage):
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
             documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
-            documents += [_document(section, self.sections, self.view, early=self.early) for section in self.sections]
+            documents += [_document(section, self.sections, self.view) for section in self.sections]
         return tuple(documents)
 
     @property
@@ -108,29 +95,12 @@ class RunPage(DataPage):
                     "options": dict(cell.built.choice.options),
                     "file": section.name,
                     "envs_per_worker": cell.envs_per_worker,
-                    **{column.name: column.value(reported) for column in columns.COLUMNS},
                 }
-                records.append({**{name: record[name] for name in _FIRST}, **record})
+                records.append(record | {column.name: column.value(reported) for column in columns.COLUMNS})
         return records
 
 
-class EarlyPage(RunPage):
-    """The tables of a run that goes on, and the cells that are ahead. A few windows of one process name no winner."""
-
-    early = True
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The documents of a run, with the highest rate of each task in place of the answer."""
-        (section,) = self.sections
-        ahead: dict[str, AnswerText] = {}
-        for cell in fastest_first(cell for cell in section.cells if not cell.excluded):
-            sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
-            ahead.setdefault(cell.env, AnswerText(one_line(cell.env), (sentence,), settled=False))
-        return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
-
-
-def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
+def _document(section: Section, sections: Sequence[Section], view: View) -> Document:
     head, cells = section.head, section.cells
     letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
     predicted = predictions(cells, head, view.forecast) if view.forecast else ()
@@ -140,40 +110,27 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
         found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
-        best = None if early else found[env].winner
-        tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
+        of_env = [cell for cell in shown if cell.env == env]
+        tables += rate_tables(env, of_env, head.spec, view, best=found[env].winner)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     tables += forecast_tables(predicted)
-    if view.every_finding:
-        tables += _times(section.run)
     facts = [("file", section.name), *run_facts(head, cells)]
-    facts += [("time", time_of_run(section.run)), ("compared", _comparable(section, sections[0]))]
+    facts.append(("time", time_of_run(section.run)))
+    names = [one_line(short_name(env)) for env in found or head.spec.envs]
+    tasks = names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"]
     return Document(
-        title=f"{letter}{_tasks([*found] or head.spec.envs)} on {where}",
+        title=f"{letter}{', '.join(tasks)} on {where}",
         facts=tuple(fact for fact in facts if fact[1]),
         tables=tuple(tables),
         legend=tuple(_legend(shown)),
         findings=tuple(_findings(section, shown, view)),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=answers(found, RunFacts(head, section.name, section.findings)),
+        answers=answers(found, section),
         charts=run_charts(cells, head, found, predicted, view, (letter, where)),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )
-
-
-def _comparable(section: Section, first: Section) -> str:
-    """Return whether the results of a run are comparable with the first one's; empty for the first itself."""
-    if section is first:
-        return ""
-    mine, its = ({cell.env for cell in one.cells} for one in (section, first))
-    if mine and its and mine.isdisjoint(its):
-        return f"with no other run: it has no task in common with {first.name}"
-    differences = what_differs(first.head, section.head)
-    if not differences:
-        return f"comparable with {first.name}: the same machine and packages"
-    return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
 def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> list[Remark]:
@@ -183,9 +140,9 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
     """
     said = _TAKEN if section.notice and not view.every_finding else frozenset()
     left = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
-    pairs = [(group.finding, group.places) for group in grouped(left)]
+    pairs = [(group.finding, group.places) for group in figures.grouped(left)]
     pairs += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
-    pairs.sort(key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
+    pairs.sort(key=lambda pair: tuple(Code).index(pair[0].code))
     remarks = [Remark.of(finding, places) for finding, places in pairs]
     if view.every_finding:
         return remarks
@@ -198,11 +155,6 @@ def _where(head: RunRecord) -> str:
     model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Cores?)\b|@.*", "", head.host.cpu_model)
     name = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
     return one_line(f"{name}, {figures.counted(head.usable_cpus, 'CPU')}")
-
-
-def _tasks(envs: Sequence[str]) -> str:
-    names = [one_line(short_name(env)) for env in envs]
-    return ", ".join(names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"])
 
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
@@ -227,64 +179,45 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
-    spec, host, asked = header.spec, header.host, header.spec.hosts
-    parts = [f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"]
-    if header.started:
-        parts.insert(0, header.started)
-    if spec.passes > 1:
-        parts.append(f"{spec.passes} passes{' on average, more of the fastest' if spec.races else ''}")
-    if spec.until == UNTIL_BUDGET:
-        parts.append(f"repeated for {figures.long_time(spec.budget)}")
-    elif spec.until is not None:
-        parts.append(f"repeated until ±{100 * spec.until:.3g}%")
-    if spec.takes_turns:
-        parts.append("cells taking turns")
-    if spec.replicas != 1:
-        parts.append("a replica for each memory node" if spec.replicas == PER_NODE else f"in {spec.replicas} replicas")
+    spec, host = header.spec, header.host
     hosts = ""
-    if header.hosts and asked is not None:
+    if header.hosts and spec.hosts is not None:
         errors = [share.error_ns for cell in cells for share in cell.conditions.hosts]
         clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
-        hosts = f"{', '.join(header.hosts)} by {asked.via}, added up{clocks}"
+        hosts = f"{', '.join(header.hosts)} by {spec.hosts.via}, added up{clocks}"
+    usable = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
     memory = f"{host.memory_bytes / 2**30:.1f} GiB" if host.memory_bytes is not None else ""
     python = f"Python {host.python}" if host.python else ""
-    machine = host.cpu_model, f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable", memory
     system = f"{host.system} {host.kernel} {host.machine}", python, "in a container" if host.container else ""
     known = (
-        ("machine", ", ".join(filter(None, machine))),
+        ("machine", ", ".join(filter(None, (host.cpu_model, usable, memory)))),
         ("condition", "; ".join(_condition(header, cells))),
         ("hosts", hosts),
         ("system", ", ".join(filter(None, system))),
         ("packages", ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))),
-        ("measured", ", ".join(parts)),
+        ("measured", ", ".join(_measured(header))),
         ("policy", spec.policy.in_words),
-        ("learner", "" if spec.learner is None else learner_words(spec.learner)),
+        ("learner", "" if spec.learner is None else figures.learner_words(spec.learner)),
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in known if value)
 
 
-def time_of_run(run: Run) -> str:
-    """Return how long the run took, and the shares of that; empty if unknown."""
-    if (found := time_spent(run.cells)) is None:
-        return ""
-    whole = sum(found) or 1.0
-    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
-    return f"{figures.long_time(whole)}: {', '.join(shares)}"
-
-
-def _times(run: Run) -> Iterator[Table]:
-    """Yield a table of where the time of the run went, by backend, if that is known."""
-    labels = dict.fromkeys(cell.label for cell in run.cells)
-    of_each = {label: time_spent(cell for cell in run.cells if cell.label == label) for label in labels}
-    known = {label: (*found, sum(found)) for label, found in of_each.items() if found is not None}
-    if len(known) < len(labels):
-        return
-    rows = []
-    for label, parts in sorted(known.items(), key=lambda each: -each[1][-1]):
-        rows.append(TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts)))
-    heads = (*(name.replace("_", "-") for name in Spent._fields), "sum")
-    yield Table("Where the time went, in seconds", heads, tuple(rows), further=True)
+def _measured(header: RunRecord) -> Iterator[str]:
+    spec = header.spec
+    if header.started:
+        yield header.started
+    yield f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
+    if spec.passes > 1:
+        yield f"{spec.passes} passes{' on average, more of the fastest' if spec.races else ''}"
+    if spec.until == UNTIL_BUDGET:
+        yield f"repeated for {figures.long_time(spec.budget)}"
+    elif spec.until is not None:
+        yield f"repeated until ±{100 * spec.until:.3g}%"
+    if spec.takes_turns:
+        yield "cells taking turns"
+    if spec.replicas != 1:
+        yield "a replica for each memory node" if spec.replicas == PER_NODE else f"in {spec.replicas} replicas"
 
 
 def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
@@ -299,3 +232,125 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
     taken = [one.stolen_share + one.others_share for one in known]
     if taken:
         yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"
+
+
+def time_of_run(run: Run) -> str:
+    """Return how long the run took, and the shares of that; empty if unknown."""
+    if (found := time_spent(run.cells)) is None:
+        return ""
+    whole = sum(found) or 1.0
+    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
+    return f"{figures.long_time(whole)}: {', '.join(shares)}"
+
+
+def rate_tables(
+    env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
+) -> Iterator[Table]:
+    """Yield the tables of one task, with ``best`` marked: rates, and further tables for what the run and view ask."""
+    task = one_line(env)
+    crowded = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
+    swept = sorted({cell.envs_per_worker for cell in cells})
+    parts = {task: cells}
+    if len(swept) > 1 and len({cell.workers for cell in cells}) > 1:
+        parts = {}
+        for envs in swept:
+            name = f"{task}, {figures.counted(envs, 'environment')} per worker"
+            parts[name] = [cell for cell in cells if cell.envs_per_worker == envs]
+
+    def tables(title: str, place: Place, *notes: str, references: bool = True) -> Iterator[Table]:
+        for name, part in parts.items():
+            shown = [cell for cell in part if references or not cell.reference_row]
+            rows = _grid(shown, crowded, spec, place)
+            yield replace(rows, title=f"{name}: {title}", group=task, notes=notes, further=True)
+
+    skips = sorted({cell.built.frame_skip for cell in cells})
+    unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
+    rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
+    *others, last = rates
+    yield from others
+    yield replace(last, notes=tuple(_notes(cells, crowded)), details=tuple(_differences(cells)))
+    asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
+    for wanted in dict.fromkeys((*asked, *view.columns)):
+        column = columns.column_named(wanted)
+        meaning = f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
+        yield from tables(column.name, partial(columns.of_column, column), meaning)
+
+
+def _grid(cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, place: Place) -> Table:
+    """Return a row for each backend, a column for each size, and ``place`` of each cell."""
+    sizes = dict(sorted(((cell.workers, cell.envs_per_worker), cell.key.size) for cell in cells))
+    by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
+    for cell in cells:
+        by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
+    rows = []
+    for label, row in by_label.items():
+        texts = tuple(place(row[size]) if size in row else _absent(label, size[0], spec) for size in sizes)
+        rows.append(TableRow(one_line(label), texts, next(iter(row.values())).reference_row))
+    heads = tuple(f"{size} !" if workers in crowded else size for (workers, _), size in sizes.items())
+    return Table("", heads, tuple(rows))
+
+
+def _absent(label: str, workers: int, spec: RunSpec) -> Text:
+    """Return the place of a cell that is not in the file: it was not measured yet, or never asked for."""
+    asked = label != YARDSTICK and spec.asks_for(label, workers)
+    return Text(("not run",), "missing") if asked else Text((figures.DASH,))
+
+
+def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
+    rate = cell.frames_per_second
+    if rate is None or cell.figures.steps_per_second is None:
+        return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
+    if (loop := cell.loop_ns_per_batch) is not None:
+        return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
+    shown = figures.rate(rate)
+    if cell.exclusion is not None:
+        return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
+    tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
+    # The speedup of a reference row would read as a backend's.
+    if cell.speedup is None or cell.reference_row:
+        return Text((shown,), tone, rate)
+    short = f"{figures.number(cell.speedup.median)}x"
+    return Text((shown, figures.times(cell.speedup)), tone, rate, short=short)
+
+
+def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator[str]:
+    """Yield how to read the table; ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
+    rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
+    if rated and not any(cell.speedup for cell in cells):
+        yield f"no speedups: {REFERENCE} with one worker has no rate"
+    if crowded:
+        yield f"! more workers than their {figures.counted(max(crowded.values()), 'CPU')}"
+    work = {}
+    for label in dict.fromkeys(cell.label for cell in cells):
+        # The worst verdict of its cells, in the most words.
+        known = [cell for cell in cells if cell.label == label and cell.verdict]
+        worst = max((BEST_FIRST.index(cell.verdict) for cell in known), default=None)
+        words = [cell.work_in_words for cell in known if BEST_FIRST.index(cell.verdict) == worst]
+        if words:
+            work[one_line(label)] = max(words, key=len)
+    labels = figures.by_key((text, label) for label, text in work.items())
+    if labels:
+        most = max(labels, key=lambda text: len(labels[text]))
+        others = (f"{', '.join(names)}: {text}" for text, names in labels.items() if text != most)
+        yield f"Same work: {'; '.join((most, *others))}"
+    proofs = [cell.work.proof for cell in cells if cell.work.proof is not None]
+    if proofs:
+        compared = [proof for proof in proofs if proof.rows or proof.verdict == "different"]
+        differ = sum(proof.verdict == "different" for proof in compared)
+        where = f"{len(compared)} of {figures.counted(len(proofs), 'cell')}"
+        yield f"{sum(proof.rows for proof in compared):,} rows of {where} compared, {differ or 'none'} different"
+    if any(cell.loop_ns_per_batch for cell in cells):
+        yield f"{NULL}: what the measuring loop itself costs for a batch"
+    if any(cell.verdict == DISTRIBUTION for cell in cells):
+        yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
+
+
+def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield what backends do differently. Reference rows are there to differ."""
+    differences = []
+    for cell in cells:
+        if not cell.reference_row:
+            own = [] if cell.built.own_classes is None else [cell.built.own_classes.words]
+            differences += [(one_line(text), one_line(cell.label)) for text in (*own, *cell.built.differences)]
+    for text, labels in figures.by_key(differences).items():
+        yield f"{', '.join(labels)} {'differ' if len(labels) > 1 else 'differs'} from {REFERENCE}: {text}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, sample
 from vebench.backends.interface import Setup, Task
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, kill_all, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, LOOK_S, OneInFlight, RowsOfAll, kill_all, spaces_of
 from vebench.backends.trees import Tree
 
 _CHECKOUT = Path(os.environ.get("RLPYT", ""))
@@ -27,7 +27,6 @@ from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E
 from rlpyt.utils.collections import namedarraytuple  # noqa: E402
 from rlpyt.utils.synchronize import drain_queue  # noqa: E402
 
-_LOOK_S = 1.0  # how often the caller looks whether workers are alive
 AgentInfo = namedarraytuple("AgentInfo", ["nothing"])
 EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 
@@ -85,7 +84,7 @@ class GpuSampler(OneInFlight):
     def _wait(self) -> None:
         """Wait until every worker has written its rows. Raises RuntimeError if one has died."""
         for worker, ready in enumerate(self._sampler.sync.obs_ready):
-            while not ready.acquire(timeout=_LOOK_S):
+            while not ready.acquire(timeout=LOOK_S):
                 if not self._sampler.workers[worker].is_alive():
                     status = self._sampler.workers[worker].exitcode
                     raise RuntimeError(f"worker {worker} of rlpyt died (exit status {status})")

@@ -28,11 +28,19 @@ from sample_factory.cfg.arguments import parse_sf_args
 from sample_factory.envs.env_utils import register_env
 
 from vebench.backends.interface import Difference, Setup
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, kill_all, makers, reseed, spaces_for
+from vebench.backends.one_in_flight import (
+    CLOSE_S,
+    FLOAT32_REWARDS,
+    LOOK_S,
+    OneInFlight,
+    RowsOfAll,
+    kill_all,
+    makers,
+    reseed,
+    spaces_for,
+)
 from vebench.backends.trees import Tree, is_leaf
 
-_LOOK_S = 1.0  # how often the caller looks whether workers are alive
-_CLOSE_S = 2.0  # how long a worker may take to close its environments
 NAME = "vebench"  # what the library knows the environment by
 POLICY = 0
 _ONE_FLAG = Difference("an end that is also a time limit is reported as truncated only", "terminated", "end")
@@ -129,7 +137,7 @@ class SampleFactory(OneInFlight):
         missing = self._setup.workers * self._groups
         while missing:
             try:
-                requests = self._sampler.inference_queues[POLICY].get_many(timeout=_LOOK_S)
+                requests = self._sampler.inference_queues[POLICY].get_many(timeout=LOOK_S)
             except Empty:
                 for number, process in enumerate(self._sampler.processes):
                     if not process.is_alive():
@@ -148,7 +156,7 @@ class SampleFactory(OneInFlight):
         if self._sampler is None:
             return
         self._sampler.emit("stop")
-        kill_all(self._sampler.processes, _CLOSE_S)
+        kill_all(self._sampler.processes, CLOSE_S)
         self._sampler = self._loop = self._buffers = self._trajectories = self._actions_of = None
         gc.collect()  # the library's objects refer to each other, and hold memory that is shared
 

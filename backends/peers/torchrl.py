@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torchrl.envs import AsyncEnvPool, GymWrapper, ParallelEnv
 
 from vebench.backends.interface import Batch, NothingToReceiveError, Setup
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll, makers, reseed, spaces_for
+from vebench.backends.one_in_flight import CLOSE_S, FLOAT32_REWARDS, OneInFlight, RowsOfAll, makers, reseed, spaces_for
 from vebench.backends.trees import Tree
 
-_CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
 _NO_SEED = -1
 _REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_REWARDS,)}
 
@@ -75,7 +74,7 @@ class TorchRLParallel(OneInFlight):
                 create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
                 num_threads=1,
                 daemon=True,
-                shutdown_timeout=_CLOSE_SECONDS,
+                shutdown_timeout=CLOSE_S,
             )
             self._vector.start()
         self._processes = list(self._vector._workers)  # noqa: SLF001 - it forgets them before they have ended
@@ -182,6 +181,6 @@ class TorchRLAsync:
         """End every process, by force if one does not answer."""
         self._waiting = False
         if self._pool is not None:
-            self._pool._SHUTDOWN_TIMEOUT = _CLOSE_SECONDS  # noqa: SLF001 - it would wait a minute
+            self._pool._SHUTDOWN_TIMEOUT = CLOSE_S  # noqa: SLF001 - it would wait a minute
             self._pool.close(raise_if_closed=False)
             self._pool = self._root = None

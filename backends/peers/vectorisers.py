@@ -15,6 +15,7 @@ import numpy as np
 from vebench.backends.environments.making import make
 from vebench.backends.interface import Difference, Setup, Task
 from vebench.backends.one_in_flight import (
+    CLOSE_S,
     FLOAT32_REWARDS,
     OneInFlight,
     RowsOfAll,
@@ -23,12 +24,10 @@ from vebench.backends.one_in_flight import (
     reseed,
     restrict_worker,
     spaces_for,
-    spaces_of,
 )
 from vebench.backends.trees import Tree, is_leaf
 
 ONE_FLAG = Difference("an end that is also a time limit is reported as terminated only", "truncated", "end")
-_CLOSE_S = 2.0
 
 
 def _takes_one_level(observations: Tree) -> bool:
@@ -188,6 +187,7 @@ class PufferMultiprocessing(OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from pufferlib import vector
 
+        spaces = spaces_for(setup, "PufferLib", is_leaf)
         each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
         creators = [
             partial(_emulated, setup.task, cpus[worker % len(cpus)], os.getpid(), worker * (each - 1))
@@ -206,7 +206,7 @@ class PufferMultiprocessing(OneInFlight):
         )
         self._action_type = self._vector.single_action_space.dtype
         reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
-        self._report(setup, spaces_of(setup.task), **reported)
+        self._report(setup, spaces, **reported)
 
     def _reset(self, seed: int) -> Tree:
         self._vector.waiting_workers = []  # or it would wait for the ``info`` that the last ``recv`` has taken
@@ -227,7 +227,7 @@ class PufferMultiprocessing(OneInFlight):
             self._vector.driver_env.close()
         for process in processes:
             process.terminate()
-        kill_all(processes, _CLOSE_S)
+        kill_all(processes, CLOSE_S)
 
 
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:

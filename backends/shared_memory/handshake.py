@@ -6,10 +6,7 @@ A word has one writer. The writer writes its data, then the word. The other side
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
     either:  polled too long -> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps until a byte comes
 
-docs/shared-memory.md ("The handshake") explains why the other side then sees the data, and why no wake-up is lost. In
-short: x86 keeps the order of stores and of loads; elsewhere both sides call a ``light_fence`` between word and data.
-The waker writes the word and then reads ``asleep``. The sleeper writes ``asleep`` and then reads the word, with a
-``heavy_fence`` in between that orders both sides. Where the kernel refuses ``membarrier``, the waker fences there, too.
+docs/shared-memory.md ("The handshake") explains why the other side then sees the data, and why no wake-up is lost.
 """
 
 from __future__ import annotations

@@ -140,7 +140,6 @@ def divide(
 
 # Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs. Apple's lines have 128 bytes.
 LINE = 128
-_PAGE = 4096
 _WORD = 8
 
 
@@ -184,24 +183,23 @@ class MemoryLayout:
         return 3 * LINE + 2 * _aligned(_WORD * self.ring, LINE)
 
     @cached_property
-    def _leaves(self) -> tuple[list[tuple[ArraySpec, int]], int]:
-        """The arrays, each with its offset, and where the last ends."""
-        count = self.division.num_envs
+    def _leaves(self) -> list[tuple[ArraySpec, int]]:
+        """The arrays, each with its offset: observations, actions, rewards and ends."""
+        number, flag = ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_))
+        lines = ((leaf, LINE) for leaf in (*self.observations, *self.actions, number))
         leaves, end = [], LINE + self._of_worker * len(self.division.shares)
-        units = [(leaf, _PAGE if leaf.nbytes(count) >= _PAGE else LINE) for leaf in (*self.observations, *self.actions)]
         # Rewards and ends lie together: for few environments they then travel between two CPUs in a single line.
-        flag = ArraySpec((), np.dtype(np.bool_))
-        units += [(ArraySpec((), np.dtype(np.float64)), LINE), (flag, 1), (flag, 1)]
-        for leaf, unit in units:
+        for leaf, unit in (*lines, (flag, 1), (flag, 1)):
             offset = _aligned(end, unit)
             leaves.append((leaf, offset))
-            end = offset + leaf.nbytes(count)
-        return leaves, end
+            end = offset + leaf.nbytes(self.division.num_envs)
+        return leaves
 
     @property
     def size(self) -> int:
-        """Bytes needed in all, whole pages."""
-        return _aligned(self._leaves[1], _PAGE)
+        """Bytes needed in all."""
+        leaf, offset = self._leaves[-1]
+        return offset + leaf.nbytes(self.division.num_envs)
 
     def first_place(self, worker: int) -> int:
         """Return the place of the remark on the first entry of a worker's ring; those on others follow."""
@@ -209,10 +207,7 @@ class MemoryLayout:
 
     @staticmethod
     def caller_words(memory: mmap.mmap) -> tuple[memoryview, memoryview]:
-        """Return the word that says whether the caller is asleep, and the length of the message to all workers.
-
-        The length shares the line: it is seldom written, and never polled.
-        """
+        """Return the word that says whether the caller is asleep, and the length of the message to all workers."""
         words = memoryview(memory)[: 2 * _WORD].cast("q")
         return words[:1], words[1:]
 
@@ -233,7 +228,7 @@ class MemoryLayout:
         count = self.division.num_envs
         arrays = [
             np.frombuffer(memory, leaf.dtype, count * math.prod(leaf.shape), offset).reshape(count, *leaf.shape)
-            for leaf, offset in self._leaves[0]
+            for leaf, offset in self._leaves
         ]
         split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))

@@ -289,7 +289,7 @@ class InFlight:
     def __init__(self, team: Team) -> None:
         self._team = team
         self._ready: list[int] = []
-        self._remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
+        self.remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
         self._failed = False  # whether one of the remarks is a failure
         self._own: deque[int] = deque()  # for the caller to step
         self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
@@ -342,10 +342,6 @@ class InFlight:
             self.away[env_id] = 0
         return received
 
-    def remarks(self, env_id: int) -> Any:
-        """Return the remark on an environment that was received, or an empty list."""
-        return self._remarks.get(env_id, [])
-
     def settle(self) -> None:
         """Wait until all that was asked for is ready."""
         waiting = self.away.count(1)
@@ -392,7 +388,7 @@ class InFlight:
                     remark = share.step_one(env_id)
                 except Exception as error:  # noqa: BLE001 - raised when all have answered
                     remark = WorkerFailure.of(error, share.current)
-                if remark is not None or self._remarks:
+                if remark is not None or self.remarks:
                     self._keep(env_id, remark)
                 self._ready.append(env_id)
             else:
@@ -403,7 +399,7 @@ class InFlight:
         """Count environments as ready whose steps workers have answered. Raises the failure if one has failed."""
         for worker in self._team.workers:
             for env_id, remark in worker.answers():
-                if remark is not None or self._remarks:
+                if remark is not None or self.remarks:
                     self._keep(env_id, remark)
                 self._ready.append(env_id)
         if self._failed:
@@ -420,7 +416,7 @@ class InFlight:
         missing = least - len(self._ready)
         if missing > 0:
             env_ids, remarks = threaded.get(missing, timeout)
-            if remarks or self._remarks:
+            if remarks or self.remarks:
                 for env_id in env_ids:
                     self._keep(env_id, remarks.get(env_id))
             self._ready.extend(env_ids)
@@ -431,20 +427,20 @@ class InFlight:
 
     def _keep(self, env_id: int, remark: Any) -> None:
         if remark is None:
-            self._remarks.pop(env_id, None)  # on an earlier step
+            self.remarks.pop(env_id, None)  # on an earlier step
             return
-        self._remarks[env_id] = remark
+        self.remarks[env_id] = remark
         if type(remark) is WorkerFailure:
             self._failed = True
 
     def _raise_failure(self) -> None:
         """Raise the failure of the first environment that is ready with one, which counts as received."""
         for env_id in self._ready:
-            failure = self._remarks.get(env_id)
+            failure = self.remarks.get(env_id)
             if type(failure) is WorkerFailure:
                 self._ready.remove(env_id)
                 self.away[env_id] = 0
-                del self._remarks[env_id]
+                del self.remarks[env_id]
                 self._team.state = IDLE
                 raise failure.raised()
         self._failed = False

@@ -46,7 +46,7 @@ from vebench.machine import pinning
 Environment = gymnasium.Env[Any, Any]
 Seeds = int | Sequence[int | None] | None  # of the first environment, or one for each
 # Observations and infos; observations, rewards, terminations, truncations and infos.
-Reset = tuple[Any, dict[str, Any]]
+_Reset = tuple[Any, dict[str, Any]]
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
 _PENDING = (State.RESET, State.STEP, State.CALL)
@@ -276,7 +276,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     # Resets, steps and calls. Each is asked for, is pending then, and is waited for.
 
-    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Reset:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> _Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
@@ -305,7 +305,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._ask("reset", (seeds, mask, options), anew=mask is None)
         self._team.state = State.RESET
 
-    def reset_wait(self, timeout: float | None = None) -> Reset:
+    def reset_wait(self, timeout: float | None = None) -> _Reset:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         infos = self._wait_for_infos(State.RESET, timeout)
         observed = self._observed()
@@ -375,7 +375,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
-        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
+        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.get(env_id, ())]
         infos = batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)

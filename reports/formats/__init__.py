@@ -37,21 +37,14 @@ class Format:
     """A format by name."""
 
     name: str
-    target: str
-    """The ``module:function`` that renders a page. The module is imported on use."""
-    kinds: frozenset[PageKind]
-    """The pages that it can render."""
-    suffixes: tuple[str, ...] = ()
-    """A file with one of these is written in it."""
-    reader: str = ""
-    """The program that reads it, where the name does not say so."""
-    beside: str = ""
-    """The ``module:function`` for several files: takes a page and the first file's name, returns contents by name."""
-    binary: bool = False
-    """It is bytes, which no terminal can show."""
+    target: str  # the ``module:function`` that renders a page; the module is imported on use
+    kinds: frozenset[PageKind]  # the pages that it can render
+    suffixes: tuple[str, ...] = ()  # a file with one of these is written in it
+    reader: str = ""  # the program that reads it, where the name does not say so
+    beside: str = ""  # the ``module:function`` for several files: of a page and a file's name, contents by name
+    binary: bool = False  # it is bytes, which no terminal can show
     needs: tuple[Package, ...] = ()
-    draws: bool = False
-    """Pages of runs need charts."""
+    draws: bool = False  # pages of runs need charts
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format."""
@@ -89,7 +82,7 @@ FORMATS: tuple[Format, ...] = (
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
     Format("bibtex", "vebench.reports.formats.data:bibtex", _CITE, (".bib",)),
-    Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
+    Format("latex", "vebench.reports.formats.data:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),
     Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
@@ -114,10 +107,10 @@ def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
 
 def format_named(name: str, kind: PageKind) -> Format:
     """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
-    for known in of(kind):
-        if known.name == name:
-            return _usable(known, kind, f"-f {name}")
-    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in of(kind))}")
+    by_name = {known.name: known for known in of(kind)}
+    if name not in by_name:
+        raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(by_name)}")
+    return _usable(by_name[name], kind, f"-f {name}")
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:

@@ -1,9 +1,9 @@
-"""Formats for other programs: pages as JSON, runs as CSV, rates and verdicts for services.
+"""Formats for other programs: pages as JSON, runs as CSV and LaTeX, rates and verdicts for services.
 
 Spreadsheets run texts that look like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
 
-Workflow commands have no name for ``-f``: a check or comparison in a GitHub workflow always writes them.
+In LaTeX, every character that it treats in a special way is written as a command.
 """
 
 from __future__ import annotations
@@ -11,51 +11,66 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+import re
+from collections.abc import Iterator
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 
-from vebench.analysis.comparison import group_of
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
 from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
+from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-from vebench.reports.columns import with_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, Comparison, SpeedVerdict
-    from vebench.reports.columns import Plain
-    from vebench.reports.document import DataPage
-    from vebench.reports.run import RunPage
-    from vebench.reports.side_by_side import Section
+from vebench.reports.answer import Section
+from vebench.reports.columns import Plain
+from vebench.reports.document import DataPage, Document, Page, Table
+from vebench.reports.run import RunPage
 
 # The element of JUnit XML for a verdict; others have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 _LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
-# Both are written so in a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
-ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_PROPERTY_ESCAPES = {**ESCAPES, ":": "%3A", ",": "%2C"}
-
+# In the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
+LATEX_HEAD = "% Needs \\usepackage{booktabs}."
+# Characters with a meaning of their own, characters that fonts in the old encoding OT1 lack or show as others, and
+# brackets and stars, which at the beginning of a line would belong to the end of the one before.
+LATEX_COMMANDS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"{\char34}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "±": r"\textpm{}",
+    "µ": r"\textmu{}",
+    "→": r"\textrightarrow{}",
+    "…": r"\ldots{}",
+    "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
+}
+_JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
+# Letters of Western European languages that LaTeX can set with any fonts, not only in the encoding T1.
+_LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
-
-
-class ComparedPage(Protocol):
-    """A page with the verdicts of a comparison."""
-
-    @property
-    def comparison(self) -> Comparison:
-        """The verdicts."""
-
-    @property
-    def outcome(self) -> str:
-        """The outcome in a few words."""
 
 
 def json_of(page: DataPage) -> str:
@@ -92,14 +107,16 @@ def bibtex(page: Any) -> str:
     return entry
 
 
-def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line and one line for each cell, with texts as ``plain`` returns them."""
-    lines: list[list[Plain]] = [list(_IDENTITY)]
+def csv_of(page: RunPage) -> str:
+    """Return a head line and one line for each cell."""
+    head: list[Plain] = list(_IDENTITY)
     for column in columns.COLUMNS:
-        lines[0] += [f"{column.name}{bound}" for bound in ("", *(("_low", "_high") if column.bounds else ()))]
+        bounds = ("", "_low", "_high") if column.bounds else ("",)
+        head += [f"{column.name}{bound}" for bound in bounds]
+    lines = [head]
     for section in page.sections:
         for cell in section.cells:
-            reported = with_findings(cell, section.findings)
+            reported = columns.with_findings(cell, section.findings)
             line: list[Plain] = [section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker]
             for column in columns.COLUMNS:
                 if column.bounds:
@@ -107,16 +124,16 @@ def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
                     line += [None] * 3 if rate is None else [rate.median, rate.low, rate.high]
                 else:
                     line.append(column.text(reported) if column.text else column.value(reported))
-            lines.append(line)
+            lines.append([_harmless(value) for value in line])
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
-def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
+def _harmless(value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
-    text = plain(one_line(value))
+    text = one_line(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -125,19 +142,17 @@ def bmf(page: RunPage) -> str:
     metrics = {}
     for name, rate, _ in _named_rates(page):
         values = {"value": rate.median, "lower_value": rate.low, "upper_value": rate.high}
-        known = {key: value for key, value in values.items() if value is not None}
-        metrics[name] = {"throughput": known}
+        metrics[name] = {"throughput": {key: value for key, value in values.items() if value is not None}}
     return dump(metrics)
 
 
 def github(page: RunPage) -> str:
     """Return rates as github-action-benchmark's ``customBiggerIsBetter``, in frames a second."""
-    return dump(
-        [
-            {"name": name, "unit": "frames/s", "value": rate.median, "range": figures.spread(rate), "extra": note}
-            for name, rate, note in _named_rates(page)
-        ]
-    )
+    entries = []
+    for name, rate, note in _named_rates(page):
+        spread = figures.spread(rate)
+        entries.append({"name": name, "unit": "frames/s", "value": rate.median, "range": spread, "extra": note})
+    return dump(entries)
 
 
 def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
@@ -156,12 +171,13 @@ def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
 def _note(cell: CellSummary, section: Section) -> str:
     """Return the steps a second and the codes of findings; a fault of the run is a fault of each cell."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
-    codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
-    steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""
-    return ", ".join(part for part in (steps, codes) if part)
+    parts = list(dict.fromkeys(finding.code.value for finding in (*cell.findings, *faults)))
+    if cell.figures.steps_per_second:
+        parts.insert(0, f"{figures.number(cell.figures.steps_per_second.median)} steps/s")
+    return ", ".join(parts)
 
 
-def junit(page: ComparedPage) -> str:
+def junit(page: Any) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
     GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
@@ -197,15 +213,74 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
     return "error" if of_backend == "inconclusive" else "skipped"
 
 
-def workflow_commands(page: ComparedPage) -> str:
+def workflow_commands(page: Any) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
-    return "".join(
-        f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"
-        f"{_escaped(figures.compared(cell), ESCAPES)}\n"
-        for cell in page.comparison.cells
-        if (level := "error" if cell.failed else _LEVELS.get(cell.verdict))
-    )
+    lines = []
+    for cell in page.comparison.cells:
+        level = "error" if cell.failed else _LEVELS.get(cell.verdict)
+        if level:
+            message = figures.compared(cell).translate(_ESCAPES)
+            lines.append(f"::{level} title=vebench%3A {cell.verdict}::{message}\n")
+    return "".join(lines)
 
 
-def _escaped(text: str, escapes: dict[str, str]) -> str:
-    return "".join(escapes.get(character, character) for character in text)
+def latex_tables(page: Page) -> str:
+    """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
+    documents = figures.without_folders(document.file for document in page.documents)(page.documents)
+    lines = [LATEX_HEAD]
+    names: list[str] = []
+    for document in documents:
+        title = f"{document.title}: " if len(documents) > 1 else ""
+        for table in document.tables:
+            name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
+            names.append(name if name not in names else f"{name}-{len(names) + 1}")
+            answers = [one.sentences[0] for one in document.answers if one.group == table.group and not table.further]
+            notice = [f"{document.notice[0].upper()}{document.notice[1:]}."] if document.notice else []
+            caption = " ".join((*answers, *notice, f"{title}{table.title}."))
+            notes = [note if note.endswith(".") else f"{note}." for note in _latex_notes(table, document)]
+            lines += [*_float(table, names[-1], in_latex(caption)), ""]
+            lines += [*(in_latex(note) for note in notes), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_notes(table: Table, document: Document) -> Iterator[str]:
+    """Yield the sentences about a table: how to read it, and the machine."""
+    if not table.further:
+        yield from document.legend
+        if any(text.tone == "best" for row in table.rows for text in row.texts):
+            yield f"Bold: {document.best}."
+    yield from (*table.notes, *table.details)
+    if machine := dict(document.facts).get("machine"):
+        yield f"This machine: {machine}."
+
+
+def _float(table: Table, name: str, caption: str) -> Iterator[str]:
+    """Yield the lines of a float. All lines of a place are on one."""
+    yield r"\begin{table}"
+    yield r"  \centering"
+    yield rf"  \caption{{{caption}}}"
+    yield rf"  \label{{{name}}}"
+    yield rf"  \begin{{tabular}}{{l{('r' if table.numbers else 'l') * len(table.columns)}}}"
+    yield r"    \toprule"
+    yield f"    {' & '.join(map(in_latex, (table.corner, *table.columns)))} \\\\"
+    yield r"    \midrule"
+    apart = False
+    for row in table.rows:
+        if row.reference_row and not apart:
+            yield r"    \midrule"
+        apart = row.reference_row
+        label = in_latex(row.label)
+        places = [rf"\textit{{{label}}}" if row.reference_row else label]
+        for text in row.texts:
+            shown = in_latex(" ".join(text.lines))
+            places.append(rf"\textbf{{{shown}}}" if text.tone == "best" else shown)
+        yield f"    {' & '.join(places)} \\\\"
+    yield r"    \bottomrule"
+    yield r"  \end{tabular}"
+    yield r"\end{table}"
+
+
+def in_latex(text: str) -> str:
+    """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
+    plain = (letter if _LETTERS.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
+    return _JOINED.sub(r"\1{}", "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain))

@@ -1,15 +1,13 @@
 """The table of codes: each can be found, with a remedy, and nothing else; and what is found of machines."""
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict
 
 import msgspec
 import pytest
 from support.findings import FAST, NOISY, STEADY, findings
 from support.records import make_cell, make_header
 
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, Gravity
+from vebench.analysis.findings import Code, Finding, Gravity
 from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses
@@ -120,40 +118,10 @@ def test_each_code_can_be_found() -> None:
     assert {code for code, _ in FOUND} == set(Code)
 
 
-def test_scripts_see_a_finding_as_three_strings() -> None:
-    finding = Finding(Code.IMPRECISE, "no window gives no interval", "measure with --windows 4 or more")
-    assert json.loads(json.dumps(asdict(finding))) == {
-        "code": "imprecise",
-        "message": "no window gives no interval",
-        "remedy": "measure with --windows 4 or more",
-    }
-
-
 def test_the_table_never_goes_back_in_gravity_so_that_reports_list_findings_in_its_order() -> None:
     gravities = list(Gravity)
     ranks = [gravities.index(code.gravity) for code in Code]
     assert ranks == sorted(ranks)
-    assert tuple(Code) == GRAVEST_FIRST
-
-
-def test_every_outcome_of_a_sweep_has_the_finding_that_explains_it(sweep: Run) -> None:
-    found = [finding for cell in summarise(sweep) for finding in cell.findings]
-    assert {finding.code for finding in found} == {
-        "failed", "skipped", "imprecise", "slower", "oversubscribed",
-    }  # fmt: skip
-    assert all(finding.message and finding.remedy for finding in found)
-
-
-CORES = TopologyRecord(
-    cores=2,
-    threads_per_core=1,
-    packages={"0": "0-1"},
-    nodes={"0": "0", "1": "1"},
-    caches=(),
-    last_level=(),
-    kinds=(),
-    core_cpus=("0", "1"),
-)
 
 
 @pytest.fixture
@@ -171,20 +139,9 @@ def test_nothing_is_reported_of_what_is_unknown(host: HostRecord) -> None:
     assert codes(host) == []
 
 
-@pytest.mark.parametrize(("quota", "found"), [(0.5, True), (1.0, True), (1.5, True), (2.0, False), (64.0, False)])
-def test_a_quota_below_the_allowed_cpus_is_reported(host: HostRecord, quota: float, found: bool) -> None:
-    assert codes(host, quota_cpus=quota) == (["throttled"] if found else [])
-
-
 @pytest.mark.parametrize(("governor", "found"), [("performance", False), ("performance, powersave", True)])
 def test_a_governor_that_follows_the_load_is_reported(host: HostRecord, governor: str, found: bool) -> None:
     assert codes(host, governor=governor) == (["clocks"] if found else [])
-
-
-def test_threads_of_a_core_are_reported_unless_they_are_switched_off(host: HostRecord) -> None:
-    two = msgspec.structs.replace(CORES, threads_per_core=2)
-    assert codes(host, topology=two, smt=True) == ["oversubscribed"]
-    assert codes(host, topology=two, smt=False) == []
 
 
 @pytest.mark.parametrize(
@@ -200,8 +157,3 @@ def test_threads_of_a_core_are_reported_unless_they_are_switched_off(host: HostR
 )
 def test_what_the_machine_does_right_now_is_reported(host: HostRecord, now: Surroundings, code: str | None) -> None:
     assert codes(host, now) == ([code] if code else [])
-
-
-def test_boost_and_a_hypervisor_are_reported(host: HostRecord) -> None:
-    assert codes(host, boost=True, virtual=True) == ["clocks", "virtual-machine"]
-    assert codes(host, boost=False, virtual=False) == []

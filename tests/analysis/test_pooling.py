@@ -6,8 +6,6 @@ from random import Random
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vebench.analysis.pooling import Condition, pooled, pooled_alone
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
@@ -64,25 +62,6 @@ def test_intervals_of_rates_and_of_speedups_hold_the_true_value_as_often_as_they
     assert 0.92 <= sum(speedups) / len(speedups) <= 0.98
 
 
-def test_two_processes_of_each_of_many_cells_make_narrower_intervals_than_two_alone() -> None:
-    random = Random(1)
-    alone, pooled_widths = [], []
-    for _ in range(50):
-        cells = simulated(random, 2, [OWN] * 8, shift=0.0)
-        alone += [half_width(ratio(cells[key(2)], cells[key(1)]))]
-        found = together(cells)
-        pooled_widths += [half_width(ratio(found[key(2)], found[key(1)]))]
-    # Student's quantiles of 2 and of 7 degrees of freedom are 4.3 and 2.4.
-    assert median(pooled_widths) < 0.7 * median(alone)
-
-
-def test_what_passes_do_to_all_cells_is_in_their_rates_and_not_in_their_ratios() -> None:
-    random = Random(2)
-    found = together(simulated(random, 3, [0.005] * 6, shift=0.2))
-    assert half_width(estimate(found[key(2)])) > 0.2
-    assert half_width(ratio(found[key(2)], found[key(1)])) < 0.03
-
-
 def test_a_noisy_cell_does_not_widen_the_others_much_and_is_wide_itself() -> None:
     random = Random(1)
     calm, beside, noisy = [], [], []
@@ -122,43 +101,6 @@ def test_a_cell_with_a_single_process_has_the_spread_that_the_others_show() -> N
 def test_where_every_cell_has_a_single_process_nothing_shows_how_processes_vary() -> None:
     cells = {key(n): Sample((RATE, 1.01 * RATE), one_process=True, passes=(0,)) for n in (1, 2, 3)}
     assert together(cells) == cells
-
-
-def test_the_measuring_loop_alone_says_nothing_about_what_passes_do() -> None:
-    random = Random(5)
-    cells = simulated(random, 3, [OWN] * 4)
-    beside = {**cells, key(9): sample(10 * RATE, 30 * RATE, 20 * RATE)}
-    found, alone = together(beside, w9="overhead"), together(cells)
-    for cell in cells:
-        assert half_width(estimate(found[cell])) == pytest.approx(half_width(estimate(alone[cell])))
-
-
-def test_a_task_of_its_own_has_passes_of_its_own() -> None:
-    random = Random(6)
-    pong = simulated(random, 3, [OWN] * 4)
-    ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
-    found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
-    blocks = {cell.env: one.effects.block for cell, one in found.items()}
-    assert blocks["Ant-v5"] != blocks["ALE/Pong-v5"]
-    assert len({one.pool for one in found.values()}) == 1
-
-
-RATES = st.floats(500, 2000)
-RUNS = st.integers(2, 4).flatmap(
-    lambda repeats: st.lists(st.lists(RATES, min_size=repeats, max_size=repeats), min_size=1, max_size=6)
-)
-
-
-@given(rates=RUNS, factor=st.sampled_from([1e-6, 0.37, 3.0, 1e9]))
-def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float]], factor: float) -> None:
-    cells = {key(n): sample(*values) for n, values in enumerate(rates, start=1)}
-    found = together(cells)
-    scaled = together(
-        {key(n): sample(*(factor * value for value in values)) for n, values in enumerate(rates, start=1)}
-    )
-    for cell in cells:
-        expected = half_width(estimate(found[cell]))
-        assert half_width(estimate(scaled[cell])) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
@@ -210,12 +152,3 @@ def test_speedups_hold_where_passes_act_on_cells_of_many_workers_only() -> None:
     random = Random(8)
     spreads = dict.fromkeys(("for-loop", "gym-sync", "shm-sync", "gym-async"), OWN)
     assert held([of_backends(random, spreads, many=0.08) for _ in range(100)], "gym-async", (2, 4)) >= 0.88
-
-
-def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
-    ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.005, 0.995)}
-    found = pooled_alone(ratios, dict.fromkeys(ratios, "undisturbed"))
-    assert [one.pool.freedom for one in found.values()] == [3] * 3
-    assert not any(one.effects for one in found.values())  # what passes did is not in a ratio of two in one pass
-    for workers, alone in ratios.items():
-        assert half_width(estimate(found[workers])) < half_width(estimate(alone))

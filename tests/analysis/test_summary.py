@@ -14,10 +14,9 @@ from vebench.analysis.statistics import (
     Estimate,
     Sample,
     around,
-    estimate,
     estimate_of_rate,
 )
-from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
+from vebench.analysis.summary import next_repeats, summarise, wide_cells
 from vebench.child.answers import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
@@ -85,25 +84,6 @@ def test_speedup_is_over_the_for_loop_with_one_worker() -> None:
     assert pool.speedup == of_two_processes(2.0)
 
 
-def test_other_work_has_a_rate_but_is_compared_with_nothing() -> None:
-    _, liar, _ = summaries(
-        make_cell("for-loop", 1, STEADY),
-        make_cell("gym-sync", 1, double(STEADY), verdict="different"),
-        make_cell("ceiling", 1, double(STEADY)),
-    )
-    assert liar.frames_per_second
-    assert liar.frames_per_second.median == pytest.approx(8000.0)
-    assert (liar.speedup, liar.figures.efficiency, liar.figures.of_ceiling) == (None, None, None)
-
-
-def test_the_worst_verdict_of_all_repeats_counts() -> None:
-    (found,) = summaries(
-        make_cell("gym-sync", 1, STEADY, verdict="identical"),
-        make_cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
-    )
-    assert (found.verdict, found.work.reason) == ("different", "stale")
-
-
 def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
     found = summaries(
         make_cell("for-loop", 1, STEADY),
@@ -112,11 +92,6 @@ def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
     )
     assert [one.figures.efficiency and one.figures.efficiency.median for one in found] == [1.0, 1.0, 1.0]
     assert [one.built.cpus_owned for one in found] == [1, 2, 2]
-
-
-def test_without_pinning_a_cell_owns_no_more_cpus_than_workers() -> None:
-    (found,) = summaries(make_cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
-    assert found.built.cpus_owned == 2
 
 
 def test_without_a_for_loop_there_is_no_speedup() -> None:
@@ -129,15 +104,6 @@ def test_without_a_for_loop_there_is_no_speedup() -> None:
     ):
         found = summaries(make_cell("envpool-sync", 2, STEADY), *others)[0]
         assert (found.speedup, found.figures.efficiency) == (None, None)
-
-
-def test_the_share_of_the_ceiling_is_that_of_the_same_workers() -> None:
-    pool, two, one = summaries(
-        make_cell("envpool-sync", 2, STEADY), make_cell("ceiling", 2, double(STEADY)), make_cell("ceiling", 1, STEADY)
-    )
-    assert pool.figures.of_ceiling
-    assert vars(pool.figures.of_ceiling) == pytest.approx(vars(of_two_processes(0.5)))
-    assert (two.figures.of_ceiling, one.figures.of_ceiling) == (None, None)
 
 
 def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree() -> None:
@@ -172,16 +138,6 @@ def test_of_several_repeats_each_is_one_observation() -> None:
     assert found.figures.frames_per_cpu_second == found.frames_per_second
 
 
-def test_a_speedup_of_repeats_is_that_of_their_passes() -> None:
-    loop, pool = (990, 1000, 1010), (1900, 2000, 2100)
-    _, found = summaries(
-        *(make_cell("for-loop", 1, (steps, steps), repeat=repeat) for repeat, steps in enumerate(loop)),
-        *(make_cell("envpool-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate(pool)),
-    )
-    expected = estimate(several(*(above / below for above, below in zip(pool, loop, strict=True))))
-    assert vars(found.speedup) == pytest.approx(vars(expected))
-
-
 def test_windows_that_a_quota_held_back_or_others_disturbed_are_left_out_of_rates_where_enough_others_are() -> None:
     held_back, free = Window(10**9, 10, 0, throttled_ns=5 * 10**8), Window(10**9, 1000, 0, others_ns=10**7)
     taken = Window(10**9, 500, 0, others_ns=5 * 10**8)
@@ -213,24 +169,6 @@ def test_slow_resets_do_not_leave_out_the_windows_that_hold_them_as_disturbed() 
     assert (found.conditions.disturbed, found.conditions.disturbed_windows) == (True, 1)
 
 
-def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> None:
-    window = Window(25 * 10**7, 1000, 0, steal_ns=3 * 10**7)
-    short, long = summaries(
-        make_cell("for-loop", 1, windows=(window,)), make_cell("gym-sync", 1, windows=(window,) * 9)
-    )
-    assert [(cell.conditions.disturbed, cell.conditions.disturbed_windows) for cell in (short, long)] == [
-        (False, 0),
-        (True, 0),
-    ]
-
-
-def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
-    records = [make_cell("shm-sync", 2, STEADY, options={"spin": 3}, repeat=repeat) for repeat in range(2)]
-    (found,) = summaries(*records)
-    assert {record.key.without_repeat for record in records} == {found.key}
-    assert found.key == CellKey(env="ALE/Pong-v5", backend="shm-sync[spin=3]", workers=2, envs_per_worker=1)
-
-
 @pytest.mark.parametrize(
     ("fields", "crowded"),
     [
@@ -244,42 +182,6 @@ def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
 def test_more_processes_or_threads_than_cpus_owned_are_crowded(fields: dict[str, object], crowded: bool) -> None:
     (found,) = summaries(make_cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
     assert (found.conditions.oversubscribed_by == "threads") is crowded
-
-
-def test_a_failed_repeat_does_not_hide_those_that_went_well() -> None:
-    (found,) = summaries(
-        make_cell("for-loop", 1, (9,), status="failed", reason="boom"), make_cell("for-loop", 1, STEADY, repeat=1)
-    )
-    assert (found.status, found.reason, found.repeats, found.failed_repeats) == ("ok", "boom", 2, 1)
-    assert found.figures.steps_per_second == of_one_process(1000.0)
-
-
-@pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_a_cell_that_was_not_measured_has_no_rates(status: str) -> None:
-    (found,) = summaries(make_cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
-    assert (found.status, found.reason) == (status, "boom")
-    assert (found.figures.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
-    assert found.figures.startup_seconds is None
-
-
-def test_a_window_without_transitions_does_not_crash() -> None:
-    idle = Window(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
-    empty = Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
-    found = summaries(make_cell("for-loop", 1, windows=(idle, empty)), make_cell("gym-sync", 1, windows=(empty, idle)))
-    assert [one.frames_per_second for one in found] == [Estimate(0.0)] * 2
-    assert [one.speedup for one in found] == [None, None]
-
-
-def test_more_workers_than_usable_cpus_are_oversubscribed() -> None:
-    found = summaries(*(make_cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
-    assert [one.conditions.oversubscribed for one in found] == [False, False, True]
-
-
-def test_options_make_a_backend_another() -> None:
-    found = summaries(
-        make_cell("envpool-async", 2, STEADY), make_cell("envpool-async", 2, double(STEADY), options={"ratio": 2})
-    )
-    assert [one.label for one in found] == ["envpool-async", "envpool-async[ratio=2]"]
 
 
 def test_the_largest_counts_that_a_file_may_hold_do_not_crash() -> None:
@@ -309,10 +211,6 @@ def key_of(backend: str, workers: int) -> CellKey:
     return CellKey(env="ALE/Pong-v5", backend=backend, workers=workers, envs_per_worker=1)
 
 
-def test_cells_whose_interval_is_within_what_was_asked_are_precise_enough() -> None:
-    assert wide_cells(run(*repeated("for-loop", 1, NARROW), *repeated("gym-sync", 1, NARROW)), UNTIL) == set()
-
-
 def test_cells_whose_interval_is_wider_are_not() -> None:
     cells = (
         *repeated("for-loop", 1, WIDE),
@@ -325,20 +223,6 @@ def test_cells_whose_interval_is_wider_are_not() -> None:
     assert wide_cells(run(*cells), UNTIL) == {key_of("for-loop", 1)}
 
 
-def test_an_interval_that_is_narrow_by_chance_after_few_processes_does_not_count() -> None:
-    few = NARROW[: FEWEST_PROCESSES - 1]
-    assert wide_cells(run(*repeated("gym-sync", 1, few)), UNTIL) == {key_of("gym-sync", 1)}
-
-
-def test_many_windows_of_one_process_do_not_count_either() -> None:
-    assert wide_cells(run(make_cell("gym-sync", 1, NARROW * 4)), 0.9) == {key_of("gym-sync", 1)}
-
-
-def test_a_cell_that_was_never_measured_is_not_precise() -> None:
-    failed = make_cell("gym-sync", 1, status="failed", reason="boom")
-    assert wide_cells(run(failed), UNTIL) == {key_of("gym-sync", 1)}
-
-
 def test_the_next_repeat_follows_the_last_that_there_is() -> None:
     cells = (*repeated("for-loop", 1, NARROW)[::-1], *repeated("gym-sync", 2, NARROW[:2]))
     assert next_repeats(run(*cells)) == {key_of("for-loop", 1): 5, key_of("gym-sync", 2): 2}
@@ -348,11 +232,6 @@ def test_a_cell_that_failed_last_is_not_tried_again() -> None:
     failed = make_cell("gym-sync", 1, status="failed", reason="boom", repeat=5)
     skipped = make_cell("gym-sync", 2, status="skipped", reason="no memory")
     assert next_repeats(run(*repeated("gym-sync", 1, WIDE), failed, skipped)) == {}
-
-
-def test_a_cell_that_failed_once_and_went_well_again_is() -> None:
-    first = make_cell("gym-sync", 1, status="failed", reason="boom")
-    assert next_repeats(run(first, *repeated("gym-sync", 1, WIDE)[1:])) == {key_of("gym-sync", 1): 5}
 
 
 def test_a_repeat_that_the_user_ended_is_measured_again() -> None:

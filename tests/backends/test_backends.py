@@ -21,13 +21,11 @@ from vebench.backends.environments.suites import BURST
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.gym_vector import GymAsync
 from vebench.backends.interface import Factory, Setup, Task, VectorBackend
-from vebench.backends.null import Null
 from vebench.backends.pools import AleVectorSync, EnvPoolSync
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
-HOPPER = Task("Hopper-v5", "mujoco", 4)
 LONG = 20.0  # seconds after which a test that waits gives up
 
 
@@ -103,20 +101,6 @@ def test_close_ends_whatever_the_processes_of_gymnasium_do(fault: str) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_closing_one_backend_needs_nothing_of_another_built_after_it() -> None:
-    first = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
-    workers = [process.pid for process in multiprocessing.active_children()]
-    second = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
-    exits = {process.pid: process for process in multiprocessing.active_children()}
-    watched = [exits[pid] for pid in workers]
-    codes: list[int | None] = []
-    for process in watched:
-        process.close = lambda process=process: codes.append(process.exitcode)  # type: ignore[method-assign, misc]
-    first.close()
-    assert codes == [0]  # none had to be killed
-    second.close()
-
-
 CALLER = """
 import multiprocessing, sys, time
 from vebench.backends.ceiling import Ceiling
@@ -175,26 +159,6 @@ def test_the_bare_physics_makes_as_many_substeps_in_each_step_as_the_environment
     environment.close()
 
 
-def test_the_bare_physics_starts_over_as_often_as_episodes_end() -> None:
-    physics = Physics(HOPPER)
-    longest = 0.0
-    for _ in range(20):
-        physics.burst()
-        longest = max(longest, physics.data.time)
-    assert 0.0 < longest < 100 * HOPPER.frame_skip * 0.002  # a hopper under random actions falls after 20 steps or so
-
-
-def test_one_simulator_counts_a_burst_for_each_batch() -> None:
-    backend = Ceiling(Setup(CHEETAH, workers=4, cpus=(0,)))
-    assert (backend.info.processes, backend.info.num_envs, backend.info.batch_size) == (1, 1, BURST)
-    backend.reset(0)
-    for _ in range(3):
-        batch = backend.recv()
-        assert {len(array) for array in batch} == {BURST}
-        backend.send(np.zeros(BURST, np.int64))
-    backend.close()
-
-
 def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "MOST_ROWS", 1)
     backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
@@ -221,39 +185,6 @@ def test_a_simulator_that_died_is_an_error() -> None:
     backend.send(np.zeros(1, np.int64))
     with pytest.raises(RuntimeError, match="died"):
         backend.recv()
-    backend.close()
-
-
-def test_null_answers_with_the_same_rows_without_making_any() -> None:
-    backend = Null(Setup(CHEETAH, workers=4, envs_per_worker=2))
-    backend.reset(0)
-    first = backend.recv()
-    backend.send(np.zeros(8, np.int64))
-    assert backend.recv() is first
-    assert {len(array) for array in first} == {8}
-
-
-@pytest.mark.parametrize(("task", "noop_max"), [(PONG, 30), (Task("ALE/Backgammon-v5", "atari", 4, exact=True), 1)])
-def test_envpool_is_set_as_the_gymnasium_environments_are(task: Task, noop_max: int) -> None:
-    backend = EnvPoolSync(Setup(task, workers=2, cpus=(0, 1)))
-    config = backend._pool.config
-    assert {
-        "noop_max": noop_max,
-        "frame_skip": 4,
-        "stack_num": 4,
-        "img_height": 84,
-        "img_width": 84,
-        "gray_scale": True,
-        "use_inter_area_resize": True,
-        "use_fire_reset": False,
-        "reward_clip": False,
-        "episodic_life": False,
-        "repeat_action_probability": 0.0,
-        "full_action_space": False,
-        "max_episode_steps": 27_000,
-        "num_threads": 2,
-        "thread_affinity_offset": -1,
-    }.items() <= config.items()
     backend.close()
 
 

@@ -291,7 +291,7 @@ class SameStep:
         self._rows: list[Row] = []
 
     def reset(self, seed: int) -> None:
-        self._rows = [reference.reset(seed) for reference in self._references]
+        self._rows = [one.reset(seed, env_id) for env_id, one in enumerate(self._references)]
 
     def send(self, actions: NDArray[np.generic]) -> None:
         self._rows = [one.step(action) for one, action in zip(self._references, actions, strict=True)]
@@ -420,23 +420,6 @@ def check_starts(info: BackendInfo, environments: list[list[Batch]]) -> None:
 @of_recorded([case for case in STEPPING if case[1] == CARTPOLE])
 def test_the_row_of_an_end_or_the_one_after_it_has_the_next_start(recorded: Recorded) -> None:
     check_starts(recorded.info, recorded.of_seed_0.rows)
-
-
-# Of the others it is known from Pendulum what they do after a limit on the steps: what the reference does. Those with
-# classes of our own have the same ones.
-@pytest.mark.parametrize(
-    "name",
-    [
-        entry.name
-        for entry in CONTESTANTS
-        if is_tried(entry.name, CHEETAH)
-        and entry.by_default
-        and (not entry.steps_gymnasium or entry.name == "fast-sync")
-    ],
-)
-def test_so_has_that_after_a_limit_on_the_steps(build: Build, name: str) -> None:
-    backend = build(name, CHEETAH)
-    check_starts(backend.info, episodes(backend, 0, 1003))
 
 
 @pytest.mark.parametrize(
@@ -570,15 +553,3 @@ def test_every_backend_samples_the_same_actions(recorded: Recorded) -> None:
     for one, other in zip(trees.leaves(drawn), trees.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("gym-sync", {}), ("shm-sync", {"caller_steps": False}), ("shm-sync", {"context": "spawn"}), ("shm-async", {})],
-    ids=str,
-)
-def test_tuples_of_dicts_are_tuples_also_from_other_processes(build: Build, name: str, options: dict[str, Any]) -> None:
-    pair = Task("odd/Pair-v0", "gymnasium", 1, module="odd")
-    rows = episodes(build(name, pair, **options), 0, 20)
-    assert trees.form(rows[0][0].observations) == [None, [None, None]]
-    assert same(rows[:2], episodes(build(REFERENCE, pair), 0, 20))

@@ -1,8 +1,6 @@
 """The environments that all backends step: their settings, their spaces, and frames as the simulator counts them."""
 
-import pickle
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import cv2
@@ -49,12 +47,6 @@ def test_atari_is_set_as_every_backend_sets_it() -> None:
 def test_no_environment_makes_opencv_start_threads() -> None:
     make(PONG).close()
     assert cv2.getNumThreads() == 1
-
-
-def test_a_function_that_makes_an_environment_can_be_sent_to_another_process() -> None:
-    environment = pickle.loads(pickle.dumps(partial(make, CHEETAH)))()  # noqa: S301 - pickled on the same line
-    assert spaces_of(environment).observations.shape == (17,)
-    environment.close()
 
 
 def frames_at_reset(task: Task, seeds: int) -> set[int]:
@@ -107,17 +99,6 @@ def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, hig
     if low < high:
         np.testing.assert_array_equal(samples, samples.astype(np.float32))
         assert len(np.unique(samples)) > 1
-
-
-def test_mujoco_computes_with_the_same_actions_in_whatever_type_of_array_they_come() -> None:
-    wide, narrow = (make(CHEETAH) for _ in range(2))
-    actions = sample(spaces_of(wide).actions, np.random.default_rng(0), 20)
-    for environment in (wide, narrow):
-        environment.reset(seed=0)
-    for action in actions:
-        one, other = wide.step(action), narrow.step(action.astype(np.float32))
-        assert one[1] == other[1]
-        np.testing.assert_array_equal(one[0], other[0])
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,18 @@
 import ast
 import multiprocessing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support import driving
-from support.pasting import BATCHES, OWN, PASTED, TASKS, built, check, pasted, task_of
+from support.pasting import BATCHES, OWN, PASTED, TASKS, built, check, task_of
 from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import load_target
 from vebench.backends.interface import Setup, Task
-from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, ENTRIES
 
 # EnvPool's own spaces of CartPole.
@@ -26,8 +24,6 @@ CARTPOLE, CHEETAH, PONG = TASKS
 REGISTERED = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
 SHORT = Task("CartPole-v1[max_episode_steps=9,sutton_barto_reward=true]", "classic", 1)
 CALLED = Task("odd:Counter[length=4,observation=box]", "callable", 1)
-
-needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPool is not installed")
 
 
 def lines_of(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> tuple[str, ...]:
@@ -67,12 +63,6 @@ def test_the_lines_step_what_was_promised(entry: BackendEntry, task: Task | None
     counted = driving.counted(run(entry.lines(planned)), batches=BATCHES, num_envs=planned.num_envs)
     # A row of Gymnasium's that only tells of a reset is no step.
     check(counted, planned, ends=entry.name != "for-loop" if task == OWN else None)
-
-
-def test_processes_that_import_the_script_do_not_run_it_again(tmp_path: Path) -> None:
-    entry = BY_NAME["gym-async"]
-    planned = built(entry, CARTPOLE, envs=2, context="spawn")
-    pasted(planned, entry.lines(planned), tmp_path)
 
 
 @pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, REGISTERED, SHORT, CALLED], ids=lambda task: task.id)
@@ -119,25 +109,6 @@ def test_the_lines_build_the_measured_vector_environment(name: str, task: Task) 
         np.testing.assert_array_equal(observations, batch.observations)
         # An adapter takes actions of float64, and what they cost is reckoned in their own precision.
         np.testing.assert_allclose(rewards, batch.rewards, rtol=1e-6)
-    envs.close()
-    adapter.close()
-
-
-def test_a_game_without_a_no_op_can_be_pasted() -> None:
-    (environment,) = run(lines_of("for-loop", Task("ALE/Backgammon-v5", "atari", 4), workers=1))
-    observation, _ = environment.reset(seed=0)
-    assert observation.shape == (4, 84, 84)
-    environment.close()
-
-
-@needs_envpool
-@pytest.mark.parametrize(("kind", "task"), [("sync", CARTPOLE), ("async", CHEETAH), ("sync", PONG)])
-def test_a_pool_has_all_settings_of_the_one_that_was_measured(kind: str, task: Task) -> None:
-    name = f"envpool-{kind}"
-    envs = run(lines_of(name, task, workers=1))
-    adapter = load_target(BY_NAME[name].target)(Setup(task, workers=1))
-    mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))
-    assert {key for key in mine if mine[key] != measured[key]} <= {"seed"}
     envs.close()
     adapter.close()
 

@@ -6,31 +6,23 @@ import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from support.places import TESTS
 
 from vebench.backends import registry
-from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS, BackendEntry
-from vebench.backends.environments.making import make
-from vebench.backends.environments.suites import SUITES, Suite, load_target
+from vebench.backends.entry import BackendEntry
+from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.interface import Task
-from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, Package, how_to_install
+from vebench.backends.packages import ALE_PY, ENVPOOL, GYMNASIUM, IMAGEIO, OPENCV, Package, how_to_install
 
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
 
 
 def names(requirements: list[str]) -> set[str]:
     return {Requirement(one).name for one in requirements}
-
-
-def test_there_is_one_reference_and_one_of_each_row_that_others_are_compared_with() -> None:
-    assert (registry.REFERENCE, registry.CEILING, registry.NULL) == ("for-loop", "ceiling", "null")
-    rows = {entry.name for entry in registry.ENTRIES if entry.reference_row}
-    assert rows == {"ceiling", "null", "yardstick"}
 
 
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
@@ -43,12 +35,6 @@ def test_an_entrys_adapter_is_there(entry: BackendEntry) -> None:
         assert found is not None
         tree = ast.parse(Path(str(found.origin)).read_text())
         assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
-def test_what_a_suite_names_is_there(suite: Suite) -> None:
-    targets = [target for target in (suite.make, suite.frames, suite.simulator) if target]
-    assert all(callable(load_target(target)) for target in targets)
 
 
 OF_PEERS = {
@@ -96,23 +82,12 @@ def test_what_is_missing_is_installed_by_an_extra_or_else_by_its_name(missing: l
     assert how_to_install(missing) == command
 
 
-def test_in_an_interpreter_without_vebench_packages_are_installed_by_their_names() -> None:
-    assert how_to_install([ALE_PY, OPENCV], beside_vebench=False) == "pip install ale-py opencv-python-headless"
-
-
 def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
     of_peers = {name for package in OF_PEERS for name in package.deciding_names}
     assert tuple(name for name in registry.RECORDED if name not in of_peers) == (
         "ale-py", "dm-control", "envpool", "gymnasium", "minigrid", "mujoco", "numpy", "opencv-contrib-python",
         "opencv-contrib-python-headless", "opencv-python", "opencv-python-headless", "shimmy", "torch",
     )  # fmt: skip
-
-
-def test_of_some_packages_only_the_first_places_of_the_version_decide() -> None:
-    assert [NUMPY.deciding_part("2.4.6"), OPENCV.deciding_part("5.0.0.93")] == ["2", "5.0"]
-    assert GYMNASIUM.deciding_part("1.4.0") == "1.4.0"
-    assert IMAGEIO.deciding_names == ()
-    assert BASE == (NUMPY, GYMNASIUM)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +101,6 @@ def test_of_some_packages_only_the_first_places_of_the_version_decide() -> None:
 )
 def test_options_may_limit_how_many_environments_step_at_once(name: str, options: dict[str, int], at_work: int) -> None:
     assert registry.BY_NAME[name].at_work(8, 1, options) == at_work
-
-
-def test_a_process_that_is_not_forked_takes_more_memory() -> None:
-    entry = registry.BY_NAME["gym-async"]
-    assert entry.process_bytes({}) == entry.process_bytes({"context": "fork"}) == FORKED_PROCESS
-    assert entry.process_bytes({"context": "spawn"}) == FRESH_PROCESS
 
 
 def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> None:
@@ -153,16 +122,6 @@ def test_what_cannot_take_arguments_has_no_task_with_them(name: str, task: str, 
     refused = registry.BY_NAME[name].why_not(Task(task, suite, 5), lambda _module: True)
     assert refused is not None
     assert refused.startswith(why)
-
-
-def test_a_task_of_a_suite_is_made_with_its_arguments_by_every_suite() -> None:
-    short = make(Task("CartPole-v1[max_episode_steps=3]", "classic", 1))
-    assert short.spec is not None
-    assert short.spec.max_episode_steps == 3
-    cheetah: Any = make(Task("HalfCheetah-v5[ctrl_cost_weight=0.5]", "mujoco", 5)).unwrapped
-    assert cheetah._ctrl_cost_weight == 0.5
-    pong: Any = make(Task("ALE/Pong-v5[difficulty=1]", "atari", 4)).unwrapped
-    assert pong._game_difficulty == 1
 
 
 def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:

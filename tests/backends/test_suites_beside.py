@@ -11,7 +11,6 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, missing_packages
-from vebench.errors import UsageError
 from vebench.plan.tasks import recorded_task, resolve
 
 CHEETAH = Task("dm_control/cheetah-run-v0", "dm_control", 1)
@@ -83,13 +82,6 @@ def test_they_are_found_by_their_ids(name: str, task: Task | None) -> None:
     task = task or Task(name, "dm_control", 1)
     skip_unless_installed(task)
     assert resolve([name]) == (task,)
-
-
-def test_where_nothing_registers_such_an_id_it_is_said_what_does() -> None:
-    if not BY_NAME["for-loop"].missing(HALLWAY):
-        pytest.skip("MiniGrid is installed")
-    with pytest.raises(UsageError, match=r"minigrid not installed\? \(in .* clone: pip install '\.\[minigrid\]'\)"):
-        resolve(["MiniGrid-Empty-5x5-v0"])
 
 
 def test_known_tasks_need_no_lookup_and_nobody_misses_their_packages_who_does_not_name_them() -> None:

@@ -45,14 +45,6 @@ def test_a_tree_is_made_again_from_its_form_and_its_leaves(tree: Any) -> None:
 
 
 @given(forests)
-def test_the_order_of_keys_changes_nothing(tree: Any) -> None:
-    names = [name for name, _ in trees.named_leaves(tree)]
-    assert names == [name for name, _ in trees.named_leaves(turned(tree))]
-    assert len(set(names)) == len(names)
-    assert equal(tree, turned(tree))
-
-
-@given(forests)
 def test_rows_are_read_one_by_one_as_those_of_an_array(tree: Any) -> None:
     rows = list(trees.as_rows(tree))
     assert len(rows) == ROWS
@@ -70,12 +62,6 @@ def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:
     copy = rows.copy()
     rows[:] = trees.mapped(np.zeros_like, tree)
     assert equal(copy[:], tree)
-
-
-@given(forests)
-def test_one_leaf_is_found_by_its_name(tree: Any) -> None:
-    for name, leaf in trees.named_leaves(tree):
-        assert dict(trees.named_leaves(tree))[name] is leaf
 
 
 def test_a_form_has_words() -> None:

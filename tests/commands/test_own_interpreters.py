@@ -58,33 +58,6 @@ def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench
     assert reasons == {None, "not installed: mujoco (pip install mujoco)"}
 
 
-def test_a_configured_python_goes_by_name(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "vebench").mkdir()
-    (tmp_path / "vebench" / "config.toml").write_text(f'[pythons]\nother = "{OTHER}"\n')
-    start = FakeStart()
-    vebench(*RUN, "-b", "gym-async@other", world=fake_world(start))
-    assert {cell.backend.label: cell.python for cell, _ in start.started}["gym-async@other"] == OTHER
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        *((text, "must map names to paths") for text in ("pythons = 1", "[pythons]\nother = 3")),
-        ("[pythons", "config.toml: "),
-    ],
-)
-def test_a_configuration_that_cannot_be_read_is_one_line_and_status_2(
-    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "vebench").mkdir()
-    (tmp_path / "vebench" / "config.toml").write_text(text)
-    done = vebench(*RUN, "-b", "gym-async@other", world=fake_world())
-    assert done.status == 2
-    assert complaint in done.refusal
-
-
 def test_compare_has_two_pythons_already(vebench: Command) -> None:
     done = vebench("compare", OTHER, OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world())
     assert (done.status, "leave out what follows @" in done.refusal) == (2, True)

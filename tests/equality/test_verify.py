@@ -353,7 +353,7 @@ def test_below_the_table_is_what_to_paste(vebench: Command) -> None:
     asked = ("-e", "odd:odd/No-number-v0", "-b", "gym-sync,gym-async[max_concurrency=1]", "--num-envs", "3")
     done = vebench("verify", *asked, "--seed", "9", "--timeout", "50", world=fake_world(start))
     shown = done.out
-    assert "gym-async[max_concurrency=1]  identical" in done.err  # as the page says
+    assert "gym-async[max_concurrency=1]: identical" in done.err  # as the page says
     commands = [line for line in shown.splitlines() if line.startswith("vebench verify")]
     asked_for = "vebench verify -e odd:odd/No-number-v0 -b"
     assert commands == [

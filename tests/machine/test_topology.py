@@ -128,15 +128,6 @@ def test_kinds_of_arm_come_from_their_capacities(grow: Grow) -> None:
     assert tree.read().kinds == ((0, 1), (3,), (2,))
 
 
-def test_kinds_come_from_base_frequencies_and_never_from_the_highest(grow: Grow) -> None:
-    tree = grow("0-3")
-    for cpu, base, highest in ((0, 1900, 5000), (1, 1900, 5200), (2, 1400, 3900), (3, 1400, 3900)):
-        folder = f"{CPU}/cpufreq/policy{cpu}"
-        tree.file(f"{folder}/base_frequency", base).file(f"{folder}/cpuinfo_max_freq", highest)
-        tree.file(f"{folder}/related_cpus", cpu)
-    assert tree.read().kinds == ((2, 3), (0, 1))
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
     tree = grow("0-1").core(0, 1)

@@ -35,16 +35,10 @@ def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> 
     assert figures.long_time(seconds) == text
 
 
-def test_a_sparkline_has_a_bar_for_each_value_and_shows_a_drop_but_not_noise() -> None:
+def test_a_sparkline_shows_a_drop_but_not_noise_of_the_last_values() -> None:
     assert figures.sparkline([0.0, 0.0, -0.4, -0.4]) == "▇▇▁▁"
     assert len(set(figures.sparkline([0.0, 0.001, -0.001]))) == 1
-    assert figures.sparkline([]) == ""
-
-
-def test_a_sparkline_of_many_values_has_the_means_of_neighbours() -> None:
-    line = figures.sparkline([0.0] * 300 + [1.0] * 300)
-    half = figures.LONGEST_SPARKLINE // 2
-    assert line == "▁" * half + "▇" * half
+    assert figures.sparkline([0.0] * 300 + [1.0] * 10) == "▁" * (figures.LONGEST_SPARKLINE - 10) + "▇" * 10
 
 
 @pytest.mark.parametrize(

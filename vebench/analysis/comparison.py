@@ -9,13 +9,9 @@ first, a backend on a task, on the geometric mean of its ratios over all numbers
     inconclusive   the data cannot decide
 
 For ``slower``, and for ``faster``, all groups are tested together, and all cells are tested together (Holm), each with
-half of 5 %: in 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %, as for the
-equivalence of two drugs (D. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). It needs no
-correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter hypothesis testing
-and acceptance sampling, Technometrics 24, 1982).
-
-Only the cells of a slower or faster group are then tested individually; all others have the verdict of their group.
-The 95 % guarantee applies to groups, not to single cells.
+half of 5 %: in 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %. It needs no
+correction: to pass wrongly, the very group that is slower must be missed (docs/method.md). Only the cells of a slower
+or faster group are then tested individually; all others have the verdict of their group.
 
 ``compared_tasks`` shows two runs side by side, with the same ratios and intervals. A check asks whether code became
 slower, so it refuses cells that own different numbers of CPUs. Side by side, the machines themselves are compared: such
@@ -56,8 +52,8 @@ from vebench.plan.cells import CellKey
 SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
 # The divisor of a rate: nothing, the reference, or the yardstick, of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
-Cells = Mapping[CellKey, CellSummary]
-Reason = tuple[SpeedVerdict, str]
+_Cells = Mapping[CellKey, CellSummary]
+_Reason = tuple[SpeedVerdict, str]
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
@@ -205,22 +201,8 @@ def compare_runs(
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline``, without reference rows, and on their groups.
 
-    Parameters
-    ----------
-    baseline, candidate
-        The cells of both sides.
-    metric
-        The number that is compared.
-    tolerance
-        A share, 0 to 1.
-    in_turn
-        Whether the two sides were interleaved.
-    run_spread
-        The difference between runs of the same code, if they were not; by default a documented one.
-    part
-        The part of the error level that these tests may spend.
-    names
-        The words for the two sides.
+    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread``, by default a
+    documented one. ``part``: of the error level, what these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
@@ -354,8 +336,8 @@ class _Judge:
 class _Sides:
     """The cells of both sides: which make a pair, and what prevents the others."""
 
-    before: Cells
-    after: Cells
+    before: _Cells
+    after: _Cells
     metric: Metric
     in_turn: bool
     names: Names
@@ -403,7 +385,7 @@ class _Sides:
         sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
         return [(name, cells[key]) for name, cells in sides if key in cells]
 
-    def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[Reason]:
+    def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[_Reason]:
         names, old, new = self.names, self.before[key], self.after.get(key)
         if (lack := _lack(old)) is not None:
             yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
@@ -421,7 +403,7 @@ class _Sides:
         if self.in_turn and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
-    def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[Reason]:
+    def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[_Reason]:
         names = self.names
         for name, cell in ((names.baseline, old), (names.candidate, new)):
             # Known other work is the same other work in both.
@@ -437,7 +419,7 @@ class _Sides:
                 sides = f"{one} in {names.article}{names.baseline}, {other} in {names.article}{names.candidate}"
                 yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
 
-    def _base_prevents(self, base: CellKey) -> Iterator[Reason]:
+    def _base_prevents(self, base: CellKey) -> Iterator[_Reason]:
         for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
             what = f"{name}: {base.backend} with one worker"
             if base not in cells:

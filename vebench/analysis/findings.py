@@ -65,9 +65,6 @@ class Code(StrEnum):
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here: says why the table has a gap, and what to install
 
 
-GRAVEST_FIRST = tuple(Code)
-
-
 @dataclass(frozen=True)
 class Finding:
     """A reason not to trust a rate, or a hint. The message omits details of single cells: many may share a finding."""

@@ -23,8 +23,8 @@ from vebench.plan.cells import CellKey
 
 # The measuring loop alone (overhead), and cells that were disturbed or share CPUs, vary in other ways than others.
 Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
-Conditions = Mapping[CellKey, Condition]
-Logs = Mapping[int, float]  # log rates by the number of the pass
+_Conditions = Mapping[CellKey, Condition]
+_Logs = Mapping[int, float]  # log rates by the number of the pass
 
 _FEWEST_IN_BLOCK = 2  # cells that show the effects of passes
 _MOST_SWEEPS, _CLOSE = 50, 1e-12
@@ -34,11 +34,11 @@ _EXACT = 1e9  # degrees of freedom of a variance that is taken as known
 _NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
 
 
-def pooled(samples: Mapping[CellKey, Sample], conditions: Conditions) -> dict[CellKey, Sample]:
+def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
     """Return the samples of a run, each with how its processes vary, as far as the run shows it."""
     if max((len(sample.passes) for sample in samples.values()), default=0) < FEWEST_FOR_INTERVAL:
         return {**samples}  # one process of each does not show how they vary
-    tasks: dict[str, dict[CellKey, Logs]] = defaultdict(dict)
+    tasks: dict[str, dict[CellKey, _Logs]] = defaultdict(dict)
     for key, sample in samples.items():
         if sample.passes and sample.positive:
             tasks[key.env][key] = sample.residuals
@@ -63,13 +63,13 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Conditions) -> dict[Ce
     return {key: replace(sample, pool=pools.get(key), effects=effects.get(key)) for key, sample in samples.items()}
 
 
-def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Conditions) -> dict[CellKey, Sample]:
+def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
     """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
     pools = _pools({key: _error([*sample.residuals.values()]) for key, sample in samples.items()}, conditions)
     return {key: replace(sample, pool=pools.get(key)) for key, sample in samples.items()}
 
 
-def _sides(logs: Mapping[CellKey, Logs], conditions: Conditions) -> list[list[CellKey]]:
+def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[CellKey]]:
     """Return the cells of a task that show the effects of passes, none if they are too few.
 
     Cells with one worker are apart from others where both show all passes: other processes may slow many workers and
@@ -103,7 +103,7 @@ def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _effects(cells: Sequence[Logs]) -> dict[int, float]:
+def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
     """Return by how much each pass differs from the mean of all: the median of what is left of its log rates."""
     effects = dict.fromkeys(sorted({number for logs in cells for number in logs}), 0.0)
     for _ in range(_MOST_SWEEPS):
@@ -129,7 +129,7 @@ def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
 
 
 def _pools(
-    errors: Mapping[CellKey, Error], conditions: Conditions, *, by_backend: bool = False
+    errors: Mapping[CellKey, Error], conditions: _Conditions, *, by_backend: bool = False
 ) -> dict[CellKey, ProcessPool]:
     """Return the pool of each cell, as far as anything shows how it varies: its condition's, unless it is noisy."""
     pools: dict[CellKey, ProcessPool] = {}

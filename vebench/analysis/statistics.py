@@ -105,17 +105,11 @@ class Sample:
 
     @classmethod
     def of(cls, passes: ArrayLike, counts: ArrayLike, times: ArrayLike) -> Sample:
-        """Return the sample of a cell.
+        """Return the sample of a cell, given for each window its pass, what it counted, and in which time, if known.
 
         A rate is the sum of counts over the sum of times. A median of windows would miss slow resets. For one process,
         the values are linearised, so that they have the ratio's variance (W. Cochran, Sampling Techniques, 1977,
         section 6.4).
-
-        Parameters
-        ----------
-        passes, counts, times
-            For each window its pass, the number that it counted, and the time in which it did. Windows of a pass stand
-            together. A window without a time does not count.
         """
         times = np.asarray(times, float)
         known = times > 0
@@ -167,7 +161,7 @@ class Sample:
 
     @property
     def middle(self) -> float | None:
-        """The median of its estimate: the level or, if a rate is zero, their median; None without rates."""
+        """The median of its estimate: the level or, without an interval, the median; None without rates."""
         return self.level if self.measurable else median(self.rates) if self.rates else None
 
     @cached_property
@@ -264,10 +258,7 @@ def correlation_factor(number: int, correlation: float = WINDOW_CORRELATION) -> 
 
 
 def summed(errors: Sequence[Error]) -> Error:
-    """Return the error of a sum of independent estimates, with the degrees of freedom of B. L. Welch and Satterthwaite.
-
-    Biometrika 34, 1947, and Biometrics Bulletin 2, 1946.
-    """
+    """Return the error of a sum of independent estimates, by B. Welch, Biometrika 34, 1947."""
     total = sum([error.variance for error in errors])
     if total == 0.0:
         return Error(0.0, min(error.freedom for error in errors))
@@ -444,23 +435,12 @@ def verdicts(
     same: float = 0.0,
     tests: Callable[[int], int] = int,
 ) -> dict[Key, RatioVerdict]:
-    """Return the verdict on each ratio. Every comparison of rates is made here, of cells of a run and of two runs.
+    """Return the verdict on each ratio, all tested together. Every comparison of rates is made here.
 
-    All ratios are tested together.
-
-    Parameters
-    ----------
-    ratios
-        A ratio that is None is unknown: its verdict is ``inconclusive``, but it counts as tested.
-    low, high
-        A ratio is ``slower`` if it is significantly below ``low``, and ``faster`` if it is significantly above
-        ``high``. If both are the same number, the test is two-sided.
-    level
-        The level of each side.
-    same
-        A ratio is the ``same`` if a test of its own, at this level, finds that it is not below ``low``.
-    tests
-        See ``rejected``.
+    A ratio is ``slower`` if it is significantly below ``low``, and ``faster`` if it is significantly above ``high``,
+    each at ``level``; if both are the same number, the test is two-sided. It is the ``same`` if a test of its own, at
+    the level ``same``, finds that it is not below ``low``. A ratio that is None is ``inconclusive``, but counts as
+    tested. ``tests``: see ``rejected``.
     """
     below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
     above = {key: 1.0 if found is None or high is None else found.chance_below(high) for key, found in ratios.items()}

@@ -37,11 +37,13 @@ _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number o
 _UNEVEN = 2  # the longest window of a process over its shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
-_OF_PROCESS = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs")
-_READ = (*_OF_PROCESS, *_COUNTS)
+_PLACES = ("cell", "process", "repeat")  # the index of the cell, of the process, and the number of the pass
+_READ = (*_PLACES, "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
 _DTYPE = np.dtype(
-    [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
+    [(name, np.intp if name in _PLACES else np.float64) for name in _READ]
+    # Rows that do not only report a reset; CPU time that the hypervisor and others took.
     + [("steps", np.float64), ("taken_ns", np.float64)]
+    # Whether a CPU quota slowed the window, others took too much of its CPUs, and the window counts.
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
@@ -50,21 +52,7 @@ Aged = tuple[tuple[int, Floats], ...]
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
-    """Return the windows of all repeats that went well, given the repeats of each cell.
-
-    Beside what a window has counted (NaN: unknown), an element has these fields.
-
-    cell, process, repeat
-        The index of the cell, the index of the process, and the number of the pass.
-    cpus, frame_skip, batch_size, num_envs
-        Those of the process.
-    steps, taken_ns
-        Rows that do not only report a reset; CPU time that the hypervisor and others took.
-    throttled, disturbed
-        Whether a CPU quota slowed the window; whether others took too much.
-    counts
-        Whether the window counts.
-    """
+    """Return the windows of all repeats that went well, given the repeats of each cell. NaN: unknown."""
     count = attrgetter(*_COUNTS)
     rows: list[tuple[float | None, ...]] = []
     process = 0

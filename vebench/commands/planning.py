@@ -13,7 +13,7 @@ from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
 from vebench.plan.spec import check_spec
-from vebench.plan.tasks import check_policy, path_of, refuse_not_ours, table
+from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
 from vebench.reports import console
 from vebench.results import records, store
@@ -50,11 +50,10 @@ def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
     Raises UsageError if one that the user named cannot be used, or cannot load the adapter that it is for. One that
     vebench made is as good as not there.
     """
-    pythons = table() if any(choice.python for choice in spec.backends) else {}
     found: dict[str, Interpreter] = {}
     examined: dict[str, Interpreter] = {}
     for choice in spec.backends:
-        path = path_of(choice, pythons)
+        path = path_of(choice)
         if path is None:
             continue
         try:

@@ -14,6 +14,7 @@ from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of
 from vebench.commands.session import World
 from vebench.engine.runner import verified
+from vebench.errors import one_line
 from vebench.interpreters.interpreter import Interpreter
 from vebench.interpreters.process_guard import Interrupts
 from vebench.plan import verdicts
@@ -22,7 +23,7 @@ from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import Knowledge, KnownVerdict, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
-from vebench.reports.live import ProofScreen
+from vebench.reports.live import Screen
 from vebench.results import store
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: MuJoCo's for
@@ -76,7 +77,7 @@ def prove(
     log: str | None = None  # the file with the output of the cell whose proof comes next
     envs = cells[0].workers if cells else 0
     with (
-        ProofScreen(console.for_progress(), cells) as screen,
+        Screen(console.for_progress()) as screen,
         Interrupts() as interrupts,
         world.start(replace(spec, isolation=FORK), interrupts) as launch,
         closing(verified(cells, launch)) as answers,
@@ -85,7 +86,8 @@ def prove(
         screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
         for cell, proof in answers:
             if isinstance(proof, Comparing):
-                screen.compared(proof.rows)
+                words = f"{len(proofs)} of {len(cells)} compared; {cell.backend.label} on {cell.task.id}, "
+                screen.draw(len(proofs), len(cells), one_line(f"{words}{counted(proof.rows, 'row')} so far"))
                 continue
             if isinstance(proof, str):  # the output of the cell
                 heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
@@ -97,7 +99,8 @@ def prove(
             found = concluded(proof, steps, cell.workers)
             # A page shows the verdict of the proof. ``found`` is for later runs, which need ended episodes.
             words = _words(found) + (f"; log: {reported.log}" if reported.log else "")
-            screen.ended(words if in_full else proof.verdict)
+            number, verdict = f"[{len(proofs)}/{len(cells)}]", words if in_full else proof.verdict
+            screen.say(f"{number} {cell.task.id}, {cell.backend.label}: {verdict}")
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # A verdict on another class says nothing about the backend's own class, which may step the next time.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)

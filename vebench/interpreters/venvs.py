@@ -162,18 +162,9 @@ def releases_of(package: str) -> list[str]:
 
 def cache_folder() -> Path:
     """Return the folder that vebench keeps between runs. It may not exist."""
-    return _user_folder("XDG_CACHE_HOME", "~/.cache")
-
-
-def config_folder() -> Path:
-    """Return the folder of the user's configuration of vebench. It may not exist."""
-    return _user_folder("XDG_CONFIG_HOME", "~/.config")
-
-
-def _user_folder(variable: str, otherwise: str) -> Path:
     # XDG Base Directory Specification: a path that is not absolute must be ignored.
-    asked = Path(os.environ.get(variable, ""))
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        return (asked if asked.is_absolute() else Path(otherwise).expanduser()) / "vebench"
+        return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench"
     except RuntimeError:  # a user without a home, as in some containers
         return Path(os.devnull, "vebench")

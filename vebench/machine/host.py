@@ -278,19 +278,13 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V, else from base frequencies. The highest frequency is not used: cores of one kind differ in it.
+    RISC-V.
     """
-    folder = root / CPU_FOLDER
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)
-    capacities = {cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
-    frequencies: dict[int, int | None] = {}
-    for policy in entries(folder / "cpufreq", "policy"):  # for several CPUs
-        own = folder / "cpufreq" / f"policy{policy}"
-        cpus = parse_list(text_of(own / "related_cpus").replace(" ", ","))
-        frequencies |= dict.fromkeys(cpus, number_in(own / "base_frequency"))
-    for source in (ranks, capacities, frequencies):
+    capacities = {cpu: number_in(root / CPU_FOLDER / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
+    for source in (ranks, capacities):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             if (speed := source.get(cpu)) is not None:

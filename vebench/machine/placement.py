@@ -23,14 +23,14 @@ class Placement:
     order: tuple[int, ...]  # in which workers take CPUs
     usable: int  # how many can work at the same time: all, or the container's quota
     pinned: bool = True
-    homes: Mapping[int, Cpus] = field(default_factory=dict)  # the memory nodes nearest to each CPU, if known
+    homes: Mapping[int, Cpus] = field(default_factory=dict)  # the memory node of each CPU, if known and allowed
 
     def owned(self, workers: int) -> tuple[int, ...]:
         """Return the CPUs that a cell owns: the first ``min(workers, usable)``, or all of them if not pinned."""
         return self.order[: min(workers, self.usable)] if self.pinned else self.order
 
     def nodes(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """Return the memory nodes nearest to these CPUs, ascending; empty if unknown."""
+        """Return the memory nodes of these CPUs, ascending; empty if unknown."""
         return tuple(sorted({node for cpu in cpus for node in self.homes.get(cpu, ())}))
 
 
@@ -71,19 +71,9 @@ def place(
         by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
         last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus)]
         order = tuple(cpu for cpu in order if cpu not in last_first[:reserve])
-    homes = {cpu: home for cpu in order if (home := _home(cpu, machine, nodes))}
+    known = [node for node in machine.nodes if node.memory_bytes != 0 and (nodes is None or node.id in nodes)]
+    homes = {cpu: (node.id,) for node in known for cpu in node.cpus}
     return Placement(order, most - reserve, pinned=pinned, homes=homes)
-
-
-def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
-    """Return the allowed node with memory that is nearest to a CPU; empty if the CPU's own node is unknown."""
-    own = next((node for node in topology.nodes if cpu in node.cpus), None)
-    usable = [node for node in topology.nodes if allowed is None or node.id in allowed]
-    with_memory = [node.id for node in usable if node.memory_bytes != 0]
-    if own is None or not with_memory:
-        return ()
-    distances = {node.id: 1 << 30 for node in usable} | dict(own.distances) | {own.id: 0}
-    return (min(with_memory, key=lambda node: (distances[node], node)),)
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,6 @@ class _Core:
     cpus: Cpus  # the allowed ones, ascending
     package: str | None
     node: int | None
-    cache: int | None
     speed: int  # the rank of its kind, 0 for the slowest
 
 
@@ -101,7 +90,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     """Return the allowed CPUs in the order in which workers take them, each once.
 
     ``compact`` fills one package before the next; within a package it fills one node after another, and within a node
-    the fastest kind first, then caches of the last level, then cores. ``scatter`` takes nodes in turn, packages
+    the fastest kind first. ``scatter`` takes nodes in turn, packages
     alternating. With ``smt`` ``last``, every core gets one worker before any gets two; with ``close``, a core is
     filled before the next; with ``off``, no core gets two.
     """
@@ -121,17 +110,16 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
     """Return the cores that have allowed CPUs. A CPU that is not in the topology is a core of its own."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
-    cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
     speed = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
     cores = chain(topology.cores, ((cpu,) for cpu in sorted(allowed - set(topology.online))))
     allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
     first = {cpus[0]: cpus for cpus in allowed_of_each if cpus}
-    return [_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)) for at, cpus in first.items()]
+    return [_Core(cpus, package.get(at), node.get(at), speed.get(at, 0)) for at, cpus in first.items()]
 
 
 def _compact(cores: list[_Core]) -> list[_Core]:
     """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other."""
-    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
+    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node")}
     # Groups with the fastest core come first, then those with the lowest CPU.
     ranks = {
         (part, getattr(members[0], part)): (-max(core.speed for core in members), min(core.cpus for core in members))
@@ -143,7 +131,7 @@ def _compact(cores: list[_Core]) -> list[_Core]:
 
     def rank(core: _Core) -> tuple[object, ...]:
         places = [ranks[part, getattr(core, part)] for part in parts]
-        return *places, -core.speed, ranks["cache", core.cache], core.cpus
+        return *places, -core.speed, core.cpus
 
     return sorted(cores, key=rank)
 

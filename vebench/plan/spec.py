@@ -16,33 +16,8 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.child.actions import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import PIN_POLICIES
-from vebench.plan.grammar import (
-    ADVANCED,
-    HOW_LONG,
-    WHAT,
-    WHERE,
-    BackendChoice,
-    Hosts,
-    Kind,
-    LearnerStep,
-    Option,
-    Pinning,
-    counts,
-    doubled,
-    listed,
-    parse_backends,
-    parse_envs,
-    parse_hosts,
-    parse_learner,
-    parse_pin,
-    parsed,
-    seconds,
-    share,
-    size,
-    switch,
-    whole,
-    word,
-)  # fmt: skip
+from vebench.plan import grammar
+from vebench.plan.grammar import ADVANCED, HOW_LONG, WHAT, WHERE, BackendChoice, Hosts, LearnerStep, Option, Pinning
 
 MAX_PASSES = 1 << 10
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
@@ -54,23 +29,30 @@ TOLERANCE = 0.1  # how much slower a backend may be, in every gate
 UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
-def option(kind: Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
+def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
     """Return a field of ``RunSpec`` with the option that sets it. By default, the flag is the field's name."""
     given = {} if default is ... else {"default": default}
     return field(**given, metadata={"option": (flags, group, metavar, meaning, kind)})
 
 
-_ENV_NAMES = listed(parse_envs, lambda: [short_name(name) for suite in SUITES.values() for name in suite.tasks])
-_BACKEND_NAMES = listed(parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
-_COMPACT = Pinning()
+_KNOWN_ENVS = [name for suite in SUITES.values() for name in suite.tasks]
+_ENV_NAMES = grammar.listed(grammar.parse_envs, lambda: map(short_name, _KNOWN_ENVS))
+_BACKEND_NAMES = grammar.listed(grammar.parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
+_TIME, _WARMUP = grammar.seconds(), grammar.seconds(or_none=True)
+_OFF, _LEARNS = grammar.switch(named=False), grammar.parsed(grammar.parse_learner)
 _ENVS = "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ..."
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..CPUS]"
+_EACH = "Environments of each worker.  [default: 1]"
+_UNTIL = "Add passes until intervals are this narrow (2%)."
+_BUDGET = "Add passes until this long after the start (--until: 10m)."
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _PIN = "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."
+_COPIES = "Copies of the backend: N, or node (one on each node)."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
 _HOSTS = "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8]."
+_COMPACT = Pinning()
 
 
 @dataclass(frozen=True)
@@ -83,50 +65,37 @@ class RunSpec:
 
     envs: tuple[str, ...] = option(_ENV_NAMES, WHAT, "ENV", _ENVS, "--env", "-e")
     # Empty: 1, 2, 4 and so on, up to the number of usable CPUs.
-    workers: tuple[int, ...] = option(counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
+    workers: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
     # Empty: all that can run.
     backends: tuple[BackendChoice, ...] = option(_BACKEND_NAMES, WHAT, "NAME", _BACKENDS, "--backend", "-b", default=())
-    envs_per_worker: tuple[int, ...] = option(
-        counts(), WHAT, "COUNTS", "Environments of each worker.  [default: 1]", default=(1,)
-    )
+    envs_per_worker: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _EACH, default=(1,))
     # The cells that are measured, as ``CellKey.place`` names them; empty: all of the plan.
     only: tuple[str, ...] = ()
-    duration: float = option(seconds(), ADVANCED, "TIME", "Length of one window.", default=1.0)
-    windows: int = option(whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
-    warmup: float = option(seconds(or_none=True), ADVANCED, "TIME", "Least time before the first window.", default=1.0)
+    duration: float = option(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
+    windows: int = option(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
+    warmup: float = option(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
-    passes: int = option(whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
+    passes: int = option(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
     # Passes are added until each interval is within this share of its level, or ``budget`` is spent.
-    until: float | None = option(
-        share(), HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", default=None
-    )
-    budget: float = option(
-        seconds(), HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", default=600.0
-    )
-    base: bool = option(
-        switch(named=False), ADVANCED, "", "Leave out the cells that speedups are relative to.", "--no-base",
-        default=False,
-    )  # fmt: skip
+    until: float | None = option(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
+    budget: float = option(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
+    base: bool = option(_OFF, ADVANCED, "", "Leave out what speedups are relative to.", "--no-base", default=False)
     # Cells take turns, window by window.
-    interleave: bool = option(
-        switch(named=False), ADVANCED, "", "Measure cells one after another.", "--no-interleave", default=False
-    )
+    interleave: bool = option(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured: see ``Session.measure``.
     race: bool = False
-    seed: int = option(whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
-    pin: Pinning = option(parsed(parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
-    replicas: int | Literal["node"] = option(
-        whole(1, 1 << 10, PER_NODE), ADVANCED, "N", "Copies of the backend: N, or node (one on each node).", default=1
-    )
-    hosts: Hosts | None = option(parsed(parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
-    memory: int | None = option(size(), ADVANCED, "SIZE", "Leave out cells that need more memory (8G).", default=None)
-    timeout: float = option(seconds(), ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
-    proof: str = option(word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
-    isolation: str = option(word(FRESH, FORK), ADVANCED, "HOW", "How cells start: fork or fresh.", default=FRESH)
-    policy: PolicyChoice = option(parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
-    learner: LearnerStep | None = option(parsed(parse_learner), WHAT, "TIME[/STEPS]", _LEARNER, default=None)
+    seed: int = option(grammar.whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
+    pin: Pinning = option(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
+    replicas: int | Literal["node"] = option(grammar.whole(1, 1 << 10, PER_NODE), ADVANCED, "N", _COPIES, default=1)
+    hosts: Hosts | None = option(grammar.parsed(grammar.parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
+    memory: int | None = option(grammar.size(), ADVANCED, "SIZE", "Leave out cells that need more (8G).", default=None)
+    timeout: float = option(_TIME, ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
+    proof: str = option(grammar.word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
+    isolation: str = option(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
+    policy: PolicyChoice = option(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
+    learner: LearnerStep | None = option(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
     # The ``id`` in ``SUBMISSION_SUITES`` if this is the plan of a suite.
-    suite: str = option(Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
+    suite: str = option(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Return whether a cell was asked for, and was not added by ``base``."""
@@ -265,7 +234,7 @@ def check_spec(spec: RunSpec) -> None:
 
 def check_count(flag: str, value: int, least: int, most: int) -> None:
     """Raise UsageError, with the option's flag, unless ``least <= value <= most``."""
-    Option("", (flag,), "", "", "", whole(least, most)).check(value)
+    Option("", (flag,), "", "", "", grammar.whole(least, most)).check(value)
 
 
 # All cells of a suite have the same number of passes: no cell is measured less because it seemed slow. Passes differ
@@ -302,7 +271,7 @@ class SubmissionSuite:
 
     def spec(self, cpus: int, backends: tuple[BackendChoice, ...] = ()) -> RunSpec:
         """Return the plan for a machine with ``cpus`` usable CPUs. Without ``backends``, it has the default ones."""
-        return RunSpec(envs=self.envs, workers=doubled(cpus), backends=backends, suite=self.id, **_PLAN)
+        return RunSpec(envs=self.envs, workers=grammar.doubled(cpus), backends=backends, suite=self.id, **_PLAN)
 
 
 # Five games that predict the rest: https://arxiv.org/abs/2210.02019

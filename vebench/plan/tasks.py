@@ -8,22 +8,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
-from vebench.errors import UsageError, did_you_mean, one_line, shown
-from vebench.files import contents
+from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import PLUGINS, look_up, packages_here
-from vebench.interpreters.venvs import config_folder
 from vebench.plan.grammar import MISSING_NAME, BackendChoice
 from vebench.plan.spec import RunSpec
 
@@ -34,7 +29,6 @@ TASKS: Mapping[str, Task] = {
 }
 
 ALLOW = "--allow-code"
-_CONFIG = "config.toml"  # of the user
 
 # What Gymnasium and the suites' plugins register besides the suites' tasks. Gymnasium's GymV21Environment and
 # GymV26Environment are left out: they make any environment of another library.
@@ -208,37 +202,24 @@ def _is_known(env: str) -> bool:
     return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())
 
 
-def table() -> dict[str, str]:
-    """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
-    path = config_folder() / _CONFIG
-    try:
-        return msgspec.convert(tomllib.loads(contents(path).decode()).get("pythons", {}), dict[str, str])
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or one_line(str(error))
-        raise UsageError(f"{path}: {why}: [pythons] must map names to paths of Pythons") from None
-
-
-def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
+def path_of(choice: BackendChoice) -> str | None:
     """Return the path of the interpreter that a backend is to run in, None for vebench's own.
 
-    ``pythons``: from the configuration. Raises UsageError if it has none of the name that the user gave.
+    Raises UsageError if there is none of the name that the user gave.
     """
-    name, installation = choice.python, choice.entry.library.installation
+    name, library = choice.python, choice.entry.library
+    if os.sep in name:
+        return str(Path(name).expanduser())
     if not name:
-        there = installation is None or all(importable(package.module) for package in choice.entry.library.packages)
-        return None if installation is None or there else venvs.python_of(installation.name)
-    if os.sep in name or name in pythons:
-        return str(Path(name if os.sep in name else pythons[name]).expanduser())
-    known = [one.name for one in registry.INSTALLATIONS]
-    if name in known:
-        if (found := venvs.python_of(name)) is None:
-            raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench install {name}")
-        return found
-    why = f"no Python is called {shown(name)}{did_you_mean(name, [*pythons, *known])}"
-    remedy = f"name one by a path with a slash, or in [pythons] of {config_folder() / _CONFIG}"
-    raise UsageError(f"--backend {shown(choice.label)}: {why}: {remedy}")
+        here = library.installation is None or all(importable(package.module) for package in library.packages)
+        return None if library.installation is None or here else venvs.python_of(library.installation.name)
+    about, known = f"--backend {shown(choice.label)}", [one.name for one in registry.INSTALLATIONS]
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise UsageError(f"{about}: no Python is called {shown(name)}{near}: name one by a path with a slash")
+    if (found := venvs.python_of(name)) is None:
+        raise UsageError(f"{about}: create this Python with vebench install {name}")
+    return found
 
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:

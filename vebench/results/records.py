@@ -11,13 +11,13 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -28,10 +28,11 @@ from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
 from vebench.engine.interface import Outcome
 from vebench.errors import NotComparableError, one_line
+from vebench.files import T, with_texts
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
 from vebench.machine.host import Cache, Host, Node, Topology
-from vebench.machine.kernel import MAX_CPU, parse_list, ranges
+from vebench.machine.kernel import parse_list
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from vebench.hosts import HostFacts  # only runs on hosts load it
 
 SCHEMA = 2
-_MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -83,7 +83,7 @@ class Identity:
     @property
     def label(self) -> str:
         """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
-        return self.choice.label if self.options or self.python else self.backend
+        return self.choice.label
 
     @cached_property
     def choice(self) -> BackendChoice:
@@ -162,11 +162,6 @@ class TopologyRecord(Struct, frozen=True):
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
     core_cpus: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        lists = (*self.packages.values(), *self.nodes.values(), *self.last_level, *self.kinds, *self.core_cpus)
-        if sum(len(part) for text in lists for part in ranges(text)) > _MOST_LISTED:
-            raise ValueError(f"topology lists more than {_MOST_LISTED} CPUs")
 
 
 class HostRecord(Struct, frozen=True):
@@ -280,7 +275,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         cpus=cell.cpus,
         repeat=cell.repeat,
         status=outcome.status,
-        reason=_on_one_line(outcome.reason),
+        reason=None if outcome.reason is None else one_line(outcome.reason),
         cause=outcome.cause,
         startup_ns=outcome.startup_ns,
         reset_ns=outcome.reset_ns,
@@ -293,15 +288,9 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     )
 
 
-def _on_one_line(value: Any) -> Any:
-    """Return a value that a library may have named, with each of its texts on one line."""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, tuple):
-        return tuple(map(_on_one_line, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{item.name: _on_one_line(getattr(value, item.name)) for item in fields(value)})
-    return value
+def _on_one_line(value: T) -> T:
+    """Return a record that has texts of a library, with each of them on one line."""
+    return msgspec.convert(with_texts(msgspec.to_builtins(value), one_line), type(value))
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:

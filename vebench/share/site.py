@@ -7,14 +7,11 @@ script but ours, and paths are made of checksums only. The same submissions give
 from __future__ import annotations
 
 import signal
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vebench import __version__
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.plan.spec import SUBMISSION_SUITES
@@ -36,10 +33,7 @@ _MEANING = (
 
 
 def build_site(source: Path, target: Path) -> int:
-    """Write the site of the submissions in ``source`` to ``target``, and return the exit status.
-
-    The site replaces an earlier one. Raises UsageError if there is no submission, or if ``target`` is something else.
-    """
+    """Write the site of the submissions in ``source`` to ``target``, in place of an earlier one. Returns the status."""
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
@@ -97,15 +91,8 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         copy.mkdir()
         for name, content in submission.contents.items():
             (copy / name).write_bytes(content)
-    script = (html.TEMPLATES / "report.js").read_text(encoding="utf-8")
-    environment = html.environment(str, Path(__file__).with_name("templates"))
-    environment.globals.update(
-        css=(html.TEMPLATES / "report.css").read_text(encoding="utf-8"),
-        script=script,
-        hash=b64encode(sha256(script.encode()).digest()).decode(),
-        version=__version__,
-        files=FILES,
-    )
+    environment = html.templates(Path(__file__).with_name("templates"))
+    environment.globals.update(files=FILES)
     template = environment.get_template("site.html.jinja")
     machines = figures.by_key((f"machines/{one.machine.id}.html", one) for one in newest_first)
     index = template.render(
@@ -121,7 +108,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
             "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
             "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
             "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
-            "packages": ", ".join(f"{name} {packages[name].version}" for name in sorted(packages)),
+            "packages": ", ".join(f"{name} {packages[name]['version']}" for name in sorted(packages)),
         }
         tables = {}
         for one in found:

@@ -1,5 +1,5 @@
 "use strict";
-// Everything can be read without this script. It adds sorting and copying, and opens what is folded for a printer.
+// Everything can be read without this script. It adds sorting.
 (() => {
   const status = document.getElementById("status");
   const collator = new Intl.Collator("en", {numeric: true});
@@ -41,23 +41,4 @@
       head.append(button);
     });
   }
-
-  for (const button of document.querySelectorAll("button[data-copy]")) {
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      const copied = navigator.clipboard?.writeText(document.getElementById(button.dataset.copy).textContent);
-      const done = await copied?.then(() => true, () => false);
-      status.textContent = done ? "Copied" : "Not copied: select the text instead";
-      button.focus();
-    });
-  }
-
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details.printed:not([open])")];
-    for (const details of opened) details.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const details of opened) details.open = false;
-  });
 })();

@@ -10,7 +10,7 @@ import pytest
 from support.places import TOOLS
 
 from vebench.backends.shared_memory import handshake
-from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
+from vebench.backends.shared_memory.handshake import Waiter, ring
 
 SCRIPT = TOOLS / "handshake.py"
 
@@ -42,19 +42,6 @@ def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(fenced: bool, monkeypatch:
     thread.join()
     assert flag[0] == 0
     assert waiter.sleeps >= 1
-
-
-@pytest.mark.parametrize(("keeps_order", "kernel_fences"), [(False, True), (True, False), (True, True)])
-def test_a_fence_is_there_where_the_processor_or_the_kernel_needs_one(
-    keeps_order: bool, kernel_fences: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handshake, "KEEPS_ORDER", keeps_order)
-    monkeypatch.setattr(handshake, "register", lambda: kernel_fences)
-    fence = light_fence()
-    assert (fence is None) == (keeps_order and kernel_fences)
-    if fence is not None:
-        fence()
-        fence()
 
 
 @pytest.mark.parametrize(

@@ -263,15 +263,6 @@ def hanging(**options: Any) -> tuple[SharedMemoryVectorEnv, Any]:
     return envs, stepping
 
 
-def test_close_ends_all_though_its_warning_is_an_error() -> None:
-    envs = make(caller_steps=False)
-    envs.reset()
-    envs.step_async(ACTIONS)
-    with pytest.raises(UserWarning, match="pending call to `step`"):
-        envs.close()
-    assert multiprocessing.active_children() == []
-
-
 @pytest.mark.filterwarnings("ignore:.*pending call to `step`")  # where the interrupt comes before the wait
 @pytest.mark.parametrize("batch_size", [2, 1])
 def test_close_ends_a_hanging_step_that_was_interrupted(batch_size: int) -> None:
@@ -312,37 +303,3 @@ def test_a_second_thread_in_a_call_is_told_that_it_is_one() -> None:
     second.join()
     assert len(told) == 3
     assert all("another thread" in str(error) for error in told)
-
-
-def test_a_forked_copy_of_the_caller_is_told_that_it_has_no_part() -> None:
-    envs = make()
-    envs.reset(seed=7)
-    expected = envs.step(ACTIONS)[0]
-    envs.reset(seed=7)
-    ours, theirs = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            envs.step(ACTIONS * 0)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent looks at it
-            os.write(theirs, str(error).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(theirs)
-    with os.fdopen(ours) as said:
-        assert f"it belongs to process {os.getpid()}" in said.read()
-    np.testing.assert_array_equal(envs.step(ACTIONS)[0], expected)
-    envs.close()
-
-
-def test_workers_do_nothing_at_a_signal_that_the_caller_handles() -> None:
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        envs = make(context="fork")
-        envs.reset(seed=7)
-        for worker in multiprocessing.active_children():
-            assert worker.pid is not None
-            os.kill(worker.pid, signal.SIGUSR1)
-        envs.step(ACTIONS)
-        envs.close()
-    finally:
-        signal.signal(signal.SIGUSR1, before)

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import random
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,10 +14,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv
+from gymnasium.wrappers import ClipReward, FlattenObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.recipes import recipe
+from various import Sampler
 
-from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError, shared_memory_spec
 
 Space = spaces.Space[Any]
 Value = Any  # what a space says
@@ -151,14 +156,6 @@ def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
     envs.close()
 
 
-def test_without_autoreset_environments_are_stepped_past_their_ends() -> None:
-    ours, theirs = beside_gymnasium(partial(Echo, spaces.Discrete(3)), autoreset_mode="Disabled")
-    for _ in range(5):
-        assert data_equivalence(ours.step(np.array([1, 2])), theirs.step(np.array([1, 2])))
-    ours.close()
-    theirs.close()
-
-
 class InPlace(gymnasium.Env[Any, Any]):
     """Observes one array, in which it counts its steps; an episode has two."""
 
@@ -186,20 +183,6 @@ def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
         told.append(list(infos["final_obs"]))
         envs.close()
     assert data_equivalence(*told)
-
-
-class LoudlyClosed(Echo):
-    """Cannot be closed, and says so."""
-
-    def close(self) -> None:
-        raise OSError(f"no display {self.action_space}")
-
-
-def test_an_exception_in_close_is_shown_and_the_others_are_closed(capfd: pytest.CaptureFixture[str]) -> None:
-    functions = [partial(kind, spaces.Discrete(2)) for kind in (Echo, LoudlyClosed, LoudlyClosed, LoudlyClosed)]
-    in_two_processes(functions, context="fork").close()
-    assert capfd.readouterr().err.count("OSError: no display") == 3
-    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(
@@ -233,4 +216,96 @@ def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None
     assert envs.get_attr("_steps") == (7, 0, 0, 7)
     with pytest.raises(IndexError):
         envs.apply(set_steps, [4], 7)
+    envs.close()
+
+
+COUNT = 4
+BOX = spaces.Box(0, 1, (2,))
+
+
+class DrawsGlobally(Sampler):
+    """Draws what it observes from the global generators of its process, which it seeds."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - the global one
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._observe(), 0.0, False, False, {}
+
+    @staticmethod
+    def _observe() -> np.ndarray[Any, Any]:
+        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002 - likewise
+
+
+class Crashes(Sampler):
+    """Ends its process at action 1, and crashes it at action 2."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action == 1:
+            os._exit(7)
+        if action == 2:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().step(action)
+
+
+def functions(kind: Callable[..., Sampler]) -> list[Callable[[], Sampler]]:
+    return [partial(kind, BOX, spaces.Discrete(3))] * COUNT
+
+
+@pytest.mark.parametrize("asked", [{}, {"num_processes": COUNT, "caller_steps": False}])
+def test_rows_are_those_of_async_vector_env_though_environments_need_a_process_each(asked: dict[str, Any]) -> None:
+    ours = SharedMemoryVectorEnv(functions(DrawsGlobally), context="fork", **asked)
+    theirs = AsyncVectorEnv(functions(DrawsGlobally), context="fork")
+    rows = []
+    for envs in (ours, theirs):
+        observations = [envs.reset(seed=5)[0]]
+        for _ in range(3):
+            random.random()
+            np.random.random()  # noqa: NPY002 - likewise
+            observations.append(envs.step(np.zeros(COUNT, np.int64))[0])
+        rows.append(observations)
+        envs.close()
+    np.testing.assert_array_equal(*rows)
+
+
+@pytest.mark.parametrize(("action", "how"), [(1, "exit status 7"), (2, "SIGSEGV")])
+def test_an_environment_that_crashes_its_process_leaves_the_caller_alive(action: int, how: str) -> None:
+    envs = SharedMemoryVectorEnv(functions(Crashes), context="fork")
+    envs.reset(seed=5)
+    with pytest.raises(WorkerError, match=rf"environments 0 to 0 died \({how}\)"):
+        envs.step(np.array([action, 0, 0, 0]))
+    envs.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_make_vec_makes_ours_by_its_spec_with_settings_and_wrappers() -> None:
+    wrappers = [FlattenObservation, partial(ClipReward, max_reward=0.5)]
+    settings = {"sutton_barto_reward": True, "max_episode_steps": 9}
+    spec = shared_memory_spec("CartPole-v1", wrappers=wrappers, num_processes=2, copy=False)
+    ours = gymnasium.make_vec(spec, num_envs=3, **settings)
+    theirs = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync", wrappers=wrappers, **settings)
+    assert data_equivalence(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(20):
+        actions = theirs.action_space.sample()
+        assert data_equivalence(ours.step(actions), theirs.step(actions))
+    assert isinstance(ours, SharedMemoryVectorEnv)
+    assert not ours.copy
+    again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
+    assert isinstance(again, SharedMemoryVectorEnv)
+    assert again.num_envs == 3
+    with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Troubled-v0"), num_envs=2)
+    assert isinstance(with_a_module, SharedMemoryVectorEnv)
+    for envs in (ours, theirs, again, with_a_module):
+        envs.close()
+
+
+def test_the_recipe_of_the_documents_makes_ours() -> None:
+    envs = recipe("gymnasium-make-vec")["envs"]
+    assert isinstance(envs, SharedMemoryVectorEnv)
+    envs.reset(seed=1)
+    assert envs.step(envs.action_space.sample())[1].tolist() == np.ones(8).tolist()
     envs.close()

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -14,8 +13,7 @@ from support.commands import Command
 from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep, write_run
 
-from vebench.analysis.statistics import Estimate
-from vebench.reports.document import AnswerText, Chart, ChartLine
+from vebench.reports.document import AnswerText
 from vebench.reports.formats import html
 from vebench.reports.run import RunPage
 from vebench.results.records import Run
@@ -106,7 +104,7 @@ def test_every_kind_of_page_is_html_without_an_error(kind: str) -> None:
 def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
     page = RunPage.of([("a.jsonl", make_sweep()), ("b.jsonl", make_sweep())])
     root = parsed(html.html_page(page))
-    titles = ["2 runs side by side", *(f"{letter}: Pong on Test, 2 CPUs" for letter in "AB"), "Raw numbers"]
+    titles = ["2 runs side by side", *(f"{letter}: Pong on Test, 2 CPUs" for letter in "AB")]
     assert [words(head) for head in root.iter("h2")] == titles
     assert len([table for table in root.iter("table") if table.attrib.get("class") == "sortable"]) == 2
     levels = [int(element.tag[1]) for element in root.iter() if re.fullmatch("h[1-6]", str(element.tag))]
@@ -114,53 +112,18 @@ def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
     ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
     assert len(ids) == len({*ids})
-    assert {name for element in root.iter() if (name := element.attrib.get("aria-labelledby"))} <= set(ids)
     for table in root.iter("table"):
         assert words(table).strip()
         assert table[0].tag == "caption"
         assert {head.attrib.get("scope") for head in table.iter("th")} == {"col", "row"}
-    for figure in root.iter("figure"):
-        assert [*figure.iter("table")] != []
 
 
-def test_an_answer_without_a_winner_is_not_marked_as_one() -> None:
-    cells = [make_cell("gym-sync", 1, (1000, 1010, 990, 1000)), make_cell("shm-sync", 1, (1000, 3000, 2000, 4000))]
-    undecided, decided = (
-        next(parsed(html.html_page(page_of(*some))).iter("section"))
-        for some in (cells, [cells[0], make_cell("shm-sync", 1, (2000, 2010, 1990, 2000))])
-    )
-    assert (undecided.attrib["class"], decided.attrib["class"]) == ("answer open", "answer")
-    whole = [part.text for part in undecided.iter("span") if part.attrib.get("class") == "whole"]
-    assert {"--until", "shm-sync"} <= set(whole)
-
-
-def test_what_a_model_expects_has_a_column_of_its_own() -> None:
-    rates = [
-        ChartLine("a", ((1.0, Estimate(10.0, 9.0, 11.0)),)),
-        ChartLine("a", ((2.0, Estimate(19.0, 17.0, 21.0)),), "forecast"),
-    ]
-    table = html.numbers_of(Chart("g", "rate", "g: frames/s", "workers", "frames/s", tuple(rates)))
-    assert table.columns == ("a", "a, predicted")
-    assert [[text.lines[0] for text in row.texts] for row in table.rows] == [["10.0 ±10%", "-"], ["-", "19.0 ±11%"]]
-    assert html.numbers_of(Chart("g", "rate", "t", "x", "y", (*rates, replace(rates[0], role="ideal")))) == replace(
-        table, title="t, by x", corner="x"
-    )
-
-
-def test_findings_are_ranked_notes_are_folded_and_buttons_need_the_script(root: ET.Element) -> None:
-    assert all("hidden" in button.attrib for button in root.iter("button"))
+def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
     lists = [element.attrib["class"] for element in root.iter("ul") if "findings" in element.attrib.get("class", "")]
     assert lists == ["findings fault", "findings warning", "findings note"]
-    cells, notes = (words(one) for one in root.iter("details") if one.attrib.get("class") == "printed")
+    notes, cells = (words(one) for one in root.iter("details"))
     assert cells.startswith("All columns of 14 cells")
     assert "slower" in notes
-
-
-def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "a.jsonl", make_sweep())
-    root = parsed(vebench("report", "a.jsonl", "-f", "html").out)
-    raw = next(element for element in root.iter("pre") if element.attrib.get("id") == "raw-text")
-    assert raw.text == vebench("report", "a.jsonl", "-f", "csv").out
 
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
@@ -217,18 +180,6 @@ def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
     assert browser.script('return document.getElementById("status").textContent') == "Sorted by frames/s, ascending"
 
 
-def test_a_button_copies_the_code(browser: Browser, text: str, answer: AnswerText, tmp_path: Path) -> None:
-    show(browser, text, tmp_path)
-    copied = """
-    let copied = null;
-    navigator.clipboard.writeText = async (text) => { copied = text; };
-    document.querySelector("[data-copy]").click();
-    await new Promise((done) => setTimeout(done, 20));
-    return [copied, document.getElementById("status").textContent, document.activeElement.textContent];
-    """
-    assert browser.script(copied) == ["\n".join(answer.code), "Copied", "Copy the Python"]
-
-
 def test_nothing_hostile_acts_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     name = '<script>document.title=`acted`</script>|" onclick="x</pre></style>'
     cells = [make_cell(name, workers, (2300, 2310, 2900), env=name, differences=(name,)) for workers in (1, 2)]
@@ -244,35 +195,3 @@ def test_a_page_is_as_wide_as_the_screen(browser: Browser, width: int, wide: str
     show(browser, wide, tmp_path)
     browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
     assert browser.script("return document.documentElement.scrollWidth") <= width
-
-
-LUMINANCE = """
-const values = [];
-for (const element of document.querySelectorAll("body *")) {
-  if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
-  if (element.closest("svg, script, style") || !element.checkVisibility()) continue;
-  let ground = element;
-  while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
-  values.push([element.tagName, getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]);
-}
-return values;
-"""
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the ratio of two colours' luminances (WCAG 2.1, 1.4.3)."""
-    bright = []
-    for colour in (one, other):
-        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        bright.append(sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
-    return (max(bright) + 0.05) / (min(bright) + 0.05)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(browser: Browser, scheme: str, text: str, tmp_path: Path) -> None:
-    show(browser, text, tmp_path)
-    browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    pairs = {tuple(found) for found in browser.script(LUMINANCE)}
-    assert len(pairs) > 10
-    assert [pair for pair in pairs if contrast(*pair[1:]) < 4.5] == []

@@ -10,11 +10,10 @@ import pytest
 from support.pages import document_of, on_terminal, page_of, table_of
 from support.records import make_cell, make_header
 
-from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import OwnClasses
 from vebench.child.answers import CellProof, Window
-from vebench.reports import figures
+from vebench.reports import columns
 from vebench.reports.document import Document, View
 from vebench.reports.formats import data, markdown
 from vebench.reports.run import RunPage
@@ -35,7 +34,7 @@ def everything_of(*cells: CellRecord) -> Document:
 
 
 def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: RunPage) -> None:
-    table, _ = document_of(everything).tables
+    table = table_of(everything)
     assert table.columns == ("1 worker", "2 workers", "4 workers !")
     assert "! more workers than their 2 CPUs" in table.notes
     assert [row.label for row in table.rows] == [
@@ -44,15 +43,8 @@ def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: 
     assert [row.reference_row for row in table.rows] == [False, False, False, False, True, True]
 
 
-def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
-    envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
-    run = Run(make_header(envs=("Pong", "Ant", "CartPole")), tuple(make_cell(env=env) for env in envs))
-    titles = [table.title.partition(":")[0] for table in document_of(RunPage.of([("a", run)])).tables]
-    assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
-
-
 def test_no_cell_is_blank(everything: RunPage) -> None:
-    table, _ = document_of(everything).tables
+    table = table_of(everything)
     places = ((row.label, zip("124", row.texts, strict=True)) for row in table.rows)
     texts = {(label, column): text.lines for label, row in places for column, text in row}
     assert all(line for lines in texts.values() for line in lines)
@@ -68,14 +60,9 @@ def test_a_cell_shows_its_rate_and_its_speedup_with_intervals_if_it_has_them(pag
     assert lines["ceiling"] == ("37,611 ±11%",)
 
 
-@pytest.mark.parametrize(
-    ("loop", "note"), [((2, "ok"), "was not measured (leave out --no-base)"), ((1, "failed"), "has no rate")]
-)
-def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tuple[int, str], note: str) -> None:
-    workers, status = loop
-    cells = (make_cell("for-loop", workers, (900,) * 4, status=status), make_cell("gym-sync", 1, (900,) * 4))
-    table = table_of(page_of(*cells))
-    assert table.notes[0] == f"no speedups: for-loop with one worker {note}"
+def test_without_the_reference_one_note_says_that_there_are_no_speedups() -> None:
+    table = table_of(page_of(make_cell("for-loop", 2, (900,) * 4), make_cell("gym-sync", 1, (900,) * 4)))
+    assert table.notes[0] == "no speedups: for-loop with one worker has no rate"
     assert [text.lines[1:] for text in table.rows[1].texts if text.tone != "missing"] == [()]
 
 
@@ -127,7 +114,7 @@ NULL_NOTE = "null: what the measuring loop itself costs for a batch"
 
 
 def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
-    table, _ = document_of(everything).tables
+    table = table_of(everything)
     assert table.rows[-1].texts[0].lines == ("0.40 µs ±11%", "a batch")
     assert NULL_NOTE in table.notes
     assert "null" not in {row.label for row in table_of(page).rows}
@@ -139,27 +126,6 @@ def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> No
     page = page_of(*cells)
     assert [row.label for row in table_of(page).rows] == ["for-loop", "null"]
     assert "loop-cost" in {finding.label for finding in document_of(page).findings}
-
-
-def test_a_slow_loop_beside_slow_backends_does_not_matter() -> None:
-    rates = {"for-loop": 10, "ceiling": 100, "null": 9_000}
-    cells = tuple(make_cell(name, 1, (rate,) * 4) for name, rate in rates.items())
-    assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "ceiling"]
-    assert "loop-cost" in {finding.label for finding in everything_of(*cells).findings}
-
-
-def test_findings_on_a_row_that_is_left_out_are_left_out_too() -> None:
-    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, (2_500_000,)))
-    assert document_of(page_of(*cells)).findings == ()
-    assert [finding.label for finding in everything_of(*cells).findings] == ["imprecise"]
-
-
-def test_a_null_backend_that_is_alone_or_failed_is_shown() -> None:
-    page = page_of(make_cell("null", 1, (2_500_000,) * 4), make_cell("null", 2, (2_500_000,) * 4))
-    assert [row.label for row in table_of(page).rows] == ["null"]
-    assert document_of(page).charts == ()
-    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, status="failed", reason="boom"))
-    assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "null"]
 
 
 def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
@@ -174,35 +140,12 @@ def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
     assert table.rows[2].texts[0].lines == ("3,600 ±11%", "above ceiling")
 
 
-def test_a_note_says_whether_the_work_is_the_same() -> None:
-    cells = (
-        make_cell("for-loop", 1, (100,) * 4),
-        make_cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
-        make_cell("gym-sync", 1, (100,) * 4, verdict=None),
-        make_cell("null", 1, (10_000,) * 4),
-    )
-    assert "Same work: identical; gym-sync: unverified; envpool-sync: equal (before)" in table_of(page_of(*cells)).notes
-
-
 def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
     page = page_of(*cells)
     shown = [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table_of(page).rows]
     assert shown == [("plain", "1.00x"), ("struck", "other work")]
     assert "~~3,600 ±11%~~ other work |" in markdown.markdown_text(page)
-
-
-def test_a_place_has_its_rate_as_the_value_and_its_speedup_in_short(page: RunPage) -> None:
-    cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
-    for row in table_of(page).rows:
-        for workers, text in zip((1, 2, 4), row.texts, strict=True):
-            cell = cells.get((row.label, workers))
-            if cell is None or not isinstance(text.value, Estimate):
-                assert not text.short
-                continue
-            assert text.value == cell.frames_per_second
-            speedup = None if row.reference_row else cell.speedup
-            assert text.short == (f"{figures.number(speedup.median)}x" if speedup else "")
 
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:
@@ -229,28 +172,6 @@ def test_a_run_without_a_cell_is_rendered() -> None:
     assert data.json_of(empty) == "[]\n"
     assert list(csv.DictReader(io.StringIO(data.csv_of(empty)))) == []
     assert data.csv_of(empty).startswith("file,env,backend,workers,")
-
-
-def test_a_window_without_transitions_is_rendered() -> None:
-    windows = (Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9), Window(ns=10**9, rows=5, resets=0))
-    run = Run(
-        make_header(),
-        (make_cell(windows=windows), make_cell("null", windows=windows[:1]), make_cell("gym-sync", windows=())),
-    )
-    page = RunPage.of([("a.jsonl", run)])
-    assert "no window" in on_terminal(page, 80)
-    assert json.loads(data.json_of(page))[0]["frames_per_second"]["low"] < 1e-3
-
-
-def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -> None:
-    other = msgspec.structs.replace(sweep.header.host, cpu_model="Another 9000", governor="powersave")
-    elsewhere = Run(msgspec.structs.replace(sweep.header, host=other), sweep.cells)
-    documents = RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep), ("c.jsonl", elsewhere)]).documents
-    _, *facts = (dict(document.facts) for document in documents)
-    first, again, away = facts
-    assert "compared" not in first
-    assert again["compared"] == "comparable with a.jsonl: the same machine and packages"
-    assert away["compared"] == "under other conditions than a.jsonl: cpu_model Test CPU against Another 9000"
 
 
 def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
@@ -286,36 +207,12 @@ def test_what_a_whole_run_was_measured_under_is_one_line() -> None:
     assert "condition" not in dict(of_host().facts)
 
 
-def test_what_others_took_of_a_runs_cpus_is_part_of_its_condition() -> None:
-    taken = (Window(10**9, 1000, 0, steal_ns=10**7, others_ns=0),) * 4
-    calm = (Window(10**9, 1000, 0, steal_ns=0, others_ns=0),) * 4
-    document = document_of(page_of(make_cell("for-loop", windows=taken), make_cell("gym-sync", windows=calm)))
-    assert dict(document.facts)["condition"] == "others took 0.5% of CPU time, up to 1.0% in a cell"
-
-
-def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -> None:
-    taken = tuple(Window(10**9, rows, 0, steal_ns=3 * 10**8, others_ns=0) for rows in (500, 900, 1500, 700, 2000))
-    calm = [make_cell(name, 1, (1000, 1001, 999, 1000)) for name in ("for-loop", "gym-async")]
-    hit = make_cell("gym-sync", windows=taken)
-    assert [found.label for found in document_of(page_of(*calm, hit)).findings] == ["disturbed"]
-    unusable = document_of(page_of(hit))
-    assert (unusable.notice.partition(":")[0], unusable.findings) == ("unusable", ())
-
-
 def test_findings_have_the_gravest_first_and_notes_only_for_who_wants_all(page: RunPage, everything: RunPage) -> None:
     few, every = document_of(page), document_of(everything)
     assert [finding.label for finding in few.findings] == ["failed", "imprecise"]
     notes = ["slower", "oversubscribed", "skipped"]
     assert list(dict.fromkeys(finding.label for finding in every.findings)) == ["failed", "imprecise", *notes]
     assert (bool(few.all_notes), bool(every.all_notes)) == (True, False)
-
-
-def test_an_unfinished_run_is_among_the_warnings_though_it_is_of_the_whole_run(sweep: Run) -> None:
-    run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
-    found = document_of(RunPage.of([("a.jsonl", run)], ALL)).findings
-    gravities = [finding.gravity for finding in found]
-    assert gravities == sorted(gravities, key=list(Gravity).index)
-    assert "incomplete" in {finding.label for finding in found if finding.gravity is Gravity.WARNING}
 
 
 def test_a_column_that_was_asked_for_is_a_table_of_the_same_layout(sweep: Run) -> None:
@@ -348,31 +245,17 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
     words = "20 s: starts 10%, warm-up 10%, windows 60%, proofs 5%, rest 15%"
     assert dict(document_of(page_of(cells[0], proven)).facts)["time"] == words
     assert "time" not in dict(document_of(page_of(cells[0], replace(proven, took_ns=None))).facts)
-    *_, table = document_of(replace(page_of(cells[0], proven), view=View(every_finding=True))).tables
-    assert {row.label: [text.value for text in row.texts] for row in table.rows} == {
-        "for-loop": [1.0, 1.0, 6.0, 0.0, 2.0, 10.0],
-        "gym-sync": [1.0, 1.0, 6.0, 1.0, 1.0, 10.0],
-    }
 
 
-def test_backends_are_ranked_by_cpu_time_on_request() -> None:
-    def window(steps: int, cpu_seconds: float) -> tuple[Window, ...]:
-        return (Window(10**9, steps, 0, cpu_ns=round(cpu_seconds * 10**9)),) * 4
-
-    cells = (
-        make_cell("for-loop", 1, windows=window(1000, 1.0)),
-        make_cell("gym-async", 1, windows=window(1000, 1.6)),
-        make_cell("gym-async", 2, windows=window(2000, 2.0), envs_per_worker=4),
-        make_cell("shm-sync", 2, windows=window(4000, 1.0)),
-        make_cell("envpool-sync", 2, windows=window(9000, 1.0), verdict="different"),
-        make_cell("queue", 2, windows=(Window(10**9, 5000, 0),) * 4),
-        make_cell("ceiling", 2, windows=window(9000, 1.0)),
-    )
-    *_, ranking = everything_of(*cells).tables
-    assert ranking.columns == ("frames/CPU s", "CPU time per step", "frames/s", "with")
-    assert [(row.label, *(text.lines[0] for text in row.texts)) for row in ranking.rows] == [
-        ("shm-sync", "16,000 ±11%", "250 µs", "16,000 ±11%", "2 workers"),
-        ("for-loop", "4,000 ±11%", "1.00 ms", "4,000 ±11%", "1 worker"),
-        ("gym-async", "4,000 ±11%", "1.00 ms", "8,000 ±11%", "2 workers x 4 envs"),
-    ]
-    assert ranking.title not in {table.title for table in document_of(page_of(*cells)).tables}
+def test_the_table_of_all_cells_has_every_column_with_a_head(
+    everything: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = everything.sections[0].cells
+    steps = columns.Column("steps", "rows that are steps", "rows", "steps", of=lambda cell: cell.figures.rows)
+    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps))
+    table = columns.all_cells(cells)
+    lines = {head: [row.texts[at].lines[0] for row in table.rows] for at, head in enumerate(table.columns)}
+    ceiling = [cell.label for cell in cells].index("ceiling")
+    assert lines["steps"] == [f"{cell.figures.rows:,}" for cell in cells]
+    assert (lines["speedup"][0], lines["efficiency"][0]) == ("1.00x", "1.00")
+    assert [lines[head][ceiling] for head in ("speedup", "of ceiling", "memory")] == ["-", "-", "100 MiB"]

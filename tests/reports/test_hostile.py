@@ -25,11 +25,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
-<<<<<<< HEAD
-from vebench.errors import one_line
 from vebench.gates.gate import CheckPage
-=======
->>>>>>> main
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
 from vebench.machine.placement import place

@@ -37,8 +37,7 @@ _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 _MOST_NAMED = 3  # tasks in a title
 _OF_A_POLICY = ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age")
 _OF_A_LEARNER = ("training_steps_per_second", "sampling_share", "at_most_faster")
-# Columns that are shown unasked, where a cell has them: of replicas on hosts, of a policy, of partial batches, and of a
-# learner.
+# Columns that are shown unasked, where a cell has them.
 _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
     "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
     **dict.fromkeys(_OF_A_POLICY, lambda cell: cell.figures.acting),
@@ -127,7 +126,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         best="the winner" if marked else "",
         notice=section.notice,
         answers=answers(found, section),
-        charts=run_charts(cells, head, found, predicted, view, (letter, where)),
+        charts=run_charts(cells, head, found, view, (letter, where)),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )

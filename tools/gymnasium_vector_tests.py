@@ -3,8 +3,9 @@
 ``python tools/gymnasium_vector_tests.py FOLDER [--caller-steps] [--gymnasium] [PYTEST-OPTION ...]``
 
 ``FOLDER`` is a checkout of https://github.com/Farama-Foundation/Gymnasium at the version that is installed: the tests
-are not in its packages. ``--caller-steps`` gives the class this argument; ``--gymnasium`` exchanges nothing. Tests of what is not installed (pygame, Box2D, MoviePy) count as skipped; on a machine without a
-screen, ``SDL_VIDEODRIVER=dummy`` and ``-k "not Ant"`` leave out what aborts in a renderer.
+are not in its packages. ``--caller-steps`` gives the class this argument; ``--gymnasium`` exchanges nothing. Tests of
+what is not installed (pygame, Box2D, MoviePy) count as skipped; on a machine without a screen,
+``SDL_VIDEODRIVER=dummy`` and ``-k "not Ant"`` leave out what aborts in a renderer.
 
 Prints how many tests pass and fail, and each that fails with the reason that is known here for it.
 Exit status: 0 if all that fail are known, 1 if another fails, 2 if none was run.

@@ -124,24 +124,6 @@ def change(ratio: float) -> str:
     return f"{ratio - 1:+.1%}"
 
 
-def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
-    """Return where a ratio and its interval are, up to twice the ``tolerance`` off 1: ``···¦·─●─·····``.
-
-    A bar is at 1, a broken one at the tolerance below it. Values outside the axis are at its ends.
-    """
-
-    def place(value: float) -> int:
-        return round((width - 1) * min(1.0, max(0.0, 0.5 + (value - 1) / (4 * tolerance))))
-
-    shown = ["·"] * width
-    shown[place(1 - tolerance)], shown[place(1.0)] = "¦", "│"
-    if ratio.low is not None and ratio.high is not None:
-        low, high = place(ratio.low), place(ratio.high)
-        shown[low : high + 1] = "─" * (high + 1 - low)
-    shown[place(ratio.median)] = "●"
-    return "".join(shown)
-
-
 def sparkline(values: Sequence[float]) -> str:
     """Return the last values, which are logarithms, as bars of one character each.
 

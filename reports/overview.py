@@ -30,7 +30,7 @@ from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, task
 _MOST_IN_ORDER = 32  # CPUs or cores on a line
 _FEWEST_IN_SERIES = 4
 _ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
-_ON = {True: "on", False: "off"}
+_ON: dict[bool | None, str] = {True: "on", False: "off"}
 
 
 def _words_table(title: str, corner: str, columns: Iterable[str], rows: Iterable[TableRow], *notes: str) -> Table:
@@ -109,15 +109,10 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield facts for readers, by name; the text is empty if a fact is unknown."""
     host, topology = machine.host, machine.host.topology
-    parts = [f"{format_cpu_list(topology.online)} online"]
-    for noun, found in (("package", topology.packages), ("memory node", topology.nodes), ("core", topology.cores)):
-        if found:
-            parts.append(counted(len(found), noun))
-    if topology.threads_per_core > 1:
-        parts.append(f"{topology.threads_per_core} threads a core")
-    yield "CPUs", ", ".join(parts)
-    if topology.threads_per_core > 1:
-        yield "share a core", _first("+".join(map(str, core)) for core in topology.cores)
+    parts = {"package": topology.packages, "memory node": topology.nodes, "core": topology.cores}
+    counts = [counted(len(found), noun) for noun, found in parts.items() if found]
+    threads = [f"{topology.threads_per_core} threads a core"] if topology.threads_per_core > 1 else []
+    yield "CPUs", ", ".join((f"{format_cpu_list(topology.online)} online", *counts, *threads))
     caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
     yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
     memory = [size(host.memory_bytes)] if host.memory_bytes else []
@@ -138,8 +133,8 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
         yield "workers", f"{workers} {how if machine.placement.pinned else 'on any of CPUs'} {owned}"
     settings = {
         "governor": host.governor,
-        "boost": _ON.get(host.boost) if host.boost is not None else None,
-        "SMT": _ON.get(host.smt) if host.smt is not None else None,
+        "boost": _ON.get(host.boost),
+        "SMT": _ON.get(host.smt),
         "transparent huge pages": host.thp,
         "microcode": host.microcode,
         "isolated CPUs": _brief(host.isolated) if host.isolated else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import escape
 from io import BytesIO
@@ -32,52 +32,31 @@ if TYPE_CHECKING:
     Looks = Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Colour:
-    """A colour on light and on dark ground. No two have the same ``light``."""
-
-    light: str
-    dark: str
-
-
-GROUND = Colour("#ffffff", "#0d1117")
-INK = Colour("#1f2328", "#f0f6fc")
-MUTED = Colour("#59636e", "#9198a1")
-_GRID = Colour("#d1d9e0", "#30363d")
+GROUND, INK, MUTED, _GRID = "#ffffff", "#1f2328", "#59636e", "#d1d9e0"
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
 # without one kind of cones, are at least 20 apart in CIELAB, and the first five, for the default backends, 27.
-# Each has a contrast of 3 to 1 or more with its ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
-SERIES = (
-    Colour("#5e69fc", "#4f99de"),
-    Colour("#792300", "#d64411"),
-    Colour("#0ba76d", "#11f288"),
-    Colour("#4a0162", "#9b0eef"),
-    Colour("#b78800", "#f2d321"),
-    Colour("#ae74dc", "#d9c4ee"),
-    Colour("#3413d4", "#aee4c4"),
-    Colour("#8a09aa", "#aa474e"),
-)
-COLOURS = (GROUND, INK, MUTED, _GRID, *SERIES)
+# Each has a contrast of 3 to 1 or more with the ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
+SERIES = ("#5e69fc", "#792300", "#0ba76d", "#4a0162", "#b78800", "#ae74dc", "#3413d4", "#8a09aa")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
 _SETTINGS: Mapping[str, object] = {
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
     "font.size": 9.0,
-    "text.color": INK.light,
+    "text.color": INK,
     "text.parse_math": False,
-    "axes.edgecolor": MUTED.light,
+    "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "axes.labelcolor": MUTED.light,
+    "axes.labelcolor": MUTED,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.titlesize": 10.0,
     "figure.titleweight": "bold",
-    "grid.color": _GRID.light,
-    "xtick.color": MUTED.light,
-    "ytick.color": MUTED.light,
+    "grid.color": _GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
     "lines.linewidth": 1.5,
@@ -146,27 +125,18 @@ def _charts_of(page: Page) -> list[Chart]:
 def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "") -> str:
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
-    Its colours follow the reader's scheme, light or dark. Each series looks as in all charts ``among`` which these are.
-    With ``part`` it belongs into an HTML page: without a ground, with ids that no other part has, and its style touches
-    nothing else.
+    Each series looks as in all charts ``among`` which these are. With ``part`` it belongs into an HTML page, and has
+    ids that no other part has.
     """
-    drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
+    drawn = _file(partial(_figure, charts, among or charts), "svg", salt=part).decode()
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
     _, _, body = drawn.partition("</defs>")  # the first ones hold a style for the whole page
     body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line("; ".join(chart.title for chart in charts)))
-    # With an element around these in the selector, rules would not hold for markers, which are drawn by reference.
-    rules = (
-        f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
-        for colour in COLOURS
-        for name in ("fill", "stroke")
-        if f"{name}: {colour.light}" in body
-    )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
-        f"<title>{title}</title>\n<desc>{escape(_description(charts))}</desc>\n"
-        f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+        f"<title>{title}</title>\n<desc>{escape(_description(charts))}</desc>"
     )
     return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
 
@@ -209,19 +179,18 @@ def _name(series: ChartLine, longest: int | None = LONGEST) -> str:
     return f"{name}, {PREDICTED}" if series.role == "forecast" else name
 
 
-def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = True) -> Figure:
-    """Return ``charts`` as a figure, transparent without ``ground``."""
+def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
+    """Return ``charts`` as a figure."""
     from matplotlib.figure import Figure
 
     groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
     heights = [max(max(_HEIGHT, 1 + _KEY_LINE * len(charts[one].series)) for one in row) for row in groups.values()]
-    whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
+    whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND)
     places = whole.subfigures(len(groups), columns, squeeze=False, height_ratios=heights)
     looks = _looks(series for chart in among for series in chart.series)
     for row, numbers in zip(places, groups.values(), strict=True):
         for place, number in zip(row, numbers, strict=False):
-            place.set_facecolor("none")
             place.suptitle(_shortened(charts[number].title, 2 * LONGEST), x=0.02, ha="left")
             _draw(place.subplots(), charts[number], looks)
     return whole
@@ -233,12 +202,12 @@ def _looks(lines: Iterable[ChartLine]) -> Looks:
     The families of default backends always have the same colours.
     """
     every = list(lines)
-    looks = {series.name: (MUTED.light, "_") for series in every}
+    looks = {series.name: (MUTED, "_") for series in every}
     names = {series.name: series.family or series.name for series in every if series.role == "measured"}
     usual = (entry.family for entry in ENTRIES if entry.by_default and not entry.reference_row)
     colours = dict(zip(dict.fromkeys((*usual, *names.values())), cycle(SERIES), strict=False))
     for (name, family), marker in zip(names.items(), cycle(_MARKERS), strict=False):
-        looks[name] = (colours[family].light, marker)
+        looks[name] = (colours[family], marker)
     return looks
 
 
@@ -248,8 +217,8 @@ def _draw(space: Axes, chart: Chart, looks: Looks) -> None:
     low, high = space.get_ylim()
     for mark in chart.marks:
         if left <= mark.x <= right:
-            space.axvline(mark.x, color=MUTED.light, linewidth=0.7, linestyle="dashdot", zorder=1)
-            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED.light, "fontsize": 8}
+            space.axvline(mark.x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
+            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
             _write(space, _shortened(mark.text), (mark.x, low), (-3, 4), **how)
     shown = _with_points(chart)
     handles = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order
@@ -25,11 +25,6 @@ from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, T
 from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
 
 Size = tuple[int, int]
-Facts = dict[str, str | None]
-
-_ALWAYS = ("file", "started", "CPU model", "CPUs usable")
-_SWITCH: dict[bool | None, str] = {True: "on", False: "off"}
-_TRUTH: dict[bool | None, str] = {True: "yes", False: "no"}
 
 
 class OtherRun(NamedTuple):
@@ -50,8 +45,7 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
             tasks.setdefault(found.env, []).append(OtherRun(side, found))
     if not tasks:
         return None
-    differences = _differences(sides)
-    tables = [differences]
+    tables: list[Table] = []
     charts: list[Chart] = []
     reasons = []
     for env, of_task in tasks.items():
@@ -59,18 +53,9 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
             tables += _tables(env, first, other)
         charts += _charts(env, sides)
         reasons += [(place.verdict, place.why, place.key) for _, found in of_task for place in found.places]
-    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
-    cancels = "measured in turn, so disturbances affected both"
-    facts = [("compared", f"frames/s; {cancels if all(in_turn) else spread}")]
-    if len(differences.rows) == len(_ALWAYS):
-        facts.append(("differs", "nothing known: same machine, packages and plan"))
-    alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
-    if alone:
-        words = "; ".join(f"{env} (in {' and '.join(letters)})" for env, letters in alone.items())
-        facts.append(("not compared", one_line(words)))
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
-        facts=tuple(facts),
+        facts=tuple(_facts(sides, tasks, in_turn=all(in_turn))),
         tables=tuple(tables),
         legend=tuple(_legend(sides)),
         explanations=tuple(figures.explained(reasons)),
@@ -80,44 +65,21 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
     )
 
 
-def _facts_of(side: Section) -> Facts:
-    """Return the facts about a run, by name; None where one is not known."""
-    head, host = side.head, side.head.host
-    return {
-        "file": side.name,
-        "started": head.started,
-        "CPU model": host.cpu_model,
-        "CPUs usable": f"{host.usable_cpus} of {host.cpus_online}",
-        "memory": None if host.memory_bytes is None else figures.size(host.memory_bytes),
-        "governor": host.governor,
-        "boost": _SWITCH.get(host.boost),
-        "CPU quota": None if host.quota_cpus is None else f"{host.quota_cpus:g} CPUs",
-        "virtual machine": _TRUTH.get(host.virtual),
-        "container": _TRUTH.get(host.container),
-        "system": f"{host.system} {host.kernel}",
-        "Python": host.python or None,
-    }
-
-
-def _differences(sides: Sequence[Section]) -> Table:
-    """Return the facts in which runs differ, and a few that are always shown.
-
-    A fact that only some runs know is not a difference; a package that only some runs have is.
-    """
-    packages = sorted({name for side in sides for name in side.head.packages})
-    of_each = []
+def _facts(sides: Sequence[Section], tasks: Collection[str], *, in_turn: bool) -> Iterator[tuple[str, str]]:
+    """Yield the files, how they differ from the first one, and what is not compared."""
+    first = sides[0]
     for side in sides:
-        versions = {name: side.head.packages.get(name, "none") for name in packages}
-        plan = {f"--{name}": value for name, value in side.head.spec.conditions().items()}
-        of_each.append({**_facts_of(side), **versions, **plan})
-    rows = []
-    for name in of_each[0]:
-        values = [facts[name] for facts in of_each]
-        if name in _ALWAYS or len({*values} - {None}) > 1:
-            texts = tuple(Text((one_line(value or "") or figures.DASH,)) for value in values)
-            rows.append(TableRow(one_line(name), texts))
-    letters = tuple(side.letter for side in sides)
-    return Table("The runs and their differences", letters, tuple(rows), "fact", numbers=False, further=True)
+        yield side.letter, f"{side.name}, on {one_line(side.head.host.cpu_model)}"
+        differences = [*what_differs(first.head, side.head), *how_plans_differ(first.head, side.head).values()]
+        if side is not first:
+            yield f"{side.letter} differs", one_line("; ".join(differences)) or "nothing known: same machine and plan"
+    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    cancels = "measured in turn, so disturbances affected both"
+    yield "compared", f"frames/s; {cancels if in_turn else spread}"
+    alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
+    if alone:
+        words = "; ".join(f"{env} (in {' and '.join(letters)})" for env, letters in alone.items())
+        yield "not compared", one_line(words)
 
 
 def _legend(sides: Sequence[Section]) -> Iterator[str]:
@@ -132,9 +94,6 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
     verdicts = [_verdict(first, other) for other in others]
     sentences = [f"{one_line(short_name(env))}: {verdict}" for verdict, _ in verdicts]
     for side, found in others:
-        if differ := how_plans_differ(first.head, side.head):
-            plans = "; ".join(differ.values())
-            sentences.append(one_line(f"{first.letter} and {side.letter} differ in their plans: {plans}."))
         if found.mean is not None and len(found.counted) > 1 and not (first.notice or side.notice):
             whose = f"{side.letter}, with" if len(others) > 1 else "With"
             mean = figures.in_sentence(found.mean, "x")

@@ -26,8 +26,7 @@ SCREEN_ROWS = 210
 _TALLEST = "Adventure AirRaid KeystoneKapers KingKong Klax LaserGates MrDo Pacman SirLancelot SpaceWar"
 _TALL = {"Carnival": 214, "Pooyan": 220, "JourneyEscape": 230, **dict.fromkeys(_TALLEST.split(), 250)}
 TALL_SCREENS = {f"ALE/{game}-v5": rows for game, rows in _TALL.items()}
-_TAPE = 1_000  # actions that a bare simulator samples beforehand
-_TRIAL_STEPS = 1_000  # steps of a MuJoCo environment from which the length of its episodes is taken
+_TAPE = 1_000  # actions that a bare simulator samples beforehand, and that show how long episodes of MuJoCo last
 
 
 def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
@@ -147,12 +146,12 @@ class Physics:
         self._actions = action_space(task, environment.action_space)
         environment.reset(seed=0)
         episodes = 0
-        for action in sample(self._actions, np.random.default_rng(0), _TRIAL_STEPS):
+        for action in sample(self._actions, np.random.default_rng(0), _TAPE):
             _, _, terminated, truncated, _ = environment.step(action)
             if terminated or truncated:
                 episodes += 1
                 environment.reset()
-        self._episode_steps = _TRIAL_STEPS // max(1, episodes)
+        self._episode_steps = _TAPE // max(1, episodes)
         self._model = environment.get_wrapper_attr("model")
         environment.close()
         self._frame_skip = task.frame_skip

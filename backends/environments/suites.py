@@ -290,7 +290,6 @@ SUITES: Mapping[str, Suite] = {
             namespace="ALE/",
             frames="vebench.backends.environments.simulators:emulator_frames",
             simulator="vebench.backends.environments.simulators:Emulator",
-            # Games of different ALE versions gave the same bytes, so no engine is named: vebench verify shows the rest.
         ),
         Suite(
             name="mujoco",

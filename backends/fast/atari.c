@@ -1,17 +1,306 @@
 /* Atari games as AtariEnv, AtariPreprocessing and FrameStackObservation step and show them, by the methods of ALE's C++
- * class, whose addresses come from ale-py's module: see atari.py. Several threads may step different games. */
+ * class, whose addresses come from ale-py's module: see atari.py. Several threads may step different games.
+ *
+ * First come pictures of screens, with the bytes that cv2.resize makes of the larger of two grey screens by INTER_AREA. A
+ * pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down these
+ * rows. OpenCV adds in float, in this order, and rounds half to even; so does this. The compiler must therefore not fuse
+ * a multiplication with an addition (-ffp-contract=off). `atari.py` compares both before it uses this.
+ *
+ * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and only the pixels that
+ * cover a changed block are drawn again. */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { NOOP = 0 };
+enum {
+	WIDTH = 160,            /* of every screen */
+	HEIGHT = 256,           /* of a screen, at most */
+	BLOCK = 16,             /* neighbouring pixels of a row: changes are noted for all of them */
+	BLOCKS = WIDTH / BLOCK,
+	TAPS_ACROSS = 4 * WIDTH, /* enough for any number of columns up to WIDTH: see weigh() */
+	TAPS_DOWN = 4 * HEIGHT
+};
 
-struct picture;
-void vebench_picture_first(struct picture *picture, const uint8_t *screen);
-void vebench_picture_second(struct picture *picture, const uint8_t *screen);
-void vebench_picture_alone(struct picture *picture, const uint8_t *screen);
-void vebench_picture_stale(struct picture *picture);
+/* Shared by the pictures of many screens of one size. Nothing in it changes once it is prepared. */
+struct maker {
+	int32_t height;                /* rows of a screen */
+	int32_t rows, columns;         /* of a picture */
+	int32_t across, down;          /* pixels that a pixel of a picture covers, at most */
+	int32_t source[TAPS_ACROSS];   /* [across][columns]: the pixel of a row */
+	float weight[TAPS_ACROSS];     /* [across][columns]: 0 where a column covers fewer pixels */
+	int32_t row_source[TAPS_DOWN]; /* [down][rows] */
+	float row_weight[TAPS_DOWN];
+	int32_t from[BLOCKS], to[BLOCKS]; /* the columns that cover a block */
+	float grey[256];                  /* of a raw value */
+};
+
+struct picture {
+	const struct maker *maker;
+	uint8_t *into;            /* [rows][columns] */
+	uint16_t changed[HEIGHT]; /* blocks of a row that are to be drawn again, a bit each */
+	uint8_t screens[];        /* [3][height][WIDTH]: the two that it shows, and the first of the next two */
+};
+
+int64_t vebench_picture_maker_size(void)
+{
+	return sizeof(struct maker);
+}
+
+int64_t vebench_picture_size(int32_t height)
+{
+	const int64_t size = sizeof(struct picture) + 3 * (int64_t)height * WIDTH;
+	return (size + 63) / 64 * 64;
+}
+
+/* Fills in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs. Returns the
+ * taps: a pixel covers size / count, whole ones and a part at either end, so that count * taps is at most
+ * size + 2 * count. */
+static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight)
+{
+	const double scale = 1.0 / ((double)count / size);
+	int32_t taps = 0;
+	memset(weight, 0, (size_t)(size + 3 * count) * sizeof *weight);
+	for (int32_t i = 0; i < count; i++) {
+		const double start = i * scale, end = start + scale;
+		const double covered = scale < size - start ? scale : size - start;
+		int32_t last = (int32_t)end, first = (int32_t)start, tap = 0;
+		first += first < start;
+		last = last < size - 1 ? last : size - 1;
+		first = first < last ? first : last;
+		if (first - start > 1e-3) {
+			source[tap * count + i] = first - 1;
+			weight[tap++ * count + i] = (float)((first - start) / covered);
+		}
+		for (int32_t at = first; at < last; at++) {
+			source[tap * count + i] = at;
+			weight[tap++ * count + i] = (float)(1.0 / covered);
+		}
+		if (end - last > 1e-3) {
+			double part = end - last < 1.0 ? end - last : 1.0;
+			source[tap * count + i] = last;
+			weight[tap++ * count + i] = (float)((part < covered ? part : covered) / covered);
+		}
+		taps = tap > taps ? tap : taps;
+	}
+	return taps;
+}
+
+/* Prepares pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys. Returns 0;
+ * -1 for sizes that this is not made for; -2 if a pixel of a picture covers whole pixels only, because OpenCV adds these
+ * up in integers, and divides their sum. */
+int32_t vebench_picture_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
+				      const uint8_t *greys)
+{
+	if (width != WIDTH || height < 1 || height > HEIGHT || rows < 1 || rows > height || columns < 1 || columns > WIDTH)
+		return -1;
+	if (width % columns == 0 && height % rows == 0)
+		return -2;
+	memset(maker, 0, sizeof *maker);
+	maker->height = height;
+	maker->rows = rows;
+	maker->columns = columns;
+	for (int raw = 0; raw < 256; raw++)
+		maker->grey[raw] = greys[raw];
+	maker->across = weigh(WIDTH, columns, maker->source, maker->weight);
+	maker->down = weigh(height, rows, maker->row_source, maker->row_weight);
+	for (int32_t column = 0; column < columns; column++)
+		for (int32_t tap = 0; tap < maker->across; tap++) {
+			const int32_t at = tap * columns + column;
+			if (maker->weight[at] == 0) {
+				maker->source[at] = maker->source[column]; /* any pixel: it adds 0 */
+				continue;
+			}
+			const int32_t block = maker->source[at] / BLOCK;
+			if (maker->to[block] == 0)
+				maker->from[block] = column;
+			maker->to[block] = column + 1;
+		}
+	return 0;
+}
+
+static void draw_all(struct picture *picture)
+{
+	for (int32_t y = 0; y < picture->maker->height; y++)
+		picture->changed[y] = (1 << BLOCKS) - 1;
+}
+
+/* Prepares a picture, in memory that is 0. It is drawn as a whole first. */
+void vebench_picture_prepare(struct picture *picture, const struct maker *maker, uint8_t *into)
+{
+	picture->maker = maker;
+	picture->into = into;
+	draw_all(picture);
+}
+
+static uint8_t *kept_screen(struct picture *picture, int which)
+{
+	return picture->screens + which * picture->maker->height * WIDTH;
+}
+
+static bool same_row(const uint8_t *one, const uint8_t *other)
+{
+	return memcmp(one, other, WIDTH) == 0;
+}
+
+/* Notes which blocks of a screen differ from a kept one. */
+static void note_changes(struct picture *picture, int which, const uint8_t *screen)
+{
+	const uint8_t *before = kept_screen(picture, which);
+	for (int32_t y = 0; y < picture->maker->height; y++, screen += WIDTH, before += WIDTH) {
+		if (same_row(screen, before))
+			continue;
+		for (int block = 0; block < BLOCKS; block++)
+			if (memcmp(screen + block * BLOCK, before + block * BLOCK, BLOCK) != 0)
+				picture->changed[y] |= (uint16_t)(1 << block);
+	}
+}
+
+/* Neighbouring columns of a picture, and the pixels of a screen's row that they cover. */
+struct run {
+	int32_t from, to, from_pixel, to_pixel;
+};
+
+/* Finds the columns that cover some blocks; returns the number of runs. */
+static int find_runs(const struct maker *maker, uint16_t blocks, struct run *runs)
+{
+	int count = 0;
+	for (int block = 0; block < BLOCKS; block++) {
+		if (!(blocks >> block & 1))
+			continue;
+		if (count == 0 || maker->from[block] > runs[count - 1].to)
+			runs[count++].from = maker->from[block];
+		runs[count - 1].to = maker->to[block];
+	}
+	for (struct run *run = runs; run < runs + count; run++) {
+		run->from_pixel = maker->source[run->from];
+		run->to_pixel = run->to < maker->columns ? maker->source[run->to] + 1 : WIDTH;
+	}
+	return count;
+}
+
+/* Adds up the pixels of the larger of two rows that each column of a run covers. */
+static void add_across(const struct maker *maker, struct run run, const uint8_t *one, const uint8_t *other, float *sums)
+{
+	const int32_t columns = maker->columns;
+	float grey[WIDTH];
+	for (int32_t x = run.from_pixel; x < run.to_pixel; x++) {
+		const float a = maker->grey[one[x]], b = maker->grey[other[x]];
+		grey[x] = a > b ? a : b;
+	}
+	for (int32_t column = run.from; column < run.to; column++)
+		sums[column] = grey[maker->source[column]] * maker->weight[column];
+	for (int32_t tap = 1; tap < maker->across; tap++) {
+		const int32_t *source = maker->source + tap * columns;
+		const float *weight = maker->weight + tap * columns;
+		for (int32_t column = run.from; column < run.to; column++)
+			sums[column] += grey[source[column]] * weight[column];
+	}
+}
+
+static uint8_t round_half_to_even(float value)
+{
+	/* A float of this size has no places after the point, so that the addition rounds; its lowest bits are the number. */
+	const float large = value + 12582912.0f;
+	uint32_t bits;
+	memcpy(&bits, &large, sizeof bits);
+	return (uint8_t)bits;
+}
+
+/* Keeps the screens that a picture shows, for the next one. */
+static void keep(struct picture *picture, const uint8_t *first, const uint8_t *second)
+{
+	for (int32_t y = 0; y < picture->maker->height; y++) {
+		if (picture->changed[y] == 0)
+			continue;
+		memmove(kept_screen(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
+		memmove(kept_screen(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
+		picture->changed[y] = 0;
+	}
+}
+
+/* Draws what has changed of the larger of two screens, and keeps these. */
+static void draw(struct picture *picture, const uint8_t *first, const uint8_t *second)
+{
+	const struct maker *maker = picture->maker;
+	const int32_t columns = maker->columns, rows = maker->rows;
+	float across[WIDTH], sum[WIDTH];
+	int32_t at = -1;   /* the row that `across` holds, */
+	uint16_t held = 0; /* in these blocks */
+	for (int32_t row = 0; row < rows; row++) {
+		const int32_t *source = maker->row_source + row;
+		const float *weight = maker->row_weight + row;
+		uint16_t blocks = 0;
+		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++)
+			blocks |= picture->changed[source[tap * rows]];
+		if (blocks == 0)
+			continue;
+		struct run runs[BLOCKS];
+		const int count = find_runs(maker, blocks, runs);
+		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++) {
+			const int32_t y = source[tap * rows];
+			const float down = weight[tap * rows];
+			const uint8_t *one = first + y * WIDTH, *other = second + y * WIDTH;
+			const bool is_held =
+				at >= 0 && !(blocks & ~held) &&
+				(y == at || (y == at + 1 && same_row(one, one - WIDTH) && same_row(other, other - WIDTH)));
+			for (const struct run *run = runs; run < runs + count; run++) {
+				if (!is_held)
+					add_across(maker, *run, one, other, across);
+				if (tap == 0)
+					for (int32_t column = run->from; column < run->to; column++)
+						sum[column] = down * across[column];
+				else
+					for (int32_t column = run->from; column < run->to; column++)
+						sum[column] += down * across[column];
+			}
+			if (!is_held)
+				held = blocks;
+			at = y;
+		}
+		for (const struct run *run = runs; run < runs + count; run++)
+			for (int32_t column = run->from; column < run->to; column++)
+				picture->into[row * columns + column] = round_half_to_even(sum[column]);
+	}
+	keep(picture, first, second);
+}
+
+/* Takes the first of two screens. */
+void vebench_picture_first(struct picture *picture, const uint8_t *screen)
+{
+	memcpy(kept_screen(picture, 2), screen, (size_t)picture->maker->height * WIDTH);
+	note_changes(picture, 0, screen);
+}
+
+/* Draws the picture of the first screen and of this one. */
+void vebench_picture_second(struct picture *picture, const uint8_t *screen)
+{
+	note_changes(picture, 1, screen);
+	draw(picture, kept_screen(picture, 2), screen);
+}
+
+/* Draws the picture of this screen alone. */
+void vebench_picture_alone(struct picture *picture, const uint8_t *screen)
+{
+	note_changes(picture, 0, screen);
+	note_changes(picture, 1, screen);
+	draw(picture, screen, screen);
+}
+
+/* Draws the picture of the first screen and of both that the last picture shows. */
+void vebench_picture_stale(struct picture *picture)
+{
+	const float *grey = picture->maker->grey;
+	const uint8_t *one = kept_screen(picture, 0);
+	uint8_t *larger = kept_screen(picture, 1);
+	for (int32_t i = 0; i < picture->maker->height * WIDTH; i++)
+		if (grey[one[i]] > grey[larger[i]])
+			larger[i] = one[i];
+	draw_all(picture);
+	draw(picture, kept_screen(picture, 2), larger);
+}
+
+enum { NOOP = 0 };
 
 /* The beginning of ale::ALEScreen: a vector begins with the address of its first element. */
 struct screen {

@@ -68,10 +68,6 @@ class FastBatch:
         """Return the frames that the simulator of one environment has made in its episode; 0 if none counts any."""
         return 0
 
-    def render(self, index: int) -> NDArray[np.uint8]:
-        """Return a picture of one environment, ``(height, width, 3)``, if the task has ``render_mode="rgb_array"``."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Free the environments."""
 
@@ -149,8 +145,7 @@ class Pool:
             ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
         )
         if not started:
-            where = f" on CPUs {cpus.tolist()}" if len(cpus) else ""
-            raise RuntimeError(f"{threads} threads cannot be started{where}")
+            raise RuntimeError(f"{threads} threads cannot be started, on CPUs {cpus.tolist() or 'of any number'}")
         self._pool = ctypes.c_void_p(started)
         self._received = np.zeros(count, np.int64)
         # Arguments as C takes them, made once: each step needs them.
@@ -315,18 +310,14 @@ class FastShare:
                     told.setdefault(f"_{name}", np.zeros_like(have))[mask] = True
         return told
 
-    def answer(self, name: str, argument: Any) -> list[Any] | None:
-        """Reset environments, or return how many ``frames`` each has simulated, or what each ``render`` returns.
+    def answer(self, name: str, argument: Any) -> list[int] | None:
+        """Reset environments, or return how many ``frames`` each has simulated.
 
         The argument of a reset is the seed of environment 0, from which the others count up; or a seed for each, None
         for none, which of them are meant, None for all, and options, which no task reads.
         """
         if name == "frames":
             return [self._batch.frames(index) for index in self._indices]
-        if name == "render":
-            if self._new:
-                raise ResetNeeded("Cannot call env.render() before calling env.reset()")
-            return [self._batch.render(index) for index in self._indices]
         if isinstance(argument, int):
             argument = [argument + index for index in self._indices], None, None
         seeds, mask, _ = argument

@@ -45,7 +45,7 @@ _ATARI = FastClass(
     "vebench.backends.fast.atari:AtariTask",
     "ale_py.env:AtariEnv",
     (GYMNASIUM, ALE_PY, NUMPY),
-    frozenset({"grayscale_newaxis", "max_episode_steps", "scale_obs"}),
+    frozenset({"grayscale_newaxis", "max_episode_steps", "render_mode", "scale_obs"}),
     {"repeat_action_probability": 0.25, "full_action_space": False, "max_num_frames_per_episode": 108_000},
 )
 _OTHERS: Mapping[str, FastClass] = {
@@ -54,7 +54,7 @@ _OTHERS: Mapping[str, FastClass] = {
             "vebench.backends.fast.physics:PhysicsTask",
             f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
             (GYMNASIUM, MUJOCO, NUMPY),
-            frozenset({"disable_env_checker", "xml_file"}),  # another model has other rules
+            frozenset({"disable_env_checker", "render_mode", "xml_file"}),  # another model has other rules
         )
         for name, module in (
             ("Ant", "ant"),
@@ -75,7 +75,7 @@ _OTHERS: Mapping[str, FastClass] = {
             "vebench.backends.fast.classic:ClassicTask",
             f"gymnasium.envs.classic_control.{module}",
             (GYMNASIUM, NUMPY),
-            frozenset({"disable_env_checker"}),
+            frozenset({"disable_env_checker", "render_mode"}),
         )
         for env_id, module in (
             ("Acrobot-v1", "acrobot:AcrobotEnv"),
@@ -107,10 +107,7 @@ def refusal(env_id: str, settings: Mapping[str, Any] = MappingProxyType({})) -> 
         other = known_as(env_id)
         only = "" if other is None or class_of(other) is None else f", only for {other}"
         return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
-    lacking = ours.unsupported & settings.keys()
-    if settings.get("render_mode") not in (None, "rgb_array"):
-        lacking |= {"render_mode"}
-    if lacking:
+    if lacking := ours.unsupported & {name for name, value in settings.items() if value is not None}:
         why = f"our own class for {env_id} does not support {', '.join(sorted(lacking))}"
         return OwnClasses(refused=why, remedy="omit these settings")
     for package in ours.packages:
@@ -138,11 +135,9 @@ def _version(name: str) -> str | None:
 @cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled part, or None if it was not built, or for another machine, or from other source."""
-    for path in sorted(Path(__file__).parent.glob("_native*.so")):
-        with suppress(OSError, AttributeError):
-            found = ctypes.CDLL(str(path))
-            if found.vebench_interface() == _INTERFACE:
-                return found
+    with suppress(OSError, AttributeError):
+        found = ctypes.CDLL(str(Path(__file__).with_name("_native.abi3.so")))
+        return found if found.vebench_interface() == _INTERFACE else None
     return None
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
-from numpy.typing import NDArray
 
 from vebench.backends.fast.backend import NO_LIMIT, FastBatch, FastTask
 from vebench.backends.fast.classes import address, needed
@@ -106,17 +105,3 @@ class ClassicBatch(FastBatch):
             origin.state = self._state[index] = self._state[index].astype(np.float32)
             self._observations[index] = origin._get_ob()
             self._ages[index] = _HAS_BEGUN
-
-    def render(self, index: int) -> NDArray[np.uint8]:
-        """Return a picture of one environment, ``(height, width, 3)``, as Gymnasium's class draws its state."""
-        origin, steps, name = self._task.origin, self._ages[index], self._task.name
-        single = {"AcrobotEnv": steps == 0, "Continuous_MountainCarEnv": steps != 0}.get(name, False)
-        origin.state = self._state[index].astype(np.float32 if single else np.float64)
-        if name == "PendulumEnv":
-            origin.last_u = None if steps == 0 else np.clip(self._actions[index], -2.0, 2.0)[0]
-        picture: NDArray[np.uint8] = origin.render()
-        return picture
-
-    def close(self) -> None:
-        """Close the window that pictures are drawn on, if there is one."""
-        self._task.origin.close()

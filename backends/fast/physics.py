@@ -90,7 +90,6 @@ class PhysicsBatch(FastBatch):
         self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
         # Infos about the last rewards of each environment. Here only their names and types matter.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
-        self._cameras: dict[int, Any] = {}
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
@@ -171,8 +170,18 @@ class PhysicsBatch(FastBatch):
 
         The error is about one environment, ``current``, which then counts as finished. The others do not.
         """
-        if self._all[-1]:
-            self._raise_error(indices)
+        failed: list[int] = []
+        if self._all[-1]:  # there ever was an error
+            failed = [index for index in indices or range(len(self._errors)) if self._errors[index, 0]]
+        if failed:
+            self.current = failed[0]
+            error = self._errors[failed[0]].tobytes().rstrip(b"\0").decode(errors="replace")
+            if indices is None:  # all are finished at once, so one error stands for all
+                self._begun.clear()
+            else:
+                del failed[1:]
+            self._errors[failed] = 0
+            raise mujoco.FatalError(error)
         if indices is None:
             self._told = self._task.rules.reward(self._seen)
         elif self._told or not self._begun.keys() >= set(indices):
@@ -180,20 +189,6 @@ class PhysicsBatch(FastBatch):
         if self._begun:
             for index in [*self._begun] if indices is None else self._begun.keys() & indices:
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
-
-    def _raise_error(self, indices: Sequence[int] | None) -> None:
-        failed = [index for index in indices or range(len(self._errors)) if self._errors[index, 0]]
-        if not failed:
-            return
-        self.current = failed[0]
-        error = self._errors[failed[0]].tobytes().rstrip(b"\0").decode(errors="replace")
-        if indices is None:
-            # All are finished at once, so one error stands for all.
-            self._errors[failed] = 0
-            self._begun.clear()
-        else:
-            self._errors[failed[0]] = 0
-        raise mujoco.FatalError(error)
 
     def _reward_some(self, indices: NDArray[np.int64]) -> None:
         """Write the rewards of some environments. The rows of others may be written to meanwhile."""
@@ -217,31 +212,7 @@ class PhysicsBatch(FastBatch):
         """Return the sub-steps of one environment's episode."""
         return int(round(self._data[index].time / self._task.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
 
-    def render(self, index: int) -> NDArray[np.uint8]:
-        """Return a picture of one environment, ``(height, width, 3)``, by the renderer of Gymnasium's class.
-
-        All share one viewer. Each has a camera of its own, which keeps what it looked at first, as there.
-        """
-        renderer = self._task.origin.mujoco_renderer
-        renderer.data = self._data[index]
-        viewer = renderer._get_viewer("rgb_array")
-        viewer.data = renderer.data
-        if index not in self._cameras:
-            self._cameras[index] = viewer.cam = mujoco.MjvCamera()
-            viewer._init_camera()
-            renderer._set_cam_config()
-        viewer.cam = self._cameras[index]
-        viewer.make_context_current()
-        picture: NDArray[np.uint8] = renderer.render("rgb_array")
-        return picture
-
     def close(self) -> None:
-        """Free the environments' data and the renderer."""
-        renderer = self._task.origin.mujoco_renderer
-        if renderer.viewer is not None:
-            # In its own context: in another one this would free what another viewer draws with.
-            renderer.viewer.make_context_current()
-            renderer.viewer.con.free()
-            renderer.close()
+        """Free the environments' data."""
         self._task.origin.data = self._task.data  # or it would keep the data of one of these
         self._data, self._arrays = [], ()

@@ -206,15 +206,6 @@ def _place(origin: Origin, body: str | int) -> Slice:
 # Tasks.
 
 
-def _half_cheetah(origin: Origin) -> Rules:
-    return Rules(_position_and_velocity(origin, 1), _travel(origin), _X, infos=_infos("x_position"))
-
-
-def _swimmer(origin: Origin) -> Rules:
-    infos = _infos("x_position", "y_position", "distance_from_origin")
-    return Rules(_position_and_velocity(origin, 2), _travel(origin), _XY, infos=infos)
-
-
 def _walker(origin: Origin) -> Rules:
     height = Bound(Slice("qpos", 1, 2), *origin._healthy_z_range)
     angle = Bound(Slice("qpos", 2, 3), *origin._healthy_angle_range)
@@ -375,7 +366,9 @@ def _pusher(origin: Origin) -> Rules:
 
 RULES: Mapping[str, Callable[[Origin], Rules]] = {
     "Ant-v5": _ant,
-    "HalfCheetah-v5": _half_cheetah,
+    "HalfCheetah-v5": lambda origin: Rules(
+        _position_and_velocity(origin, 1), _travel(origin), _X, infos=_infos("x_position")
+    ),
     "Hopper-v5": _hopper,
     "Humanoid-v5": _humanoid,
     "HumanoidStandup-v5": _humanoid_standup,
@@ -383,6 +376,11 @@ RULES: Mapping[str, Callable[[Origin], Rules]] = {
     "InvertedPendulum-v5": _inverted_pendulum,
     "Pusher-v5": _pusher,
     "Reacher-v5": _reacher,
-    "Swimmer-v5": _swimmer,
+    "Swimmer-v5": lambda origin: Rules(
+        _position_and_velocity(origin, 2),
+        _travel(origin),
+        _XY,
+        infos=_infos("x_position", "y_position", "distance_from_origin"),
+    ),
     "Walker2d-v5": _walker,
 }

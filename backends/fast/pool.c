@@ -242,17 +242,12 @@ static int64_t receive(struct pool *pool, int64_t *environments)
 	return count;
 }
 
-static bool are_finished(struct pool *pool, uint32_t wanted)
-{
-	return (int32_t)(atomic_load(&pool->finished) - wanted) >= 0;
-}
-
 /* Polls, then sleeps, until `wanted` ranges are finished, or for `most_ns` unless that is negative. */
 static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
 {
 	int64_t begin = now(), time = begin, polls_ns = poll_ns(&pool->caller, begin);
 	bool here;
-	while (!(here = are_finished(pool, wanted)) && time - begin < polls_ns) {
+	while (!(here = (int32_t)(atomic_load(&pool->finished) - wanted) >= 0) && time - begin < polls_ns) {
 		relax();
 		time = now();
 	}

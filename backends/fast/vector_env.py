@@ -106,8 +106,6 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
     num_envs = whole_number("num_envs", num_envs, 1, _MOST_ENVS)
-    if settings.get("render_mode") == "human":
-        raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
     name = _known_name(id)
     example = _make_env(name, settings)
     if own_classes is False:
@@ -231,17 +229,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         if self._own is not None and name == "apply":
             raise AttributeError("our own class has no attributes and methods to call: use own_classes=False")
         super()._ask(name, argument, anew=anew)
-
-    def render(self) -> tuple[Any, ...] | None:
-        """Return a picture of each environment, ``(height, width, 3)``, with ``render_mode="rgb_array"``."""
-        if self._own is None:
-            return super().render()
-        self._check_free("render")
-        if self.render_mode is None:
-            raise AttributeError("our own class renders nothing: use render_mode='rgb_array'")
-        self._ask("render", None)
-        (pictures,) = self._team.receive()
-        return tuple(pictures)
 
 
 _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}

@@ -1,9 +1,9 @@
-"""Formats for other programs: pages as JSON, runs as CSV, rates and verdicts for services.
+"""Formats for other programs: pages as JSON, runs as CSV and LaTeX, rates and verdicts for services.
 
 Spreadsheets run texts that look like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
 
-Workflow commands have no name for ``-f``: a check or comparison in a GitHub workflow always writes them.
+In LaTeX, every character that it treats in a special way is written as a command.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -21,11 +22,12 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
 from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
+from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section
 from vebench.reports.columns import Plain
-from vebench.reports.document import DataPage
+from vebench.reports.document import DataPage, Document, Page, Table
 from vebench.reports.run import RunPage
 
 # The element of JUnit XML for a verdict; others have passed.
@@ -36,6 +38,38 @@ _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
+LATEX_HEAD = "% Needs \\usepackage{booktabs}."
+# Characters with a meaning of their own, characters that fonts in the old encoding OT1 lack or show as others, and
+# brackets and stars, which at the beginning of a line would belong to the end of the one before.
+LATEX_COMMANDS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"{\char34}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "±": r"\textpm{}",
+    "µ": r"\textmu{}",
+    "→": r"\textrightarrow{}",
+    "…": r"\ldots{}",
+    "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
+}
+_JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
+# Letters of Western European languages that LaTeX can set with any fonts, not only in the encoding T1.
+_LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
@@ -188,3 +222,65 @@ def workflow_commands(page: Any) -> str:
             message = figures.compared(cell).translate(_ESCAPES)
             lines.append(f"::{level} title=vebench%3A {cell.verdict}::{message}\n")
     return "".join(lines)
+
+
+def latex_tables(page: Page) -> str:
+    """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
+    documents = figures.without_folders(document.file for document in page.documents)(page.documents)
+    lines = [LATEX_HEAD]
+    names: list[str] = []
+    for document in documents:
+        title = f"{document.title}: " if len(documents) > 1 else ""
+        for table in document.tables:
+            name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
+            names.append(name if name not in names else f"{name}-{len(names) + 1}")
+            answers = [one.sentences[0] for one in document.answers if one.group == table.group and not table.further]
+            notice = [f"{document.notice[0].upper()}{document.notice[1:]}."] if document.notice else []
+            caption = " ".join((*answers, *notice, f"{title}{table.title}."))
+            notes = [note if note.endswith(".") else f"{note}." for note in _latex_notes(table, document)]
+            lines += [*_float(table, names[-1], in_latex(caption)), ""]
+            lines += [*(in_latex(note) for note in notes), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_notes(table: Table, document: Document) -> Iterator[str]:
+    """Yield the sentences about a table: how to read it, and the machine."""
+    if not table.further:
+        yield from document.legend
+        if any(text.tone == "best" for row in table.rows for text in row.texts):
+            yield f"Bold: {document.best}."
+    yield from (*table.notes, *table.details)
+    if machine := dict(document.facts).get("machine"):
+        yield f"This machine: {machine}."
+
+
+def _float(table: Table, name: str, caption: str) -> Iterator[str]:
+    """Yield the lines of a float. All lines of a place are on one."""
+    yield r"\begin{table}"
+    yield r"  \centering"
+    yield rf"  \caption{{{caption}}}"
+    yield rf"  \label{{{name}}}"
+    yield rf"  \begin{{tabular}}{{l{('r' if table.numbers else 'l') * len(table.columns)}}}"
+    yield r"    \toprule"
+    yield f"    {' & '.join(map(in_latex, (table.corner, *table.columns)))} \\\\"
+    yield r"    \midrule"
+    apart = False
+    for row in table.rows:
+        if row.reference_row and not apart:
+            yield r"    \midrule"
+        apart = row.reference_row
+        label = in_latex(row.label)
+        places = [rf"\textit{{{label}}}" if row.reference_row else label]
+        for text in row.texts:
+            shown = in_latex(" ".join(text.lines))
+            places.append(rf"\textbf{{{shown}}}" if text.tone == "best" else shown)
+        yield f"    {' & '.join(places)} \\\\"
+    yield r"    \bottomrule"
+    yield r"  \end{tabular}"
+    yield r"\end{table}"
+
+
+def in_latex(text: str) -> str:
+    """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
+    plain = (letter if _LETTERS.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
+    return _JOINED.sub(r"\1{}", "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ _MARKS = {"best": "**", "struck": "~~"}
 # These begin markup inside a line. Other characters stay as they are, for readers of the plain text.
 _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 _PERSON = re.compile(r"(?<!\w)@(?=\w)")
-_LONGEST_PART = 60  # characters of a part of a chart's file name
+_LONGEST_TASK = 60  # characters of a task in a file name
 _FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # of the facts
 
 
@@ -50,23 +50,17 @@ def _shortened(page: Page) -> tuple[Document, ...]:
 
 
 def _files(documents: Sequence[Document], stem: str) -> list[Files]:
-    """Return for each document its charts, each with the name of its file: ``report-pong-rate.svg``.
+    """Return for each document its charts, each with the name of its file: ``report-1-pong-rate.svg``.
 
-    ``stem`` is the name of the text's file without its suffix. No two names are equal, also where case does not matter.
+    ``stem`` is the name of the text's file without its suffix.
     """
-    taken: set[str] = set()
+    number = count(1)
     files: list[Files] = []
     for document in documents:
-        own = [PurePath(document.file or document.title).stem] if len(documents) > 1 else []
         named = []
         for chart in document.charts:
-            parts = [re.sub(r"[^a-z0-9]+", "-", part.lower()) for part in (*own, short_name(chart.group), chart.kind)]
-            short = [part[:_LONGEST_PART].strip("-") for part in parts]
-            name = free = "-".join((stem, *filter(None, short)))
-            while free.lower() in taken:
-                free = f"{name}-{len(taken) + 1}"
-            taken.add(free.lower())
-            named.append((chart, f"{free}.svg"))
+            task = re.sub(r"[^a-z0-9]+", "-", short_name(chart.group).lower())[:_LONGEST_TASK].strip("-")
+            named.append((chart, f"{stem}-{next(number)}-{task}-{chart.kind}.svg"))
         files.append(named)
     return files
 
@@ -111,8 +105,7 @@ def _lines(document: Document, files: Files) -> Iterator[str]:
             lines = ["".join(one if one.isprintable() else " " for one in line) for line in answer.code]
             fence = _fence("\n".join(lines), 3)
             yield from (f"{fence}python", *lines, fence, "")
-    facts = dict(document.facts)
-    yield from _facts(facts, (name for name in facts if name not in _FOLDED))
+    yield from _facts(fact for fact in document.facts if fact[0] not in _FOLDED)
     yield from _tables(document, files)
     in_the_open = [item for item in document.remarks if item.gravity in (None, Gravity.FAULT)]
     if in_the_open:
@@ -122,9 +115,9 @@ def _lines(document: Document, files: Files) -> Iterator[str]:
     yield from _folded(figures.counted(len(folded), words), _remarks(folded))
     best = [f"**Bold**: {document.best}."] if document.best else []
     yield from _folded("How to read this", [*(f"{_escaped(line)}  " for line in document.legend), *best])
-    machine = facts.get("machine", "")
+    machine = dict(document.facts).get("machine", "")
     summary = f"Measured on {machine}" if machine else "Machine, packages and command"
-    yield from _folded(summary, _facts(facts, (name for name in facts if name in _FOLDED)))
+    yield from _folded(summary, _facts(fact for fact in document.facts if fact[0] in _FOLDED))
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
@@ -134,13 +127,9 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"<details>\n<summary>{_quiet(html.escape(summary))}</summary>\n\n{inner}\n\n</details>\n"
 
 
-def _facts(facts: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
-    lines = []
-    for name in names:
-        value = facts[name]
-        lines.append(f"- {name}: {_code(value) if name in COMMANDS else _escaped(value)}")
-    if lines:
-        yield from (*lines, "")
+def _facts(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    lines = [f"- {name}: {_code(value) if name in COMMANDS else _escaped(value)}" for name, value in facts]
+    yield from (*lines, "") if lines else ()
 
 
 def _remarks(items: Iterable[Remark]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.pages import document_of
-from support.records import SECOND, make_cell, make_header, on_hosts
+from support.records import SECOND, make_cell, make_header
 
 from vebench import cli
 from vebench.analysis.answer import TaskAnswer, answer_for
@@ -21,7 +21,6 @@ from vebench.child.answers import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.cite import CitePage
 
 Cells = list[CellRecord]
 
@@ -156,18 +155,6 @@ SITUATIONS = {
         backends=[{"name": "shm-sync"}],
         command=f"{COMMAND} -b shm-sync --no-base -o one.jsonl",
     ),
-    "a user's own backend alone, beside the loop that is there for speedups": situation(
-        [*LOOP, *curve("threads:Threads", {1: 800, 2: 1300})],
-        "ALONE; best threads:Threads:2; rising",
-        backends=[{"name": "threads:Threads"}],
-        command=f"{COMMAND} -b threads:Threads --verify -w 1..2 -o a.jsonl",
-    ),
-    "a backend with options beside a reference row": situation(
-        [*curve("envpool-async", {2: 1300}, options={"ratio": 2}), *curve("ceiling", {2: 3000})],
-        "ALONE; best envpool-async[ratio=2]:2",
-        backends=[{"name": "envpool-async", "options": {"ratio": 2}}, {"name": "ceiling"}],
-        command=f"{COMMAND} -b 'envpool-async[ratio=2],ceiling'",
-    ),
     "a single backend, since the others failed": situation(
         [*LOOP, *failed("gym-sync", 1), *failed("shm-sync", 1)], "ALONE; best for-loop:1"
     ),
@@ -186,15 +173,6 @@ SITUATIONS = {
     "another size of the best backend is known to nothing": situation(
         [*LOOP, *curve("shm-sync", {1: 1000, 4: 2300}), *noisy("shm-sync", 2, *WIDE_STEPS)],
         "best shm-sync:4; perhaps shm-sync:2",
-    ),
-    "a size of the best backend is known, but a rate of another backend above it is not": situation(
-        [
-            *LOOP,
-            *curve("shm-sync", {1: 1000, 4: 2300}),
-            *noisy("shm-sync", 2, *WIDE_STEPS),
-            *noisy("gym-async", 2, *(steps - 50 for steps in WIDE_STEPS)),
-        ],
-        "WIDE; best shm-sync:2; known shm-sync:4; tied gym-async:2, for-loop:1",
     ),
     "the highest rate is hardly known, but that it is the highest": situation(
         [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)], "best shm-sync:2"
@@ -251,9 +229,6 @@ SITUATIONS = {
         "UNUSABLE; best for-loop:1",
         envs=["Ant-v5", "Ant-v4"],
     ),
-    "the winner was disturbed": situation(
-        [*LOOP, *curve("gym-sync", {1: 900}), *disturbed("shm-sync", 2, 1900)], "best shm-sync:2"
-    ),
     "one that was disturbed might be as fast as the winner": situation(
         [*LOOP, *FAST, *disturbed("gym-async", 2, 1500), *curve("gym-sync", {2: 1500})],
         "best shm-sync:2; tied gym-async:2",
@@ -285,16 +260,6 @@ SITUATIONS = {
     ),
     "CPUs are left": situation(
         [*LOOP, *curve("shm-sync", {1: 1000, 2: 1900, 4: 3700})], "best shm-sync:4; rising", cpus=64
-    ),
-    "several environments for each worker": situation(
-        [
-            *(cell for envs in (1, 16) for cell in curve("for-loop", {1: 1000}, envs_per_worker=envs)),
-            *curve("shm-sync", {1: 1000, 2: 1900}),
-            *curve("shm-sync", {1: 1100, 2: 2200}, envs_per_worker=16),
-            *curve("envpool-sync", {1: 2800, 2: 3000}, envs_per_worker=16),
-        ],
-        "best envpool-sync:2; in Gymnasium shm-sync:2; fewer 1",
-        envs_per_worker=[1, 16],
     ),
     "cells are missing": situation([*LOOP, *curve("gym-sync", {1: 900}), *FAST], "best shm-sync:2", planned=27),
     "everything at once keeps to four sentences": situation(
@@ -369,41 +334,6 @@ def test_that_a_run_is_unusable_is_explained_once() -> None:
     assert [one.group for one in document.answers] == [""]
 
 
-def code_of(cells: Iterable[CellRecord], **asked: object) -> tuple[str, ...]:
-    (one,) = answers_of([*LOOP, *cells], **asked)
-    return one.code
-
-
-def test_the_winners_code_is_what_its_library_needs_for_what_was_built() -> None:
-    cells = curve("envpool-async", {2: 3000}, num_envs=6, batch_size=2, threads=2)
-    assert code_of(cells) == (
-        "# 2 workers = batches of 2, from 6 environments in 2 threads",
-        "import envpool",
-        "",
-        "# async_reset(), then recv() and send(actions, ids) in turn",
-        "envs = envpool.make_gymnasium(",
-        '    "Pong-v5", num_envs=6, batch_size=2, num_threads=2,',
-        "    use_fire_reset=False,",
-        ")",
-    )
-    own = [make_cell(name, 1, (steps,) * 4, env="Own-v0") for name, steps in (("for-loop", 100), ("gym-sync", 900))]
-    (one,) = answers_of(own, envs=["my.module:Own-v0"])
-    assert '        "my.module:Own-v0", disable_env_checker=True,' in one.code
-
-
-def test_there_is_no_code_without_a_winner_nor_for_a_third_party_nor_for_several_replicas() -> None:
-    assert code_of(curve("gym-sync", {1: 2000})) != ()
-    assert code_of(curve("mine:Fast", {1: 2000})) == ()
-    assert code_of(curve("gym-sync", {2: 2000}, replicas=((0,), (1,)))) == ()
-
-
-@pytest.mark.parametrize(("cpus", "where"), [((2,), "host-0"), ((2, 2), "these hosts")])
-def test_an_answer_says_where_it_holds(cpus: tuple[int, ...], where: str) -> None:
-    page = RunPage.of([("a.jsonl", Run(on_hosts(make_header(2), *cpus), (*LOOP, *FAST)))])
-    (answer,) = document_of(page).answers
-    assert where in answer.sentences[0]
-
-
 def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:
     """Return the answer of a run in which processes differ by 3 % and windows by 2 %."""
     cells = [
@@ -426,12 +356,6 @@ def test_the_fastest_is_the_winner_or_cannot_be_told_from_it_and_wins_alone_if_i
     found = [[one.best.label, *(cell.label for cell in one.tied)] for one in answers]
     assert sum("envpool-sync" in labels for labels in found) >= among
     assert sum(labels == ["envpool-sync"] for labels in found) >= alone
-
-
-@pytest.mark.parametrize(("cells", "quoted"), [([*LOOP, *FAST], ["shm-sync"]), (FAST, ["shm-sync"]), (ONE_IS_WIDE, [])])
-def test_only_a_backend_that_the_answer_names_is_quoted(cells: Cells, quoted: list[str]) -> None:
-    run = Run(make_header(), tuple(cells))
-    assert [cell.label for cell in CitePage.of(run, summarise(run)).quoted] == quoted
 
 
 def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> None:

@@ -90,12 +90,6 @@ def test_a_backend_whose_work_nobody_knows_is_compared_with_itself_but_with_no_o
     assert (best.one.label, best.other.label) == ("shm-sync", "shm-sync")
 
 
-def test_a_rate_that_is_known_to_no_better_than_a_fifth_is_the_best_if_there_is_no_other() -> None:
-    alone = only_task(Run(make_header(), tuple(WILD)), make_repeated(NEW)).best
-    assert alone.one.label == "gym-sync"
-    assert alone.ratio.half_width > 1
-
-
 def test_a_cell_with_more_cpus_in_one_run_has_a_ratio_but_does_not_count_in_the_mean() -> None:
     old, new = make_repeated({**OLD, ("shm-sync", 4): 1850.0}), make_repeated(NEW, make_header(4))
     four = [make_cell("shm-sync", 4, (7000, 7010), cpus=(0, 1, 2, 3), repeat=repeat) for repeat in range(3)]

@@ -124,26 +124,6 @@ def test_the_table_never_goes_back_in_gravity_so_that_reports_list_findings_in_i
     assert ranks == sorted(ranks)
 
 
-def test_every_outcome_of_a_sweep_has_the_finding_that_explains_it(sweep: Run) -> None:
-    found = [finding for cell in summarise(sweep) for finding in cell.findings]
-    assert {finding.code for finding in found} == {
-        "failed", "skipped", "imprecise", "slower", "oversubscribed",
-    }  # fmt: skip
-    assert all(finding.message and finding.remedy for finding in found)
-
-
-CORES = TopologyRecord(
-    cores=2,
-    threads_per_core=1,
-    packages={"0": "0-1"},
-    nodes={"0": "0", "1": "1"},
-    caches=(),
-    last_level=(),
-    kinds=(),
-    core_cpus=("0", "1"),
-)
-
-
 @pytest.fixture
 def host() -> HostRecord:
     return make_header().host
@@ -162,12 +142,6 @@ def test_nothing_is_reported_of_what_is_unknown(host: HostRecord) -> None:
 @pytest.mark.parametrize(("governor", "found"), [("performance", False), ("performance, powersave", True)])
 def test_a_governor_that_follows_the_load_is_reported(host: HostRecord, governor: str, found: bool) -> None:
     assert codes(host, governor=governor) == (["clocks"] if found else [])
-
-
-def test_threads_of_a_core_are_reported_unless_they_are_switched_off(host: HostRecord) -> None:
-    two = msgspec.structs.replace(CORES, threads_per_core=2)
-    assert codes(host, topology=two, smt=True) == ["oversubscribed"]
-    assert codes(host, topology=two, smt=False) == []
 
 
 @pytest.mark.parametrize(

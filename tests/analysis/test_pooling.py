@@ -6,8 +6,6 @@ from random import Random
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vebench.analysis.pooling import Condition, pooled, pooled_alone
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
@@ -103,34 +101,6 @@ def test_a_cell_with_a_single_process_has_the_spread_that_the_others_show() -> N
 def test_where_every_cell_has_a_single_process_nothing_shows_how_processes_vary() -> None:
     cells = {key(n): Sample((RATE, 1.01 * RATE), one_process=True, passes=(0,)) for n in (1, 2, 3)}
     assert together(cells) == cells
-
-
-def test_a_task_of_its_own_has_passes_of_its_own() -> None:
-    random = Random(6)
-    pong = simulated(random, 3, [OWN] * 4)
-    ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
-    found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
-    blocks = {cell.env: one.effects.block for cell, one in found.items()}
-    assert blocks["Ant-v5"] != blocks["ALE/Pong-v5"]
-    assert len({one.pool for one in found.values()}) == 1
-
-
-RATES = st.floats(500, 2000)
-RUNS = st.integers(2, 4).flatmap(
-    lambda repeats: st.lists(st.lists(RATES, min_size=repeats, max_size=repeats), min_size=1, max_size=6)
-)
-
-
-@given(rates=RUNS, factor=st.sampled_from([1e-6, 0.37, 3.0, 1e9]))
-def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float]], factor: float) -> None:
-    cells = {key(n): sample(*values) for n, values in enumerate(rates, start=1)}
-    found = together(cells)
-    scaled = together(
-        {key(n): sample(*(factor * value for value in values)) for n, values in enumerate(rates, start=1)}
-    )
-    for cell in cells:
-        expected = half_width(estimate(found[cell]))
-        assert half_width(estimate(scaled[cell])) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:

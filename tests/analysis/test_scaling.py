@@ -89,16 +89,3 @@ def test_the_order_is_that_of_pin_and_smt(pin: str, cores: tuple[float, ...]) ->
 
 def test_the_largest_cell_shows_the_order_better_than_the_plan() -> None:
     assert order_in(header_of(4, threads=2), 2, cpus=(0, 4)).cores[:3] == pytest.approx((1, 1.2, 2.2))
-
-
-def test_a_quota_leaves_fewer_cpus() -> None:
-    header = header_of(8)
-    limited = structs.replace(header, host=structs.replace(header.host, usable_cpus=3, quota_cpus=3.5))
-    assert len(order_in(limited).cores) == 3
-
-
-def test_slower_cores_come_last() -> None:
-    header = header_of(4)
-    hybrid = structs.replace(header.host.topology, kinds=("0-1", "2-3"))
-    order = order_in(structs.replace(header, host=structs.replace(header.host, topology=hybrid)), 1, cpus=())
-    assert (order.alike, order.kinks) == (2, ((2, "another kind of core begins"),))

@@ -16,7 +16,7 @@ from vebench.analysis.statistics import (
     around,
     estimate_of_rate,
 )
-from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
+from vebench.analysis.summary import next_repeats, summarise, wide_cells
 from vebench.child.answers import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
@@ -84,17 +84,6 @@ def test_speedup_is_over_the_for_loop_with_one_worker() -> None:
     assert pool.speedup == of_two_processes(2.0)
 
 
-def test_other_work_has_a_rate_but_is_compared_with_nothing() -> None:
-    _, liar, _ = summaries(
-        make_cell("for-loop", 1, STEADY),
-        make_cell("gym-sync", 1, double(STEADY), verdict="different"),
-        make_cell("ceiling", 1, double(STEADY)),
-    )
-    assert liar.frames_per_second
-    assert liar.frames_per_second.median == pytest.approx(8000.0)
-    assert (liar.speedup, liar.figures.efficiency, liar.figures.of_ceiling) == (None, None, None)
-
-
 def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
     found = summaries(
         make_cell("for-loop", 1, STEADY),
@@ -115,15 +104,6 @@ def test_without_a_for_loop_there_is_no_speedup() -> None:
     ):
         found = summaries(make_cell("envpool-sync", 2, STEADY), *others)[0]
         assert (found.speedup, found.figures.efficiency) == (None, None)
-
-
-def test_the_share_of_the_ceiling_is_that_of_the_same_workers() -> None:
-    pool, two, one = summaries(
-        make_cell("envpool-sync", 2, STEADY), make_cell("ceiling", 2, double(STEADY)), make_cell("ceiling", 1, STEADY)
-    )
-    assert pool.figures.of_ceiling
-    assert vars(pool.figures.of_ceiling) == pytest.approx(vars(of_two_processes(0.5)))
-    assert (two.figures.of_ceiling, one.figures.of_ceiling) == (None, None)
 
 
 def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree() -> None:
@@ -189,24 +169,6 @@ def test_slow_resets_do_not_leave_out_the_windows_that_hold_them_as_disturbed() 
     assert (found.conditions.disturbed, found.conditions.disturbed_windows) == (True, 1)
 
 
-def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> None:
-    window = Window(25 * 10**7, 1000, 0, steal_ns=3 * 10**7)
-    short, long = summaries(
-        make_cell("for-loop", 1, windows=(window,)), make_cell("gym-sync", 1, windows=(window,) * 9)
-    )
-    assert [(cell.conditions.disturbed, cell.conditions.disturbed_windows) for cell in (short, long)] == [
-        (False, 0),
-        (True, 0),
-    ]
-
-
-def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
-    records = [make_cell("shm-sync", 2, STEADY, options={"spin": 3}, repeat=repeat) for repeat in range(2)]
-    (found,) = summaries(*records)
-    assert {record.key.without_repeat for record in records} == {found.key}
-    assert found.key == CellKey(env="ALE/Pong-v5", backend="shm-sync[spin=3]", workers=2, envs_per_worker=1)
-
-
 @pytest.mark.parametrize(
     ("fields", "crowded"),
     [
@@ -220,30 +182,6 @@ def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
 def test_more_processes_or_threads_than_cpus_owned_are_crowded(fields: dict[str, object], crowded: bool) -> None:
     (found,) = summaries(make_cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
     assert (found.conditions.oversubscribed_by == "threads") is crowded
-
-
-def test_a_failed_repeat_does_not_hide_those_that_went_well() -> None:
-    (found,) = summaries(
-        make_cell("for-loop", 1, (9,), status="failed", reason="boom"), make_cell("for-loop", 1, STEADY, repeat=1)
-    )
-    assert (found.status, found.reason, found.repeats, found.failed_repeats) == ("ok", "boom", 2, 1)
-    assert found.figures.steps_per_second == of_one_process(1000.0)
-
-
-@pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_a_cell_that_was_not_measured_has_no_rates(status: str) -> None:
-    (found,) = summaries(make_cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
-    assert (found.status, found.reason) == (status, "boom")
-    assert (found.figures.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
-    assert found.figures.startup_seconds is None
-
-
-def test_a_window_without_transitions_does_not_crash() -> None:
-    idle = Window(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
-    empty = Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
-    found = summaries(make_cell("for-loop", 1, windows=(idle, empty)), make_cell("gym-sync", 1, windows=(empty, idle)))
-    assert [one.frames_per_second for one in found] == [Estimate(0.0)] * 2
-    assert [one.speedup for one in found] == [None, None]
 
 
 def test_the_largest_counts_that_a_file_may_hold_do_not_crash() -> None:
@@ -283,11 +221,6 @@ def test_cells_whose_interval_is_wider_are_not() -> None:
         ),
     )
     assert wide_cells(run(*cells), UNTIL) == {key_of("for-loop", 1)}
-
-
-def test_an_interval_that_is_narrow_by_chance_after_few_processes_does_not_count() -> None:
-    few = NARROW[: FEWEST_PROCESSES - 1]
-    assert wide_cells(run(*repeated("gym-sync", 1, few)), UNTIL) == {key_of("gym-sync", 1)}
 
 
 def test_the_next_repeat_follows_the_last_that_there_is() -> None:

@@ -40,15 +40,6 @@ def test_what_is_seen_in_the_cell_counts_if_it_differs_or_if_nothing_was_known(
     assert (cell.verdict, cell.exclusion) == (verdict, "other work" if verdict == "different" else None)
 
 
-def test_it_is_said_where_a_verdict_comes_from() -> None:
-    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=SEEN))
-    assert cell.work.reason == ("seen in the measured cell: 90 rows of 2 environments over 400 of 500 steps")
-    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, proof=OTHER))
-    assert cell.work.reason == (
-        "in the measured cell: resized; rewards of environment 2 after 1,234 steps are 0.0 instead of 1.0"
-    )
-
-
 def test_it_is_said_of_how_many_environments_rows_were_compared_and_repeats_cover_others() -> None:
     some = replace(SEEN, num_envs=9)
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=some))

@@ -1,4 +1,4 @@
-"""The timed loop, with a fake clock and fake backends: what it counts, and how often it looks at the clock."""
+"""The timed loop on a fake clock: what it counts, and how often it looks at the clock. And one environment, timed."""
 
 import itertools
 from typing import Literal
@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
 from vebench.child.actions import Tape, action_tape
-from vebench.child.loop import Loop, Stretch
+from vebench.child.cell import FEWEST_RESETS, time_steps
+from vebench.child.loop import Loop
 
 # Environments that answer, and which of them have ended, batch by batch.
 Script = list[tuple[list[int], list[int]]]
@@ -31,48 +32,39 @@ class Clock:
 
 
 class Scripted:
-    """Answers with rows from a script of (env_ids, ended), over and over; each step takes ``step_ns`` on the clock."""
+    """Answers with rows from a script of (env_ids, ended), over and over; each step takes 1,000 ns of the clock."""
 
-    def __init__(
-        self, num_envs: int, script: Script, clock: Clock, step_ns: int = 1000, autoreset: Autoreset = "next_step"
-    ) -> None:
-        self.info = BackendInfo(
-            num_envs=num_envs,
-            batch_size=len(script[0][0]),
-            action_space=ActionSpace.discrete(2),
-            frame_skip=1,
-            autoreset=autoreset,
-        )
+    def __init__(self, num_envs: int, script: Script, clock: Clock, autoreset: Autoreset = "next_step") -> None:
+        self.info = BackendInfo(num_envs, len(script[0][0]), ActionSpace.discrete(2), 1, autoreset=autoreset)
         self._script = itertools.cycle(script)
-        self._clock, self._step_ns = clock, step_ns
+        self._clock = clock
         self.sent = []
 
     def send(self, actions: NDArray[np.generic]) -> None:
         self.sent.append(actions)
 
     def recv(self) -> Batch:
-        self._clock.now += self._step_ns
+        self._clock.now += 1000
         ids, ended = next(self._script)
         none = np.zeros(len(ids), np.bool_)
         return Batch(none, none, np.array(ended, np.bool_), none, np.array(ids))
 
 
-def drive(num_envs: int, script: Script, batches: int, autoreset: Autoreset = "next_step") -> Stretch:
+def driven(num_envs: int, script: Script, autoreset: Autoreset = "next_step") -> tuple[Loop, Scripted, Clock]:
+    """Return a loop over a backend with this script and three actions, the backend and its clock."""
     clock = Clock()
-    loop = Loop(Scripted(num_envs, script, clock, autoreset=autoreset), Tape([np.zeros(1)]), clock)
-    return loop.run_for(batches * 1000, 1)
+    backend = Scripted(num_envs, script, clock, autoreset)
+    return Loop(backend, Tape([np.array([value]) for value in range(3)]), clock), backend, clock
 
 
 def test_an_end_in_the_last_batch_has_its_reset_counted_in_the_next_window() -> None:
-    clock = Clock()
-    script = [([0], [0]), ([0], [1]), ([0], [0]), ([0], [0])]
-    loop = Loop(Scripted(1, script, clock), Tape([np.zeros(1)]), clock)
+    loop, _, _ = driven(1, [([0], [0]), ([0], [1]), ([0], [0]), ([0], [0])])
     assert [loop.run_for(2000, 1).resets for _ in range(4)] == [0, 1, 0, 1]
 
 
 def test_a_backend_that_resets_within_the_row_of_the_end_has_no_reset_rows() -> None:
-    script = [([0, 1], [0, 1]), ([0, 1], [0, 0])]
-    assert drive(2, script, batches=10, autoreset="same_step").resets == 0
+    loop, _, _ = driven(2, [([0, 1], [0, 1]), ([0, 1], [0, 0])], "same_step")
+    assert loop.run_for(10_000, 1).resets == 0
 
 
 @given(
@@ -86,8 +78,7 @@ def test_a_backend_that_resets_within_the_row_of_the_end_has_no_reset_rows() -> 
     st.integers(1, 7),
 )
 def test_resets_of_an_asynchronous_backend_are_those_that_each_environment_had(script: Script, stretch: int) -> None:
-    clock = Clock()
-    loop = Loop(Scripted(5, script, clock), Tape([np.zeros(1)]), clock)
+    loop, _, _ = driven(5, script)
     ended_before = [False] * 5
     for start in range(0, len(script), stretch):
         part = script[start : start + stretch]
@@ -100,8 +91,7 @@ def test_resets_of_an_asynchronous_backend_are_those_that_each_environment_had(s
 
 
 def test_the_clock_is_read_at_batch_boundaries_only_and_seldom() -> None:
-    clock = Clock()
-    loop = Loop(Scripted(1, [([0], [0])], clock, step_ns=1000), Tape([np.zeros(1)]), clock)
+    loop, _, clock = driven(1, [([0], [0])])
     pace = loop.warm_up(duration_ns=10_000_000, window_ns=100_000_000)
     assert pace == pytest.approx(1000, rel=0.01)
     clock.readings = 0
@@ -121,8 +111,16 @@ def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:
 
 
 def test_the_tape_is_played_in_order_and_from_the_start_again() -> None:
-    clock = Clock()
-    backend = Scripted(1, [([0], [0])], clock)
-    tape = [np.array([value]) for value in range(3)]
-    Loop(backend, Tape(tape), clock).run_for(7000, 2)
+    loop, backend, _ = driven(1, [([0], [0])])
+    loop.run_for(7000, 2)
     assert [int(actions[0]) for actions in backend.sent] == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("limit", [7, 500])
+def test_ends_of_episodes_are_counted_apart_from_resets_that_were_made_on_purpose(limit: int) -> None:
+    clock = itertools.count(0, 1_000_000)
+    task = Task(f"CartPole-v1[max_episode_steps={limit}]", "classic", 1)
+    found = time_steps(Setup(task, workers=1, envs_per_worker=1, cpus=(0,), pinned=False), 0.06, lambda: next(clock))
+    assert found.resets == max(found.ends + 1, FEWEST_RESETS)
+    assert (found.ends >= found.steps // 7) == (limit == 7)
+    assert (found.step_p50_ns, found.reset_p50_ns) == (1_000_000, 1_000_000)

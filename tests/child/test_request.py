@@ -2,14 +2,12 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vebench.backends.interface import Engine, Setup, Task
-from vebench.child.actions import TAPED, parse_policy
+from vebench.child.actions import parse_policy
 from vebench.child.answers import (
     Answer,
     Begins,
@@ -28,53 +26,27 @@ from vebench.child.answers import (
     Window,
     writer,
 )
-from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
+from vebench.child.request import Job, Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
 from vebench.engine.interface import decode
 
-texts = st.text(st.characters(codec="utf-8"), max_size=8)
-counts = st.integers(0, 2**63 - 1)
-seconds = st.floats(1e-9, 1e6)
-tasks = st.builds(Task, id=texts, suite=st.just("classic"), frame_skip=st.integers(1, 9), exact=st.booleans())
-setups = st.builds(
-    Setup,
-    task=tasks,
-    workers=st.integers(1, 99),
-    cpus=st.lists(st.integers(0, 999), max_size=3).map(tuple),
-    seed=counts,
-    pinned=st.booleans(),
-)
-recorded = st.builds(Recorded, texts, texts, seconds=seconds)
-requests = st.builds(
-    Request,
-    setup=setups,
-    backend=texts,
-    target=texts,
-    options=st.dictionaries(texts, st.booleans() | st.integers() | texts, max_size=2),
-    settings=st.builds(
-        Settings,
-        duration=seconds,
-        windows=st.integers(1, 9),
-        warmup=seconds,
-        longest_warmup=seconds,
-        timeout=seconds,
-        memory=texts,
-        policy=st.sampled_from([TAPED, parse_policy("mlp:8x8[threads=2]"), parse_policy("sleep:1ms[cpus=0,2]")]),
-    ),
-    folder=texts,
-    nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
-    mode=st.sampled_from(["alone", "in_turn", "in_step"]),
-    go_ahead=st.integers(0, 99),
-    job=st.none()
-    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts)
-    | st.builds(Proving, steps=counts)
-    | st.builds(Replaying, st.lists(recorded, max_size=2).map(tuple), path=texts)
-    | st.builds(Judging, steps=counts, path=texts, failed=texts)
-    | st.builds(Timing, seconds=seconds),
+SETUP = Setup(Task("\u00e9-v1", "classic", 2, exact=True), 3, cpus=(0, 2), seed=2**62, pinned=True)
+SETTINGS = Settings(0.5, 3, 1e-9, 5.0, 300.0, "local")
+JOBS = (
+    None,
+    Recording("x.rows", 2**62, replica=1, turn=2),
+    Proving(50),
+    Replaying((Recorded("a", "b", 0.5), Recorded("c", "d")), path="/tmp"),
+    Judging(50, path="x", failed="why"),
+    Timing(0.1),
 )
 
 
-@given(requests)
-def test_a_request_is_read_as_it_was_written(request: Request) -> None:
+@pytest.mark.parametrize("policy", ["tape", "mlp:8x8[threads=2]", "sleep:1ms[cpus=0,2]"])
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: type(job).__name__)
+def test_a_request_is_read_as_it_was_written(job: Job | None, policy: str) -> None:
+    settings = replace(SETTINGS, policy=parse_policy(policy))
+    options = {"a": True, "b": 1, "c": "text"}
+    request = Request(SETUP, "b", "m:C", options, settings, "/", 1, 2, (0, 1), "in_turn", go_ahead=5, job=job)
     assert Request.read(json.dumps(request.as_json())) == request
 
 

@@ -147,7 +147,6 @@ def test_the_parts_of_a_machine_are_nested_with_their_workers(doctor: Doctor, sm
         ["node", "1", "1,3..7", "1"],
         ["node", "5:", "memory", "only", "-", "-"],
     ]
-    assert ["share", "a", "core", "0+4,", "1+5,", "2+6,", "3+7"] in lines
     assert ["workers", "3", "workers", "in", "this", "order", "on", "CPU", "0,", "2,", "1"] in lines
 
 

@@ -92,22 +92,17 @@ def test_a_sound_backend_is_measured_though_the_name_of_another_process_is_no_te
     assert (sound.status, sound.reason) == ("ok", None)
     assert len(sound.windows) >= 2  # one that something else disturbed is measured again
     for window in sound.windows:
-        assert window.ns > 0
         assert window.rows % 6 == 0
         # Each environment ends after 10 steps, and its 11th row is the reset.
         assert window.resets == pytest.approx(window.rows / 11, abs=6)
-        assert window.cpu_ns is not None
-        assert window.cpu_ns > 0
+        assert window.cpu_ns
     assert sound.layout is not None
     assert (sound.layout.num_envs, sound.layout.affinity) == (6, (min(os.sched_getaffinity(0)),))
-    assert sound.startup_ns is not None
-    assert sound.done.peak_rss_bytes is not None
-    assert sound.done.peak_rss_bytes > 1 << 20
+    assert sound.startup_ns
+    assert (sound.done.peak_rss_bytes or 0) > 1 << 20
 
 
-def test_the_end_of_a_long_log_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_of_a_long_log_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.child.process.MOST_LOG", 1 << 18)
     first, second = outcomes(cell("ChattyAndRaises"), cell("Chatty"))
     assert (first.status, first.reason) == ("failed", "ValueError: the simulator exploded, in step 9")
@@ -131,10 +126,14 @@ def test_a_backend_that_hangs_is_ended_at_its_timeout_and_its_shared_memory_is_f
     assert "segment" in outcome.log
 
 
+def state(process: int) -> str:
+    """Return the state of a process, as the kernel's letter."""
+    return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+
+
 def states(token: str) -> list[str]:
-    """Return the states of all processes with this token, as the kernel's letters, sorted."""
-    stats = [Path(f"/proc/{pid}/stat").read_bytes() for pid in guardian.members(token)]
-    return sorted(stat.rpartition(b")")[2].split()[0].decode() for stat in stats)
+    """Return the states of all processes with this token, sorted."""
+    return sorted(map(state, guardian.members(token)))
 
 
 def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
@@ -154,7 +153,6 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
     for outcome in ended.values():
         assert (outcome.status, outcome.reason) == ("ok", None)
         assert len(outcome.windows) >= 2
-        assert all(window.ns > 0 for window in outcome.windows)
 
 
 def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
@@ -168,7 +166,6 @@ def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     assert windows == {"None": 10}
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning is Linux's")
 def test_a_backend_that_leaves_its_cpus_and_its_priority_between_two_windows_is_seen() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     (outcome,) = outcomes(replace(cell("MovesLater", cpus=(allowed[0],)), group=0), windows=3)
@@ -177,15 +174,10 @@ def test_a_backend_that_leaves_its_cpus_and_its_priority_between_two_windows_is_
     assert outcome.done.priorities == (f"nice {os.getpriority(os.PRIO_PROCESS, 0) + 1}",)
 
 
-def test_a_backend_may_close_and_its_files_are_removed() -> None:
-    (outcome,) = outcomes(cell("FreesOnClose"))
-    assert outcome.status == "ok"
+def test_a_backend_may_close_and_processes_with_an_environment_of_their_own_are_ended(tmp_path: Path) -> None:
+    closes, first, second = outcomes(cell("FreesOnClose"), cell("Forgetful"), cell("BecomesAnother"), timeout=3.0)
+    assert (closes.status, first.status) == ("ok", "ok")
     assert not (ADAPTERS / "MUJOCO_LOG.TXT").exists()
-
-
-def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell(tmp_path: Path) -> None:
-    first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=3.0)
-    assert first.status == "ok"
     assert second.reason == "its process is still running, but has closed the pipe for its answers"
     assert processes_that_name(tmp_path) == []
 
@@ -195,17 +187,14 @@ def test_an_adapter_with_a_wrong_info_or_batch_fails_before_windows() -> None:
     frameless, unheard_of, from_one = (str(outcome.reason) for outcome in outcomes(*cells))
     assert frameless.startswith("ValueError: frame_skip must be a whole number from 1 to")
     assert unheard_of.startswith("its answer cannot be read: Invalid enum value 'sometimes'")
-    assert "autoreset" in unheard_of
-    assert from_one == (
-        "BrokenInterfaceError: recv() breaks the interface: env_ids [1, 2, 3, 4, 5, 6] outside 0..5, in reset"
-    )
+    assert from_one.startswith("BrokenInterfaceError: ")
+    assert from_one.endswith(", in reset")
 
 
 def test_a_cell_runs_on_its_cpus_with_one_thread_for_each_library() -> None:
-    last = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
-    (outcome,) = outcomes(cell("Greedy", cpus=(last,)))
-    assert outcome.reason == f"RuntimeError: cpus=[{last}] omp=1 cwd_is_tmp=True, in reset"
+    (outcome,) = outcomes(cell("Greedy", cpus=(max(before),)))
+    assert outcome.reason == f"RuntimeError: cpus=[{max(before)}] omp=1 cwd_is_tmp=True, in reset"
     assert os.sched_getaffinity(0) == before
 
 
@@ -230,18 +219,6 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has_and_nothing_is_l
     ended = [event.outcome for event in seen if isinstance(event, CellFinished)]
     assert [outcome.reason for outcome in ended] == ["interrupted"] * (1 if group is None else 2)
     assert all(outcome.windows for outcome in ended)
-
-
-def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert not interrupts.requested
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert interrupts.requested
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 KILLED = """
@@ -290,9 +267,7 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, cell
     assert eventually(lambda: not guardian.members(token) and not list(tmp_path.iterdir()))
 
 
-def test_a_runner_killed_with_its_guardian_leaves_no_cells(
-    tmp_path: Path,
-) -> None:
+def test_a_runner_killed_with_its_guardian_leaves_no_cells(tmp_path: Path) -> None:
     token = killed_runner(tmp_path, "HasWorkers", "in turn", "guardian")
     assert eventually(lambda: len(states(token)) == 2)  # each cell has started a process that left its group
     with ProcessGuard():
@@ -305,14 +280,10 @@ def test_a_guardian_that_is_killed_or_stopped_holds_nothing_up(number: signal.Si
     with launched(cell("Sound")) as (launch, events):
         process = launch._guard._guardian.pid
         os.kill(process, number)
-        assert eventually(lambda: state(process) in {"Z", "T"})
+        assert eventually(lambda: state(process) in "ZT")
         ended = [event for event in events if isinstance(event, CellFinished)]
     assert [event.outcome.reason for event in ended] == [None]
     assert not Path(f"/proc/{process}").exists()
-
-
-def state(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_passes_are_forked_from_processes_of_their_own() -> None:
@@ -339,17 +310,13 @@ def test_cells_have_fresh_interpreters_where_none_can_be_forked_and_one_note_say
     assert capsys.readouterr().err.count("nowhere") == 1
 
 
-def slow_to_load(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let what cells are forked from take 25 seconds for its imports, and fresh interpreters none."""
-    (folder / "slow_to_load.py").write_text("import time; time.sleep(25)")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ("slow_to_load",))
-
-
 def test_a_zygote_may_load_for_as_long_as_a_cell_may_take(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    slow_to_load(monkeypatch, tmp_path_factory.mktemp("modules"))
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "slow_to_load.py").write_text("import time; time.sleep(25)")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ("slow_to_load",))
     began = time.monotonic()
     (hung,) = outcomes(cell("Sound"), timeout=1)
     assert hung.reason == "timed out after 1 s (--timeout), while it was built or reset"
@@ -357,15 +324,12 @@ def test_a_zygote_may_load_for_as_long_as_a_cell_may_take(
 
 
 def test_a_cell_ends_with_what_it_was_forked_from() -> None:
-    seen = []
     with launched(cell("Sound"), windows=500) as (launch, events):
         for event in events:
             if isinstance(event, WindowDone):
                 os.kill(next(iter(launch._zygotes.values())).pid, signal.SIGKILL)
-            elif isinstance(event, CellFinished):
-                seen.append(event.outcome.reason)
-    (reason,) = seen
-    assert reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
+    assert isinstance(event, CellFinished)
+    assert event.outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
 
 
 def preloads() -> set[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,14 @@ from hypothesis import strategies as st
 from support.commands import ONE_PASS, Command
 
 from vebench.backends.interface import Engine
-from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
+from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
 from vebench.engine.cell_process import LOCAL_LEAD_NS, Replicas, common_window, joined_facts
 from vebench.engine.interface import CellError
 from vebench.errors import UsageError
 from vebench.interpreters.process_guard import Wakeful
 from vebench.machine.host import Node, Topology
 from vebench.machine.placement import Placement, place
-from vebench.plan.cells import divided, expand, shared_out
+from vebench.plan.cells import divided, expand
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import TASKS
@@ -29,11 +30,7 @@ TWO_NODES = Topology(
     online=tuple(range(8)),
     cores=tuple((cpu,) for cpu in range(8)),
     packages={"0": tuple(range(8))},
-    nodes=(
-        Node(0, (0, 1, 2, 3), 1 << 30, {0: 10, 1: 20, 2: 17}),
-        Node(1, (4, 5, 6, 7), 0, {0: 20, 1: 10, 2: 15}),
-        Node(2, (), 1 << 30, {0: 17, 1: 15, 2: 10}),
-    ),
+    nodes=(Node(0, (0, 1, 2, 3), 1 << 30), Node(1, (4, 5, 6, 7), 1 << 30)),
     caches=(),
     kinds=(tuple(range(8)),),
 )
@@ -56,18 +53,9 @@ def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
     assert [cpu for _, owned in replicas for cpu in owned] == list(placement.owned(workers))
     assert sum(share for share, _ in replicas) == workers
     assert all(share >= 1 and owned for share, owned in replicas)
+    assert all(abs(share - workers * len(owned) / len(placement.owned(workers))) < 1 for share, owned in replicas)
     if wanted != PER_NODE:
         assert len(replicas) == min(wanted, workers, len(placement.owned(workers)))
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 300))
-def test_workers_are_shared_out_as_the_weights_to_within_one(weights: list[int], more: int) -> None:
-    workers = sum(weights) + more
-    shares = shared_out(workers, weights)
-    ideal = [workers * weight / sum(weights) for weight in weights]
-    assert sum(shares) == workers
-    assert all(share >= weight for share, weight in zip(shares, weights, strict=True))
-    assert all(abs(share - exact) < 1 for share, exact in zip(shares, ideal, strict=True))
 
 
 def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
@@ -75,17 +63,16 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     (cell,) = expand(spec, (TASKS["Pong"],), EIGHT, None).cells
     assert [(replica.workers, replica.cpus, replica.nodes, replica.first_env) for replica in cell.replicas] == [
         (4, (0, 1, 2, 3), (0,), 0),
-        (2, (4, 5), (2,), 12),
+        (2, (4, 5), (1,), 12),
     ]
     assert (cell.shape.num_envs, cell.shape.batch_size, cell.shape.processes) == (18, 6, 2)
-    assert (cell.cpus, cell.nodes) == ((0, 1, 2, 3, 4, 5), (0, 2))
+    assert (cell.cpus, cell.nodes) == ((0, 1, 2, 3, 4, 5), (0, 1))
 
 
-def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
-    with pytest.raises(UsageError, match="--replicas 2: "):
-        check_spec(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))
-    with pytest.raises(UsageError, match=r"--pin none\[mem=bind\]: without CPUs of its own, a cell"):
-        check_spec(RunSpec(("Pong",), (2,), pin=Pinning("none", memory="bind")))
+@pytest.mark.parametrize("asked", [{"replicas": 2, "pin": Pinning("none")}, {"pin": Pinning("none", memory="bind")}])
+def test_replicas_and_bound_memory_need_cpus_of_their_own(asked: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="CPUs of its own"):
+        check_spec(RunSpec(("Pong",), (2,), **asked))
 
 
 def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> ReplicaWindow:
@@ -93,66 +80,54 @@ def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> Replica
 
 
 def test_only_the_time_in_which_all_replicas_ran_is_counted() -> None:
-    window = common_window([window_at(0, 1000, cpu_ns=SECOND), window_at(SECOND // 10, 2000, cpu_ns=SECOND)])
+    early = window_at(0, 1000, cpu_ns=SECOND, steal_ns=10, throttled_ns=7, throttles=1)
+    late = window_at(SECOND // 10, 2000, cpu_ns=SECOND, steal_ns=20, throttled_ns=8, throttles=1)
+    window = common_window([early, late])
     assert (window.ns, window.rows, window.cpu_ns) == (9 * SECOND // 10, 900 + 1800, 9 * SECOND // 5)
-
-
-def test_times_of_replicas_are_added_up_but_not_throttling() -> None:
-    one, other = (
-        window_at(0, 10, steal_ns=5, throttled_ns=7, throttles=1),
-        window_at(0, 10, steal_ns=6, throttled_ns=8, throttles=1),
-    )
-    window = common_window([one, other])
-    assert (window.steal_ns, window.throttled_ns, window.throttles, window.others_ns) == (11, 8, 1, None)
+    assert (window.steal_ns, window.throttled_ns, window.throttles, window.others_ns) == (27, 8, 1, None)
 
 
 def test_replicas_that_hardly_ran_at_the_same_time_give_no_window() -> None:
-    with pytest.raises(CellError, match="hardly ran at the same time: use a longer --duration"):
+    with pytest.raises(CellError, match="use a longer --duration"):
         common_window([window_at(0, 1000), window_at(6 * SECOND // 10, 1000)])
 
 
 class FakeReplica:
-    """Answers what its script holds; None is an answer that is still to come."""
-
-    news = ()
+    """Answers what its script holds."""
 
     def __init__(self, *script: object) -> None:
-        self._script = iter(script)
+        self._script = script
         self.started_at: int | None = None
 
-    def look(self) -> Any:
-        answer = next(self._script)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def messages(self) -> Iterator[Any]:
+        for answer in self._script:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
 
     def start(self, at_ns: int) -> None:
         self.started_at = at_ns
-
-    def log(self) -> str:
-        return "what it printed"
 
 
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4, affinity=(0,)))
 DONE = Done(100, (("0",),), {"0": 7}, 300, settled=True, priorities=("nice 1",))
 
 
+def together(*replicas: FakeReplica, windows: int = 1) -> list[Answer]:
+    return list(Replicas(replicas, windows, "ab", clock=lambda: 40).messages())
+
+
 def test_replicas_are_started_together_and_followed_as_one() -> None:
     other = Ready(9, replace(READY.layout, affinity=(1,)))
+    last = Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2"))
     replicas = [
         FakeReplica(READY, Warm(), window_at(0, 10), window_at(SECOND, 11), DONE),
-        FakeReplica(
-            other,
-            Warm(),
-            window_at(0, 20),
-            window_at(SECOND, 22),
-            Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2")),
-        ),
+        FakeReplica(other, Warm(), window_at(0, 20), window_at(SECOND, 22), last),
     ]
-    ready, *windows, done = Replicas(replicas, 2, ("a", "b"), clock=lambda: 40).messages()
+    ready, *windows, done = together(*replicas, windows=2)
     assert [replica.started_at for replica in replicas] == [40 + LOCAL_LEAD_NS] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
-    assert [window.rows for window in windows] == [30, 33]
+    assert [window.rows for window in windows if isinstance(window, Window)] == [30, 33]
     joined = Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2"))
     assert done == joined
 
@@ -163,41 +138,18 @@ def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:
     second = replace(
         READY.layout, memory_policy="default", differences=("b", "c"), engines=(other, engine), unbound="not permitted"
     )
-    replicas = [FakeReplica(replace(READY, layout=layout), Warm(), DONE) for layout in (first, second)]
-    found = next(Replicas(replicas, 0, ("a", "b")).messages()).layout
-    assert (found.unbound, found.memory_policy) == ("not permitted", "bind:0; default")
-    assert (found.differences, found.engines) == (("a", "b", "c"), (engine, other))
+    ready, _ = together(*(FakeReplica(Ready(5, layout), Warm(), DONE) for layout in (first, second)), windows=0)
+    assert isinstance(ready, Ready)
+    assert (ready.layout.unbound, ready.layout.memory_policy) == ("not permitted", "bind:0; default")
+    assert (ready.layout.differences, ready.layout.engines) == (("a", "b", "c"), (engine, other))
+    assert joined_facts([first, replace(second, memory_policy=None)]).memory_policy is None
 
 
-@pytest.mark.parametrize(
-    ("policies", "together"),
-    [(("bind:0", "bind:0"), "bind:0"), (("bind:0", "bind:1"), "bind:0; bind:1"), (("bind:0", None), None)],
-)
-def test_the_memory_policies_of_replicas_are_one_text_if_each_is_known(
-    policies: tuple[str | None, ...], together: str | None
-) -> None:
-    layouts = [replace(READY.layout, memory_policy=policy) for policy in policies]
-    assert joined_facts(layouts).memory_policy == together
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [((Failure("boom"),), "b: boom"), ((READY, Warm(), Failure("boom")), "b: boom")],
-)
-def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
-    replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]
-    with pytest.raises(CellError, match=reason):
-        list(Replicas(replicas, 1, ("a", "b")).messages())
-
-
-@pytest.mark.parametrize(
-    "ahead", [(), (READY,), (READY, Warm())], ids=["at once", "after an answer", "after two answers"]
-)
-def test_a_replica_that_hangs_does_not_hide_another_that_dies(ahead: tuple[object, ...]) -> None:
-    hangs = FakeReplica(*[None] * 4, CellError("timed out after 600 s (--timeout)"))
-    dies = FakeReplica(*ahead, CellError("its process was ended by SIGSEGV"))
-    with pytest.raises(CellError, match="b: its process was ended by SIGSEGV"):
-        list(Replicas([hangs, dies], 1, ("a", "b")).messages())
+@pytest.mark.parametrize("ahead", [(), (READY,), (READY, Warm())], ids=["at once", "after an answer", "after two"])
+@pytest.mark.parametrize("end", [Failure("boom"), CellError("boom"), DONE])
+def test_a_replica_that_fails_ends_the_cell(ahead: tuple[object, ...], end: object) -> None:
+    with pytest.raises(CellError, match=r"b: boom|b answered Done instead of"):
+        together(FakeReplica(READY, Warm(), window_at(0, 1), DONE), FakeReplica(*ahead, end))
 
 
 def test_time_in_which_the_runner_was_stopped_does_not_count_towards_a_timeout() -> None:
@@ -218,8 +170,7 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
     brief = ("--duration", "0.5", "--warmup", "0.05", "--windows", "2", *ONE_PASS)
     done = vebench("run", *cells, "--replicas", "2", "--pin", "compact[mem=bind]", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
-    header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
-    assert header["spec"]["replicas"] == 2
+    _, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     for cell in measured:
         first, second = cell["replicas"]
         assert sorted(first + second) == sorted(cell["cpus"])

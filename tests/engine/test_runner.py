@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -95,31 +95,17 @@ def plan_of(*cells: Cell) -> Plan:
     return Plan(RunSpec(("CartPole",), (1,)), cells)
 
 
-def taken(table: Table, plan: Plan) -> list[object]:
+def taken(table: Table, *cells: Cell, interrupted: bool = False) -> list[object]:
+    """Return the events of a run of these cells, until the user interrupts it, if he does."""
     events: list[object] = []
-    for event in run(plan, table):
-        if isinstance(event, CellFinished):
-            assert event.cell.workers not in table.running, (
-                "it is reported as finished when nothing of it runs any more"
-            )
-            assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
-        events.append(event)
+    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+        for event in run(plan_of(*cells), table):
+            if isinstance(event, CellFinished) and not interrupted:
+                assert event.cell.workers not in table.running, "reported when nothing of it runs any more"
+                assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
+            events.append(event)
     assert not table.running
     return events
-
-
-def measure(*cells: Cell, **scripts: tuple[object, ...]) -> list[object]:
-    return taken(Table(**scripts), plan_of(*cells))
-
-
-def interrupted(plan: Plan, table: Table) -> list[CellFinished]:
-    """Return the cells of which is told before the user's interrupt ends the run."""
-    told = []
-    with pytest.raises(KeyboardInterrupt):
-        for event in run(plan, table):
-            told.append(event)  # noqa: PERF402 - likewise
-    assert not table.running
-    return finished(told)
 
 
 def finished(events: list[object]) -> list[CellFinished]:
@@ -127,7 +113,7 @@ def finished(events: list[object]) -> list[CellFinished]:
 
 
 def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
-    events = measure(cell(1), w1=WHOLE)
+    events = taken(Table(w1=WHOLE), cell(1))
     kinds = [type(event) for event in events]
     assert kinds == [RunStarted, WindowDone, WindowDone, CellFinished]
     outcome = finished(events)[0].outcome
@@ -137,7 +123,7 @@ def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
 
 @pytest.mark.parametrize("fault", [CellError("timed out after 5 s"), Failure("timed out after 5 s")])
 def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(fault: object) -> None:
-    first, second = finished(measure(cell(1), cell(2), w1=(READY, WINDOW, fault), w2=WHOLE))
+    first, second = finished(taken(Table(w1=(READY, WINDOW, fault), w2=WHOLE), cell(1), cell(2)))
     assert (first.outcome.status, first.outcome.reason) == ("failed", "timed out after 5 s")
     assert first.outcome.windows == (WINDOW,)
     assert first.outcome.log == "what 1 printed"
@@ -150,7 +136,7 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
     other = replace(cell(4, None), task=Task("Acrobot-v1", "classic", 1))
     plan = [replace(each, group=group) for each in (cell(1), cell(2), replace(cell(1), repeat=1))]
     started = {"w1": (fault,), "w2": (AssertionError("started"),), "w4": WHOLE}
-    first, second, third, last = finished(measure(*plan, other, **started))
+    first, second, third, last = finished(taken(Table(**started), *plan, other))
     why = getattr(fault, "reason", str(fault))
     assert first.outcome.reason == why
     for skipped in (second, third):
@@ -161,19 +147,19 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
 
 def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> None:
     table = Table(w1=(READY, InterruptedCellError()))
-    assert interrupted(plan_of(cell(1)), table) == []
+    assert finished(taken(table, cell(1), interrupted=True)) == []
 
 
 IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
 
 
-def seated(*workers: int) -> Plan:
-    return plan_of(*(replace(cell(count), group=0) for count in workers))
+def seated(*workers: int) -> list[Cell]:
+    return [replace(cell(count), group=0) for count in workers]
 
 
 def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_back() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
-    events = taken(table, seated(1, 2, 3))
+    events = taken(table, *seated(1, 2, 3))
     assert table.turns == [1, 2, 3, 3, 2, 1, 1, 2, 3]  # two windows each, and the turn in which each ends
     kinds = [type(event) for event in events]
     assert kinds == [RunStarted, *[CellWarm] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
@@ -185,7 +171,7 @@ def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_bac
 def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> None:
     fails = (READY, Warm(), WINDOW, CellError("timed out after 5 s"))
     table = Table(w1=IN_TURN, w2=fails, w3=(Failure("no such game"),), w4=(OSError("too many processes"),))
-    ended = {event.cell.workers: event.outcome for event in finished(taken(table, seated(1, 2, 3, 4)))}
+    ended = {event.cell.workers: event.outcome for event in finished(taken(table, *seated(1, 2, 3, 4)))}
     assert list(ended) == [3, 4, 2, 1]
     assert table.turns == [1, 2, 2, 1, 1]
     assert (ended[1].status, len(ended[1].windows)) == ("ok", 2)
@@ -198,30 +184,34 @@ def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> N
 def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
     looks = iter([False] * 6)  # two before starts, two in the first round, and the third of three cells is not started
-    plan = seated(1, 2, 3)
-    told = list(run(plan, table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2, gives_up=True))
+    told = list(
+        run(
+            plan_of(*seated(1, 2, 3)),
+            table,
+            out_of_time=lambda: next(looks, True) or len(table.turns) > 2,
+            gives_up=True,
+        )
+    )
     ended = {event.cell.workers: event.outcome for event in finished(told)}
     assert not table.running
     assert all((one.status, one.cause) == ("failed", Cause.GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
     assert any(len(one.windows) < 2 for one in ended.values())
-    alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), Table(), out_of_time=lambda: True)
+    alone = run(plan_of(cell(1), cell(2, skip="no")), Table(), out_of_time=lambda: True)
     assert [(event.cell.workers, event.outcome.status) for event in finished(list(alone))] == [(2, "skipped")]
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
     stops = (READY, Warm(), WINDOW, InterruptedCellError())
     table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
-    told = [(event.cell.workers, event.outcome) for event in interrupted(seated(1, 2, 3), table)]
+    told = [(event.cell.workers, event.outcome) for event in finished(taken(table, *seated(1, 2, 3), interrupted=True))]
     assert [(workers, outcome.cause) for workers, outcome in told] == [(n, Cause.INTERRUPTED) for n in (1, 2, 3)]
     assert [len(outcome.windows) for _, outcome in told] == [1, 1, 2]
 
 
 def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=WHOLE)
-    plan = seated(1, 2)
-    one, other = plan.cells
-    order = (cell(9, skip="no"), one, replace(other, group=1), cell(3))
-    events = taken(table, Plan(plan.spec, order))
+    one, other = seated(1, 2)
+    events = taken(table, cell(9, skip="no"), one, replace(other, group=1), cell(3))
     assert table.turns == [1, 1, 1, 2, 2, 2]
     assert [(event.cell.workers, event.outcome.status) for event in finished(events)] == [
         (9, "skipped"),

@@ -72,9 +72,7 @@ def test_a_baseline_of_other_hosts_is_not_measured_again(check: Check, runs: Run
         (1.0, 5, ("--tolerance", "50%", *RATES), 0),
         (1.0, 1, ("--tolerance", "5%"), 3),
         (0.7, 5, (), 1),
-        (0.7, 5, ("--tolerance", "45%"), 0),
         (0.7, 5, ("--tolerance", "0.45"), 0),
-        (0.7, 5, ("--tolerance", "5 %"), 1),
         (0.7, 5, ("-b", "for-loop"), 0),
         (0.5, 1, (), 1),
         (0.3, 5, RATES, 1),
@@ -89,12 +87,6 @@ def test_the_status_is_1_if_a_backend_is_slower_and_3_if_unknown(
     slower = {(cell["backend"], cell["workers"]) for cell in answer["cells"] if cell["verdict"] == "slower"}
     assert (found.status, answer["status"], found.err) == (status, status, "")
     assert slower == ({("shm-sync", 2)} if status == 1 else set())
-
-
-def test_rates_of_two_like_runs_are_inconclusive(check: Check, runs: Runs) -> None:
-    found = check(runs("a.jsonl"), runs("b.jsonl"), *RATES)
-    assert (found.status, found.err) == (3, "")
-    assert found.out.startswith("Check: 8 inconclusive of 8 cells\n")
 
 
 def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
@@ -215,31 +207,6 @@ def test_speedups_whose_base_failed_in_the_candidate_are_status_1(check: Check, 
     }
 
 
-def test_passes_that_failed_in_the_candidate_alone_are_reported_with_the_verdicts(
-    check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
-    found = check(a, b, "--tolerance", "25%", "-o", tmp_path / "check.xml")
-    assert found.out.startswith("Check: 8 same of 8 cells\n")
-    assert "1 of 5 passes failed: boom" in " ".join(found.out.split())
-    assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
-    (suite,) = ET.parse(tmp_path / "check.xml").getroot()
-    assert suite.get("errors") == "4"
-
-
-def test_a_cut_off_last_line_is_not_comparable(check: Check, runs: Runs) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl")
-    b.write_bytes(b.read_bytes()[:-20])
-    found = check(a, b)
-    assert (found.status, found.err.count("\n")) == (3, 1)
-
-
-def test_the_baseline_is_no_candidate(check: Check, runs: Runs) -> None:
-    a = runs("a.jsonl")
-    assert (check(a, a).status, check(a, a).err.count("\n")) == (2, 1)
-
-
 def elsewhere(**facts: object) -> dict[str, object]:
     """Return the fields of a run on a host with these facts."""
     return {"host": msgspec.structs.replace(make_header().host, **facts)}
@@ -317,11 +284,8 @@ def test_runs_with_other_plans_are_not_compared_without_a_word(
     ("more", "words"),
     [
         (("--tolerance", "0"), ["--tolerance", "0%"]),
-        (("--tolerance", "100%"), ["--tolerance"]),
         (("--tolerance", "nan"), ["--tolerance", "5%"]),
-        (("--tolerance", "-5%"), ["--tolerance"]),
         (("--metric", "steps"), ["--metric", "yardstick, speedup, fps"]),
-        (("-f", "pdf"), ["-f", "markdown"]),
         (("-b", "gym-sync"), ["--backend gym-sync", "a.jsonl"]),
         (("-e", "Pnog"), ["--env Pnog", "did you mean Pong"]),
         (("-o", "c.jsonl"), ["--output", "b.jsonl"]),
@@ -390,13 +354,6 @@ def test_an_environment_that_became_slower_for_all_is_a_regression(
     assert {(group["backend"], group["verdict"]) for group in json.loads(found.out)["groups"]} == verdicts
 
 
-@pytest.mark.parametrize("metric", [SPEEDUPS, ()])
-def test_without_a_yardstick_no_speedup_is_the_same(check: Check, runs: Runs, metric: tuple[str, ...]) -> None:
-    found = check(edited(runs("a.jsonl"), without('"yardstick"')), runs("b.jsonl"), *metric)
-    assert found.status == 3
-    assert "same of" not in found.out.splitlines()[0]
-
-
 @pytest.mark.parametrize(("speed", "status"), [(1000.0, 0), (700.0, 1)])
 def test_with_a_baseline_alone_its_plan_is_measured_again(vebench: Command, speed: float, status: int) -> None:
     plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
@@ -429,21 +386,14 @@ def test_reference_rows_are_measured_again_only_if_needed(
     assert len(start.started) >= 3 * len(again)
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
 def test_a_regression_is_status_1_even_if_the_reader_goes_away(
-    check: Check, runs: Runs, form: str, monkeypatch: pytest.MonkeyPatch
+    check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl", 0.3)
     with without_a_reader() as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        found = check(a, b, "-f", form)
+        found = check(a, b)
     assert (found.status, found.err) == (1, "")
-
-
-def test_the_verdicts_are_printed_and_written_to_a_report(check: Check, runs: Runs) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl")
-    assert check(a, b, "-o", "check.md").out == check(a, b).out
-    assert Path("check.md").read_text() == check(a, b, "-f", "markdown").out
 
 
 def test_a_baseline_from_elsewhere_is_refused_before_measuring(check: Check, runs: Runs) -> None:
@@ -465,14 +415,6 @@ def test_a_disturbed_run_is_no_baseline_and_no_candidate(check: Check, runs: Run
     found = check(*files)
     assert found.status == 3
     assert found.refusal.startswith(f"vebench: {files[which]} is unusable: ")
-
-
-def test_nothing_is_measured_against_a_disturbed_baseline(check: Check, runs: Runs, tmp_path: Path) -> None:
-    start = FakeStart()
-    found = check(edited(runs("a.jsonl"), disturbed), world=fake_world(start))
-    assert (found.status, start.started) == (3, [])
-    assert "a.jsonl is unusable: " in found.refusal
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 def test_a_disturbed_measurement_against_a_baseline_is_no_regression(vebench: Command) -> None:

@@ -1,7 +1,6 @@
 """``vebench compare``: the same cells in two interpreters, in turn."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,14 +38,6 @@ def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
         return replace(found, modules=found.modules - {module}) if path in lacking else found
 
     return examined
-
-
-def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
-    world = fake_world(FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))}))
-    (cell,) = json.loads(vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world).out)["cells"]
-    assert cell["verdict"] == "faster"
-    assert cell["ratio"]["median"] == pytest.approx(1.5, rel=0.02)
-    assert cell["ratio"]["low"] < cell["ratio"]["median"] < cell["ratio"]["high"]
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
@@ -127,13 +118,8 @@ def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Comma
     assert found.status == 0
     assert {cell.backend.name for cell, _ in start.started} == {"for-loop", "ceiling", "null"}
     assert found.out.startswith("Compare: 1 same of 1 cell\n")
-    assert "not gated 2 cells of the reference rows ceiling and null" in " ".join(found.out.split())
-
-
-def test_reference_rows_alone_are_nothing_to_compare(vebench: Command, tmp_path: Path) -> None:
-    found = vebench("compare", *OLD_AND_NEW, "-e", "Pong", "-w", "1", "-b", "ceiling,null", world=fake_world())
-    assert (found.status, "ceiling and null" in found.refusal) == (3, True)
-    assert not list(tmp_path.iterdir())
+    alone = vebench("compare", *OLD_AND_NEW, "-e", "Pong", "-w", "1", "-b", "ceiling,null", world=fake_world())
+    assert (alone.status, "ceiling and null" in alone.refusal) == (3, True)
 
 
 @pytest.mark.parametrize("lacking", ["old", "new"])
@@ -224,21 +210,6 @@ def test_a_cell_that_failed_in_b_alone_is_status_1(
     found = vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world)
     (cell,) = json.loads(found.out)["cells"]
     assert (found.status, cell["why"] or cell["failed"]) == (status, why)
-
-
-def test_both_sides_are_called_a_and_b(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slower_and_failing(cell: Cell, spec: RunSpec) -> Script:
-        if cell.workers == 2:
-            return failing("boom")(cell, spec)
-        return steady(cell, spec, 1000.0 if cell.side == "A" else 500.0)
-
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    world = fake_world(FakeStart({"for-loop": slower_and_failing}))
-    asked = ("-e", "Pong", "-w", "1,2", "-b", "for-loop,gym-sync")
-    found = vebench("compare", *OLD_AND_NEW, *asked, world=world)
-    assert found.status == 1
-    assert found.out.startswith("Compare: 1 slower, 1 not comparable, 2 same of 4 cells\n")
-    assert not re.search("check|baseline|candidate", found.out + found.err, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(

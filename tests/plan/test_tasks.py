@@ -1,6 +1,5 @@
 """Names of environments: what is known of them, and the lookup of all others."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from gymnasium.envs.registration import find_highest_version, parse_env_id
 from vebench.backends import pools
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child import probe
 from vebench.errors import UsageError
 from vebench.interpreters.interpreter import look_up
 from vebench.plan.grammar import BackendChoice
@@ -270,12 +268,6 @@ def test_a_task_named_twice_is_one_and_with_arguments_it_is_another() -> None:
     assert (harder.name, harder.arguments) == ("ALE/Pong-v5", {"difficulty": 1})
 
 
-@pytest.mark.usefixtures("beside_user")
-def test_several_lookups_keep_the_order_of_the_names() -> None:
-    tasks = resolve(["mine:user/Mine-v3", "Pong", "FrozenLake", "FrozenLake-v1"])
-    assert [task.id for task in tasks] == ["user/Mine-v3", "ALE/Pong-v5", "FrozenLake-v1"]
-
-
 def test_a_known_id_that_a_users_module_registers_anew_is_his(beside_user: Path) -> None:
     (beside_user / "usurper.py").write_text(
         "import gymnasium, mine\ngymnasium.registry.pop('CartPole-v1')\n"
@@ -295,17 +287,6 @@ def test_an_environment_that_cannot_be_stepped_is_refused(name: str, complaint: 
 def test_a_lookup_that_crashes_or_hangs_is_an_error() -> None:
     assert "crashes:Thing-v0: Python was ended by SIGABRT: the end is near" in refusal("crashes:Thing-v0")
     assert "looking up hangs:Thing-v0: no answer within 0.5 s" in refusal("hangs:Thing-v0", timeout=0.5)
-
-
-def test_an_interpreter_without_gymnasium_says_so() -> None:
-    answer = subprocess.run(
-        [sys.executable, "-S", probe.__file__],
-        input='{"envs": [["Foo-v0", {}]], "scratch": "."}',
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "Gymnasium cannot be imported: ModuleNotFoundError" in answer.stdout
 
 
 @pytest.mark.parametrize(("asked", "complaint"), REFUSED_ADAPTERS.items())
@@ -347,11 +328,3 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 )
 def test_the_task_of_a_cell_in_a_run_file_is_what_was_measured(env: str, names: tuple[str, ...], task: Task) -> None:
     assert recorded_task(env, 4, names) == task
-
-
-def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:
-    code = (
-        "import sys; from vebench.plan import tasks; tasks.resolve(['FrozenLake']); print('gymnasium' in sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "False"

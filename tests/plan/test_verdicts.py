@@ -84,25 +84,6 @@ def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
     assert str(kept_file()) in knowledge.damage
 
 
-def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")  # the tests may run as root, whom no mode refuses
-
-    monkeypatch.setattr("vebench.plan.verdicts.contents", refuse)
-    assert Knowledge.load().damage.startswith(f"{kept_file()}: Permission denied: ")
-
-
-def test_a_user_without_a_home_knows_the_survey(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(_path: Path) -> Path:
-        raise RuntimeError
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "expanduser", homeless)
-    assert Knowledge.load().damage == ""
-    with pytest.raises(OSError, match="Not a directory"):
-        keep(PONG, POOL, SAME)
-
-
 @pytest.mark.parametrize(
     ("name", "version", "same"),
     [

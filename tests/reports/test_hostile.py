@@ -16,9 +16,8 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
-from support.commands import Command
 from support.pages import scaled
-from support.records import make_cell, make_header, make_repeated, make_runs, write_run
+from support.records import make_cell, make_header, make_repeated, make_runs
 
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
@@ -26,7 +25,6 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
-from vebench.errors import one_line
 from vebench.gates.history import HistoryPage
 from vebench.gates.page import CheckPage
 from vebench.gates.series import history_of
@@ -37,7 +35,6 @@ from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
 from vebench.reports.document import Page, View
 from vebench.reports.formats import FORMATS, Format, terminal
-from vebench.reports.formats.data import workflow_commands
 from vebench.reports.overview import plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import Run, TopologyRecord
@@ -256,35 +253,6 @@ def test_a_terminal_gets_no_sequence_but_for_colours(name: str, width: int, colo
     assert COMMAND.search(STYLE.sub("", shown)) is None
 
 
-@pytest.mark.parametrize("name", ["check", "check of failures"])
-def test_github_gets_one_annotation_for_each_cell_and_nothing_from_outside_is_one(name: str) -> None:
-    page = PAGES[name]
-    assert isinstance(page, CheckPage)
-    lines = workflow_commands(page).splitlines()
-    bad = [cell for cell in page.comparison.cells if cell.failed or cell.verdict not in ("same", "faster")]
-    assert len(lines) == len(bad) > 0
-    for line in lines:
-        assert re.match(r"::(error|warning) title=vebench%3A [a-z ]+::", line)
-        assert strange(line) == set()
-
-
-def test_a_hostile_file_name_reaches_no_terminal_and_no_log(vebench: Command) -> None:
-    evil = EVIL.replace("/", "")
-    run = evil_run()
-    path = write_run(Path(f"{evil[:60]}.jsonl"), Run(run.header, run.cells))
-    for form in ("terminal", "json"):
-        shown = vebench("report", path, "-f", form)
-        assert not acts(shown.out)
-        assert not acts(shown.err)
-    refused = vebench("report", Path(evil[:70]))
-    assert (refused.status, strange(refused.refusal), COMMAND.search(refused.err)) == (2, set(), None)
-
-
 def test_data_keeps_what_a_name_really_is() -> None:
     ((first, *_),) = (json.loads(str(form.render(PAGES["run"]))) for form in FORMATS if form.name == "json")
     assert first["env"] == EVIL_ENV
-
-
-def test_words_that_only_look_like_commands_are_kept() -> None:
-    text = "std::bad_alloc in errors::of(a::b), ##heading, C:\\x"
-    assert one_line(text) == text

@@ -98,12 +98,6 @@ def test_a_reason_why_cells_are_skipped_costs_one_line() -> None:
     assert [line[:5] for line in shown(events, terminal=False).splitlines()] == ["[1/4]", "[4/4]"]
 
 
-def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
-    windows = (Window(SECOND, 2_000_000, 0),) * 4
-    events: list[Event] = [RunStarted(plan), CellFinished(plan.cells[2], Outcome("ok", windows=windows))]
-    assert "0.50 µs a batch" in shown(events, terminal=False)
-
-
 class Gone(io.StringIO):
     """A stream whose reader goes away after the first line, or whose disk is full then."""
 

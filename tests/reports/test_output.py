@@ -104,15 +104,6 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(page: RunPage, tmp_p
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_new_file_can_be_read_by_those_whom_the_umask_lets(page: RunPage, tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        save(page, TERMINAL, tmp_path / "page.txt")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "page.txt").stat().st_mode & 0o777 == 0o640
-
-
 def test_what_is_no_ordinary_file_is_written_into_and_gets_no_figures_beside_it(page: RunPage, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.md"
     os.mkfifo(pipe)

@@ -17,7 +17,7 @@ from support.records import make_header
 from vebench.analysis.statistics import Estimate
 from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.share import folder as submission
-from vebench.share.folder import CellResult, InstalledPackage, MachineRecord, Manifest
+from vebench.share.folder import CellResult, MachineRecord, Manifest
 
 SUITE = SUBMISSION_SUITES["classic-3/1"]
 HOSTILE = '<script>document.title="acted"</script><img src=x onerror=alert(1)>"\'></td>{{7*7}}\u202e\x07' + "x" * 120
@@ -48,7 +48,7 @@ def submit(folder: Path, results: Sequence[CellResult] = USUAL, machine: str = "
     contents = {
         submission.RUN: f"{folder}".encode(),
         submission.MACHINE: msgspec.json.encode(MachineRecord(machine, host)),
-        submission.PACKAGES: msgspec.json.encode({"numpy": InstalledPackage("2.3.1")}),
+        submission.PACKAGES: msgspec.json.encode({"numpy": {"version": "2.3.1"}}),
     }
     digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
     made = Manifest(**{**DEFAULTS, "results": tuple(results), "files": digests, **manifest})  # type: ignore[arg-type]

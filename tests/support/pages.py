@@ -32,7 +32,7 @@ from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckedPage, CheckFailure
+from vebench.share.check import CheckFailure, checked_page
 from vebench.share.cite import CitePage
 from vebench.tune.choice import Constraints, choose
 from vebench.tune.page import TunePage
@@ -123,7 +123,9 @@ def make_pages() -> Mapping[PageKind, Page]:
                 findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
             )
         ),
-        CheckedPage({"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
+        checked_page(
+            {"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}
+        ),
         CitePage(make_header(), (summaries[0],)),
     )
     return MappingProxyType({page.kind: page for page in pages})

@@ -65,21 +65,12 @@ def test_the_fastest_setting_is_found_after_more_passes_than_slow_ones(
     assert "incomplete" not in vebench("report", "tuned.jsonl").out
 
 
-def test_every_batch_has_the_rows_asked_for(vebench: Command) -> None:
-    found = tuned(vebench, *OURS, "--batch", "12")
-    assert {one["batch_size"] for one in found["tried"]} == {12}
-    assert found["chosen"]["backend"] == "shm-sync"
-
-
-def test_async_no_tries_no_asynchronous_backend(vebench: Command) -> None:
-    found = tuned(vebench, *OURS, "--async", "no")
-    assert not any(find(one["backend"]).asynchronous for one in found["tried"])
-    assert "shm-async" not in {one["backend"] for one in found["tried"]}
-
-
-def test_reserved_cpus_get_no_worker(vebench: Command) -> None:
+def test_what_is_tried_keeps_to_the_constraints(vebench: Command) -> None:
     start = FakeStart()
-    found = tuned(vebench, *OURS, "--pin", "compact[reserve=2]", on=world(start=start, cpus=4))
+    asked = ("--pin", "compact[reserve=2]", "--batch", "12", "--async", "no")
+    found = tuned(vebench, *OURS, *asked, on=world(start=start, cpus=4))
+    assert {one["batch_size"] for one in found["tried"]} == {12}
+    assert not any(find(one["backend"]).asynchronous for one in found["tried"])
     assert found["chosen"]["workers"] == 2
     assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
 
@@ -229,8 +220,7 @@ def test_nothing_is_recommended_if_rates_are_too_uncertain(vebench: Command) -> 
     assert (found["chosen"], found["lack"], found["code"]) == (None, "wide", [])
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
-@pytest.mark.parametrize("budget", ["25s", "60s"])
+@pytest.mark.parametrize(("noise", "budget"), [(0.02, "25s"), (0.1, "60s"), (0.3, "25s")])
 def test_no_setting_is_faster_than_the_recommended_one_beyond_its_interval(
     vebench: Command, noise: float, budget: str
 ) -> None:
@@ -349,19 +339,10 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
     ("arguments", "complaint"),
     [
         (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be one of ok, no"),
-        (("-e", "Acrobot", "--budget", "soon"), "--budget soon: write a time such as"),
-        (("-e", "Acrobot", "--budget", "-3s"), "--budget -3s: must be above 0 seconds"),
         (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
-        (("-e", "Acrobot", "--memory", "much"), "memory much: write a size such as 512M or 8G"),
-        (("-e", "Acrobot", "--memory", "-8G"), "write a size such as 512M or 8G"),
         (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
-        (
-            ("-e", "Acrobot", "--pin", "compact[reserve=-1]"),
-            "--pin compact[reserve=-1]: reserve -1: must be a whole number",
-        ),
-        (("-e", "Acrobot", "--memroy", "1G"), "--memory"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
         ((), "--env: name at least one environment"),

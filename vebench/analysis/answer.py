@@ -96,20 +96,11 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 
 
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
-    """Return the answer for one task.
+    """Return the answer for one task, given its cells. ``usable``: the run as a whole was undisturbed enough.
 
     Of the cells not distinguishable from the fastest, with intervals within 20 %, the simplest to use wins. There is no
     winner if another backend has a higher but uncertain rate that is not distinguishable from it. A cell with a wide
-    interval wins only if all other backends are significantly slower. _Cells with an objection cannot win.
-
-    Parameters
-    ----------
-    cells
-        The cells of the task, with their findings.
-    spec, usable_cpus
-        The plan of the run, and the CPUs that it could use.
-    usable
-        Whether the run as a whole was undisturbed enough.
+    interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = fastest_first(choices)
@@ -229,9 +220,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     return tuple(cell for cell in rivals if judged[cell.key] != "slower")
 
 
-def _smaller(
-    best: CellSummary, known: Sequence[CellSummary], *, significantly: bool
-) -> tuple[CellSummary, Estimate] | None:
+def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[CellSummary, Estimate] | None:
     """Return the cell with the fewest workers that is almost as fast as ``best``, and its share of the rate.
 
     It is not the nearest: that 4 of 32 workers reach 88 % is more useful to know than that 16 reach 92 %.
@@ -239,20 +228,17 @@ def _smaller(
     fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
     for cell in sorted(fewer, key=lambda cell: cell.workers):
         share = ratio(cell.sample, best.sample)
-        if share is None or share.median < _WORTH_A_WORD or (significantly and (share.high or 1.0) >= 1.0):
-            continue
-        return cell, share
+        below = share is not None and share.high is not None and share.high < 1.0
+        if share is not None and share.median >= _WORTH_A_WORD and (below or not significantly):
+            return cell, share
     return None
 
 
 class Race(NamedTuple):
-    """How a race stands: those ``alive`` may still be the fastest, the one with the highest rate first.
+    """How a race stands."""
 
-    ``decided``: none of the others is significantly faster than that by more than the tolerance.
-    """
-
-    alive: tuple[CellKey, ...]
-    decided: bool
+    alive: tuple[CellKey, ...]  # may still be the fastest, the one with the highest rate first
+    decided: bool  # none of the others is significantly faster than the first by more than the tolerance
 
 
 def level_of_look(look: int) -> float:
@@ -261,10 +247,7 @@ def level_of_look(look: int) -> float:
 
 
 def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Race:
-    """Return how a race stands, given the rates of all that were not given up before.
-
-    ``tolerance`` is the share of the leader's rate by which another may be faster without being missed.
-    """
+    """Return how a race stands, given the rates of all that were not given up before."""
     known = {key: rate for key, rate in rates.items() if rate.positive}
     if not known:
         return Race((), decided=False)

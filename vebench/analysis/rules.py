@@ -118,11 +118,8 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.UNVERIFIED, f"{unknown}: {reason or 'not compared'}", remedy)
     if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and proof.verdict != "different":
         repeats = _of_passes(cell.work.unproven_repeats, cell)
-        yield Finding(
-            Code.UNVERIFIED,
-            f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}",
-            "if you need this proof, start a new run: --resume does not repeat cells that succeeded",
-        )
+        message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
+        yield Finding(Code.UNVERIFIED, message, "start a new run: --resume does not repeat cells that succeeded")
     if proof is not None and proof.invalid is not None:
         message = f"the environment returns invalid values, with every backend: {proof.invalid}"
         yield Finding(Code.INVALID_VALUES, message, "fix the environment, or the spaces that it declares")
@@ -148,17 +145,13 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     asked = None if spec.until == UNTIL_BUDGET else spec.until
     slowed = cell.conditions.disturbed or cell.conditions.throttled_windows > 0
     if half is not None and half > WIDE and asked is None and not (slowed or few):
-        yield Finding(
-            Code.IMPRECISE,
-            f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate",
-            "measure on an idle machine, with a longer --duration, more --windows or more --passes",
-        )
+        message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
+        remedy = "measure on an idle machine, with a longer --duration, more --windows or more --passes"
+        yield Finding(Code.IMPRECISE, message, remedy)
     if asked is not None and (half is None or half > asked):
-        yield Finding(
-            Code.IMPRECISE,
-            f"the interval was still wider than ±{100 * asked:.3g}% when the time was up (--until)",
-            f"measure with a larger --budget, on an idle machine, or continue with: {sweep.resume}",
-        )
+        message = f"the interval was still wider than ±{100 * asked:.3g}% when the time was up (--until)"
+        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {sweep.resume}"
+        yield Finding(Code.IMPRECISE, message, remedy)
 
 
 def _too_few(cell: CellSummary, sweep: Sweep) -> tuple[str, str]:
@@ -173,11 +166,9 @@ def _too_few(cell: CellSummary, sweep: Sweep) -> tuple[str, str]:
 
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.key in sweep.above_ceiling:
-        yield Finding(
-            Code.ABOVE_CEILING,
-            "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed",
-            "do not trust it: measure again with more --windows, and check that it resets finished environments",
-        )
+        message = "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed"
+        remedy = "do not trust it: measure again with more --windows, and check that it resets finished environments"
+        yield Finding(Code.ABOVE_CEILING, message, remedy)
     elif cell.key in sweep.below_simulator:
         yield Finding(
             Code.BELOW_SIMULATOR,
@@ -190,11 +181,8 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.key in sweep.retrograde:
-        yield Finding(
-            Code.SLOWER,
-            "slower than with fewer workers, although each worker has a CPU",
-            "use fewer workers, or a larger --envs-per-worker",
-        )
+        message = "slower than with fewer workers, although each worker has a CPU"
+        yield Finding(Code.SLOWER, message, "use fewer workers, or a larger --envs-per-worker")
 
 
 def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
@@ -224,36 +212,22 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         remedy = f"measure with --workers {workers}, or on more CPUs"
         yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
     if conditions.throttled_windows:
-        yield Finding(
-            Code.THROTTLED,
-            "throttled by the container's CPU quota; throttled windows are left out if others remain",
-            "give the container more CPUs (--cpus), or measure with fewer --workers",
-        )
+        message = "throttled by the container's CPU quota; throttled windows are left out if others remain"
+        yield Finding(Code.THROTTLED, message, "give the container more CPUs (--cpus), or measure with fewer --workers")
     if conditions.disturbed:
         takers = {"other processes": conditions.others_share, "the hypervisor": conditions.stolen_share}
         culprits = [name for name, share in takers.items() if share > TAKEN_SHARE / 2]  # one of the two took that much
         hosts = dict.fromkeys(share.host for share in conditions.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
-        yield Finding(
-            Code.DISTURBED,
-            f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}",
-            "measure on an idle machine; vebench doctor shows the load of others",
-        )
+        message = f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}"
+        yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows the load of others")
     if cell.exclusion is Exclusion.CONTESTED:
-        yield Finding(
-            Code.POLLING,
-            "its processes busy-wait, and other processes used the same CPUs: its rate is invalid and excluded from "
-            "comparisons",
-            "measure on an idle machine, with no more --workers than CPUs",
-        )
+        message = "its processes busy-wait, and others used the same CPUs: its rate is excluded from comparisons"
+        yield Finding(Code.POLLING, message, "measure on an idle machine, with no more --workers than CPUs")
     too_few_cpus = not conditions.strayed and cell.built.processes + 1 > owned  # the caller polls, too
     if cell.status == "ok" and not cell.excluded and cell.entry.library.spins and too_few_cpus:
-        yield Finding(
-            Code.POLLING,
-            "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case, not the rate with "
-            "a CPU for each",
-            "measure with fewer --workers than CPUs and --pin none",
-        )
+        message = "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case"
+        yield Finding(Code.POLLING, message, "measure with fewer --workers than CPUs and --pin none")
 
 
 def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
@@ -262,27 +236,21 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.excluded else ''}"
         yield Finding(Code.UNPINNED, message, "measure on a system that can set CPU affinity, or pass --pin none")
     if conditions.unbound is not None:
-        yield Finding(
-            Code.UNPINNED,
-            f"its memory could not be bound to nodes: {conditions.unbound}; it was allocated by first touch",
-            "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or leave out mem of --pin",
-        )
+        message = f"its memory could not be bound to nodes: {conditions.unbound}; it was allocated by first touch"
+        remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or leave out mem of --pin"
+        yield Finding(Code.UNPINNED, message, remedy)
     if conditions.priorities:
-        yield Finding(
-            Code.PRIORITY,
-            f"changed the priority of its threads to {', '.join(conditions.priorities)}",
-            "let it leave priorities as they are, or give all backends the same: nice -n N vebench ...",
-        )
+        message = f"changed the priority of its threads to {', '.join(conditions.priorities)}"
+        remedy = "let it leave priorities as they are, or give all backends the same: nice -n N vebench ..."
+        yield Finding(Code.PRIORITY, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
     # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
     in_processes = entry.steps_gymnasium and not in_threads and not cell.reference_row
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
-        yield Finding(
-            Code.EXTRA_THREADS,
-            "its processes have extra threads: a library has started threads of its own",
-            "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1",
-        )
+        message = "its processes have extra threads: a library has started threads of its own"
+        remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
+        yield Finding(Code.EXTRA_THREADS, message, remedy)
 
 
 def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -312,24 +280,16 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
             verb, how = "rises", "with a longer warm-up (--warmup 1s)"
-        yield Finding(
-            Code.DRIFTING,
-            f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last",
-            f"measure {how}; the median of these windows is not a steady rate",
-        )
+        message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
+        yield Finding(Code.DRIFTING, message, f"measure {how}; the median of these windows is not a steady rate")
     elif steady.unsettled and not (conditions.disturbed or conditions.throttled_windows):
         share = f" in {steady.unsettled} of {cell.repeats} passes" if cell.repeats > 1 else ""
-        yield Finding(
-            Code.DRIFTING,
-            f"the rate had not settled when warm-up reached its limit{share}",
-            "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle",
-        )
+        message = f"the rate had not settled when warm-up reached its limit{share}"
+        remedy = "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle"
+        yield Finding(Code.DRIFTING, message, remedy)
     if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
-        yield Finding(
-            Code.SHORT_WINDOWS,
-            f"windows have fewer than {_FEWEST_BATCHES} batches",
-            "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
-        )
+        remedy = "measure with a longer --duration, or with fewer --workers or --envs-per-worker"
+        yield Finding(Code.SHORT_WINDOWS, f"windows have fewer than {_FEWEST_BATCHES} batches", remedy)
     if steady.outliers:
         what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
@@ -340,12 +300,9 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment in a pass
     if loop.reset_share > _RESETS_MATTER and of_each < _ENOUGH_EPISODES * loop.episode:
         longer = _ENOUGH_EPISODES / max(of_each / loop.episode, 1 / _ENOUGH_EPISODES)
-        share = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
-        yield Finding(
-            Code.FEW_RESETS,
-            f"resets {share} of the time, and windows hold too few of them",
-            f"measure with --duration {ceil(sweep.head.spec.duration * longer)}",
-        )
+        takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
+        message = f"resets {takes} of the time, and windows hold too few of them"
+        yield Finding(Code.FEW_RESETS, message, f"measure with --duration {ceil(sweep.head.spec.duration * longer)}")
 
 
 @dataclass(frozen=True)
@@ -371,11 +328,9 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         message = f"the frequency governor is {host.governor}: clock speeds, and so the rates, follow the load"
         yield Finding(Code.CLOCKS, message, "as root: cpupower frequency-set -g performance")
     if host.boost:
-        yield Finding(
-            Code.CLOCKS,
-            "boost is on: cores run faster when few are busy, so efficiency falls with workers even without contention",
-            "leave it on to measure what users get; to compare machines or versions, turn it off (firmware or sysfs)",
-        )
+        message = "boost is on: cores run faster when few are busy, so efficiency falls with workers"
+        remedy = "leave it on to measure what users get; to compare machines, turn it off (firmware or sysfs)"
+        yield Finding(Code.CLOCKS, message, remedy)
     if host.topology.threads_per_core > 1 and host.smt is not False:
         message = f"each core runs {host.topology.threads_per_core} threads: workers beyond the cores share them"
         remedy = "measure up to the number of cores, or with --pin 'compact[smt=off]'"
@@ -398,11 +353,9 @@ def quota(host: HostRecord) -> Iterator[Finding]:
     where = f" ({host.quota_source})" if host.quota_source else ""
     limit = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
     workers = "1 worker" if host.usable_cpus == 1 else f"{host.usable_cpus} workers"
-    yield Finding(
-        Code.THROTTLED,
-        f"{limit} allows {workers} at a time, although {allowed} CPUs are allowed",
-        f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)",
-    )
+    message = f"{limit} allows {workers} at a time, although {allowed} CPUs are allowed"
+    remedy = f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)"
+    yield Finding(Code.THROTTLED, message, remedy)
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:

@@ -9,7 +9,6 @@ import importlib
 import math
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -49,10 +48,6 @@ _DETAILS = {
 # A tape is repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and
 # small enough to leave the caches to the environments.
 _MOST_TAPE_BATCHES, _FEWEST_TAPE_BATCHES, _MOST_TAPE_BYTES = 1024, 32, 8 << 20
-# Kernel, stride and channels of each layer, and the width of the layer after them (Mnih et al., Human-level control
-# through deep reinforcement learning, Nature 518, 2015).
-_NATURE_LAYERS, _NATURE_WIDTH = ((8, 4, 32), (4, 2, 64), (3, 1, 64)), 512
-_LEAST_PICTURE = 36  # pixels, for which the last layer has one place
 
 
 @dataclass(frozen=True)
@@ -195,11 +190,10 @@ class Tape(Actions):
 
 
 class Acting(Actions):
-    """The actions of a policy, which sees the batch before, and the times of its parts.
+    """The actions of a policy, which sees the batch before, and the times of its parts. ``note`` gets all actions.
 
-    To act, the calling thread moves to ``cpus``, if there are any, and then back to ``home``. ``note`` gets each batch
-    of actions. The latency of a batch is the time from its actions to its rows. The age of a row is how often the
-    policy has acted between choosing the row's action and getting the row; with a synchronous backend it is 0.
+    To act, the calling thread moves to ``cpus``, if there are any, and then back to ``home``. The age of a row is how
+    often the policy has acted between choosing the row's action and getting the row: 0 with a synchronous backend.
     """
 
     def __init__(
@@ -381,10 +375,6 @@ class _Network(Policy):
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
         self._cuda = self._device.type == "cuda"
-        if self._cuda and not torch.cuda.is_available():
-            raise ValueError(f"--policy {policy.label}: torch {torch.__version__} sees no CUDA device here")
-        # Adapters may return read-only arrays, which a tensor cannot be: nothing here writes.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
         outputs = sum(self._counts) if space.integer else len(low)
@@ -442,18 +432,16 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
             parts += [nn.Linear(size, width), nn.Tanh()]
             size = width
         return nn.Sequential(*parts, nn.Linear(size, outputs))
-    if len(shape) != 3 or min(shape[1:]) < _LEAST_PICTURE:  # noqa: PLR2004 - stack, height, width
-        raise ValueError(
-            f"policy nature-cnn takes stacked images, (stack, height, width), of {_LEAST_PICTURE} x {_LEAST_PICTURE} "
-            f"or more, not observations of shape {shape}: use mlp:64x64"
-        )
-    parts = []
+    if len(shape) != 3:  # noqa: PLR2004 - stack, height, width
+        raise ValueError(f"policy nature-cnn takes stacked images, not observations of shape {shape}: use mlp:64x64")
+    # Mnih et al., Human-level control through deep reinforcement learning, Nature 518, 2015
     channels, height, width = shape
-    for kernel, stride, following in _NATURE_LAYERS:
+    parts = []
+    for kernel, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
         parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
         channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
-    return nn.Sequential(*parts, nn.Linear(_NATURE_WIDTH, outputs))
+    parts += [nn.Flatten(), nn.Linear(channels * height * width, 512), nn.ReLU()]
+    return nn.Sequential(*parts, nn.Linear(512, outputs))
 
 
 def make_policy(

@@ -80,10 +80,8 @@ def measure(
 ) -> VectorBackend:
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
-    - ``affinity``: the CPUs of the process, as read back
-    - ``unbound``: why its memory is not bound as requested, None if it is
-    - ``priorities``: of its threads when it began
-    - ``started``: when that was, in nanoseconds of ``clock``
+    The process ``started`` at this time of ``clock``, on the CPUs ``affinity``, with threads of these ``priorities``.
+    ``unbound`` is why its memory is not bound as requested, None if it is.
     """
     job = request.job
     backend, first, info, reset_ns = build(request, factory, clock)
@@ -201,8 +199,8 @@ class Schedule:
     of that clock, with drawn pauses between windows. It begins with the first batch after it is due, and ends with the
     first batch after the next pause is due. So a slow reset counts for its share of the time. See docs/method.md.
 
-    The parent has its own clock. It is told right before a window, and right after it.
-    ``started``: when the cell began, in nanoseconds of ``clock``.
+    The parent has its own clock, and is told right before and after a window. The cell ``started`` at this time of
+    ``clock``.
     """
 
     def __init__(

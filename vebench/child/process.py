@@ -90,13 +90,9 @@ class Log:
 
 
 class Process:
-    """A process in a session of its own.
+    """A process in a session of its own; ``popen`` is as for ``subprocess.Popen``. Raises OSError if it does not start.
 
-    - ``command``: the program and its arguments
-    - ``log``: gets its standard error, and its standard output unless ``stdout`` is given; None discards both
-    - ``popen``: as for ``subprocess.Popen``; ``stdin`` is empty by default
-
-    Raises OSError if it does not start.
+    ``log`` gets its standard error, and its standard output unless ``stdout`` is given; None discards both.
     """
 
     def __init__(self, command: Sequence[str], log: IO[bytes] | None = None, **popen: Any) -> None:
@@ -184,9 +180,7 @@ class ForkedProcess(Process):
 class Zygote(Process):
     """A process that has imported ``modules``, from which cells are forked; see ``fork_cells`` in ``child/main.py``.
 
-    - ``folder``: is made for it, and removed in the end
-    - ``env``: its environment; cells inherit it, with a mark of the same length in place of its own
-    - ``lifeline``: the end of a pipe that closes when this process is gone
+    ``folder`` is made for it, and removed in the end. Cells inherit ``env``, with a mark of the same length.
     """
 
     def __init__(
@@ -271,14 +265,10 @@ class Guardian(Process):
 
 
 class ChildProcess:
-    """A child that measures or compares a cell, with a pipe each way.
+    """A child that measures or compares a cell, with a pipe each way. Raises OSError if it cannot be started.
 
-    - ``request``: of ``vebench.child.request``, as JSON
-    - ``folder``: is made for it, and removed in the end; recordings lie next to it
-    - ``env``: see ``environment``
-    - ``fork``: returns a forked process, or None if the cell needs a fresh interpreter
-
-    Raises OSError if it cannot be started.
+    ``folder`` is made for it, and removed in the end; recordings lie next to it. ``fork`` returns a forked process, or
+    None if the cell needs a fresh interpreter.
     """
 
     def __init__(

@@ -30,10 +30,9 @@ from vebench.plan.tasks import not_ours
 
 
 class Launcher:
-    """Launches the cells of one run, in a ``ProcessGuard``.
+    """Launches the cells of one run, in a ``ProcessGuard``. ``note`` is called with what the user should know.
 
-    - ``python``: runs cells whose backend has no interpreter of its own; it needs numpy and the simulators, not vebench
-    - ``note``: is called with what the user should know
+    ``python`` runs cells whose backend has no interpreter of its own; it needs numpy and the simulators, not vebench.
     """
 
     def __init__(

@@ -123,10 +123,7 @@ def _releases(request: BisectRequest, world: World) -> list[Candidate]:
 
 
 def _commits(request: BisectRequest) -> list[Candidate]:
-    """Return the commits from the good end to the bad one on the path of first parents.
-
-    Raises UsageError if git does not know them, or if the good end is not on that path.
-    """
+    """Return the commits between the ends along first parents. Raises UsageError if there is no such path."""
     good, bad = request.good, request.bad
     first, last = (
         _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}")
@@ -150,10 +147,7 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
 
 
 def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[BisectStep]]:
-    """Return the file of steps whose first line is ``head``, and its steps without skipped ones, which are tried again.
-
-    Raises UsageError if the file is another's, or is there already, RunFileError if it is damaged.
-    """
+    """Return the file of steps after its line ``head``, and its steps without skipped ones, which are tried again."""
     if not resume:
         if path.parent == store.DEFAULT_FOLDER:
             path.parent.mkdir(exist_ok=True)
@@ -216,10 +210,7 @@ class _Bisection:
         return BisectPage(self.candidates, noun, self.file.name, ends.changed, ends.ratio, found, counts, skipped)
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
-        """Return the comparison of the ends, with the cells that have changed. Raises NotComparableError if none has.
-
-        Several comparisons are averaged until a cell has clearly changed, or none has.
-        """
+        """Compare the ends until cells have clearly changed, on average. Raises NotComparableError if none has."""
         for option, at in (("--good", 0), ("--bad", last)):
             try:
                 self._python(at)

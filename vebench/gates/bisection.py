@@ -108,10 +108,8 @@ def mean_of_steps(ratios: Sequence[LogRatio]) -> LogRatio:
 
 
 def _by_candidate(steps: Sequence[tuple[int, LogRatio]]) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the ratios of each candidate, and the errors that they count with.
-
-    Few passes show their own error badly: it is the mean of their variance and the median one.
-    """
+    """Return the ratios of each candidate, and the errors that they count with."""
+    # Few passes show their own error badly: it is the mean of their variance and the median one.
     common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
     found: dict[int, list[LogRatio]] = {}
     for at, one in steps:
@@ -131,10 +129,7 @@ def _mean(values: NDArray[np.float64], errors: NDArray[np.float64]) -> LogRatio:
 def _posterior(
     last: int, change: LogRatio, steps: Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 ) -> list[float]:
-    """Return the probability that a candidate made the change, for each from 0, which cannot have made it.
-
-    Before the change, a ratio is 1; from the change on, it is ``change``, whose error includes a bias.
-    """
+    """Return the probability that a candidate made the change, for each from 0, which cannot have made it."""
     # Log likelihoods of each candidate before and after the change, for each level that the ends may truly have: all
     # ratios share the bias of the good end.
     before = np.zeros((len(_DEVIATIONS), last + 1))
@@ -158,16 +153,13 @@ def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDA
 
 
 def _suspects(chances: Sequence[float], askable: Sequence[int]) -> Suspects:
-    """Return the candidates between two neighbours that can be compared, if they are certain enough.
-
-    Else, return a credible range: at most half of the allowed error lies to either side.
-    """
+    """Return the candidates between two that can be compared if they are certain enough, else a credible range."""
     bounds = pairwise([0, *askable, len(chances) - 1])
     parts = [(one + 1, other, sum(chances[one + 1 : other + 1])) for one, other in bounds]
     best = max(parts, key=lambda part: part[2])
     if best[2] >= CERTAIN:
         return Suspects(*best, found=True)
-    aside = (1 - CERTAIN) / 2
+    aside = (1 - CERTAIN) / 2  # at most half of the allowed error lies to either side
     inside = [part for part in parts if sum(chances[: part[1] + 1]) > aside and sum(chances[part[0] :]) > aside]
     first, end = inside[0][0], inside[-1][1]
     return Suspects(first, end, sum(chances[first : end + 1]), found=False)

@@ -16,7 +16,7 @@ import msgspec
 
 from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, yardstick_of
-from vebench.analysis.comparison import COMPARE, Comparison, Metric, RunSpread, compare_runs, denominator
+from vebench.analysis.comparison import COMPARE, Comparison, Metric, compare_runs, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
@@ -39,7 +39,7 @@ from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
-# The default. No verdict needs reference rows, and they would be measured on both sides.
+# The default of compare. No verdict needs reference rows, and they would be measured on both sides.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 # Passes of a new run before the first look, if there is time.
 _FIRST_PASSES = 3
@@ -63,15 +63,18 @@ class CheckRequest:
 
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
-    """Compare, and return the verdicts.
-
-    Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
-    """
+    """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if there can be none."""
     gate.check_tolerance(request.tolerance)
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    spread = None if request.history is None else _run_spread(request.history, before.header, request.metric)
+    spread = None
+    if request.history is not None:
+        runs = ((str(path), run) for path, run in runs_in(request.history))
+        spread = spread_of_runs(runs, before.header, request.metric)
+        if spread is None:
+            few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
+            raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
     compare = partial(compare_runs, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, compare, world, budget)
@@ -89,23 +92,8 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     return CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
 
 
-def _run_spread(folder: Path, head: RunRecord, metric: Metric) -> RunSpread:
-    """Return by how much runs like the baseline differ. Raises UsageError if there are too few in the folder."""
-    spread = spread_of_runs(((str(path), run) for path, run in runs_in(folder)), head, metric)
-    if spread is None:
-        raise UsageError(
-            f"--history {folder}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
-            "leave it out, and a documented spread is used"
-        )
-    return spread
-
-
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
-    """Return the cells of a complete run, in which a cell has one of the ``useful`` statuses.
-
-    A baseline needs a rate; but a candidate whose cells all failed is worse than the baseline. Raises
-    NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
-    """
+    """Return the cells of a run, one of which has a ``useful`` status. Raises NotComparableError if it is not whole."""
     missing = incomplete(run, str(path))
     if lost := next(iter(run.notes), "" if missing is None else f"{path}: {missing.message}"):
         remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
@@ -123,13 +111,10 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     both = f"{request.baseline} and {candidate}"
     pinned = [bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)]
     if pinned[0] != pinned[1]:
-        raise NotComparableError(
-            f"{both}: one was measured with cells pinned to CPUs, the other without: measure both with the same --pin"
-        )
+        raise NotComparableError(f"{both}: only one was measured with cells pinned: measure both with the same --pin")
     of_plan = records.how_plans_differ(before, after)
     if "policy" in of_plan:
-        told = "; ".join(of_plan.values())
-        raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
+        raise NotComparableError(one_line(f"{both}: {of_plan['policy']}: measure both with the same policy"))
     # Versions of our own packages forbid no comparison.
     others = []
     for head in (before, after):
@@ -138,10 +123,8 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     pin = of_plan.pop("pin", None)
     conditions = ([pin] if pin else []) + records.what_differs(*others)
     if conditions and request.metric == "fps" and not request.allow_different_host:
-        raise NotComparableError(
-            f"{both} were measured under different conditions ({'; '.join(conditions)}): measure a baseline here, "
-            "or compare with --metric yardstick or --allow-different-host"
-        )
+        instead = "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
+        raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
     if request.metric == "yardstick" and not request.allow_different_host:
         # The yardstick is Python and numpy at work: with others, it is another program.
         versions = [(head.host.python.rpartition(".")[0], head.packages.get("numpy", "")) for head in (before, after)]
@@ -171,10 +154,7 @@ def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
 def _measure(
     request: CheckRequest, before: Run, old: Cells, compare: Compare, world: World, budget: PassBudget
 ) -> tuple[Path, Run, Comparison]:
-    """Measure the requested part of the baseline's plan here, until every backend has its verdict.
-
-    Returns the run file, the run, and the verdicts.
-    """
+    """Measure the requested part of the baseline's plan here. Returns the run file, the run and the verdicts."""
     records.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
@@ -186,10 +166,9 @@ def _measure(
         plan, head = planning.plan_here(spec, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
-        raise NotComparableError(
-            f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}, and --metric "
-            f"{request.metric} needs it: measure a new baseline; {comparison.HOW_TO_HAVE}"
-        )
+        lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"
+        why = f"and --metric {request.metric} needs it: measure a new baseline; {comparison.HOW_TO_HAVE}"
+        raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request, cells, compare)
     path = request.output or store.default_path(world.now(), spec.envs)
@@ -205,9 +184,11 @@ def _measure(
                 return True
 
             first = min(before.header.spec.passes, _FIRST_PASSES)
-            found = gate.decide(
-                lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, compare, keys, first, budget, enough
-            )
+
+            def sides() -> tuple[Cells, Cells]:
+                return cells, gate.cells_of(measuring.run, path)
+
+            found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
@@ -215,10 +196,7 @@ def _measure(
 
 
 def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
-    """Say what a new run can find. Returns after how many passes it hardly finds more.
-
-    Raises NotComparableError if no number of passes would find unchanged code the same.
-    """
+    """Say what a new run can find, and return after how many passes it hardly finds more."""
     once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
     known = {group.key: group.resolves for group in forever if group.resolves is not None}
     in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
@@ -239,10 +217,8 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
 def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
     """Return the part of ``spec`` that measures ``cells`` for a first look; with ``base``, also what rates need."""
     if spec.hosts is not None:
-        raise UsageError(
-            "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
-            "and compare with vebench report BASELINE NEW"
-        )
+        remedy = "measure again with its command, and compare with vebench report BASELINE NEW"
+        raise UsageError(f"the baseline was measured on other hosts, which check does not repeat: {remedy}")
     names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
     # Cells that the spec does not name were added by its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
@@ -348,10 +324,7 @@ def compared(
 def _sides(
     pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
 ) -> tuple[_Side, _Side]:
-    """Return both sides, ready to measure.
-
-    Raises UsageError if they have different numbers of cells, NotComparableError if no cell can run on both.
-    """
+    """Return both sides, ready to measure. Raises UsageError and NotComparableError if nothing can be compared."""
     interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
     before, after = specs
     old = world.resolve(before.envs, before.backends, python=interpreters[0].path)

@@ -160,10 +160,7 @@ def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupCompar
 
 
 def exit_status(found: Comparison) -> Status:
-    """Return ``WORSE`` if a backend is slower, or a cell failed that did not in the baseline.
-
-    It is ``UNDECIDED`` if a cell or a backend has no answer, or if there is none at all.
-    """
+    """Return the exit status. A cell that failed in the candidate alone is worse; one without an answer, undecided."""
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
         return Status.WORSE

@@ -30,8 +30,7 @@ def show_history(
 ) -> int:
     """Show the levels of these cells, by default all, over the runs in ``folder``. Returns the exit status.
 
-    It is 1 if a series of the newest run has a new change for the worse, 3 if there are too few runs to say. The run
-    file ``keep`` is stored in the folder first. Raises UsageError for a folder without runs, and for an unknown name.
+    The run file ``keep`` is stored in the folder first. Raises UsageError for a folder without runs.
     """
     if keep is not None:
         _store_run(keep, folder)
@@ -42,10 +41,9 @@ def show_history(
 
 
 def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs in ``folder``. If there are none, yield the sides of comparisons whose other side is not there.
+    """Yield the runs in ``folder``, or if there are none, the sides of comparisons whose other side is not there.
 
-    A run file that cannot be read is named on standard error; other files are ignored. Raises UsageError if there is no
-    run.
+    A run file that cannot be read is named on standard error. Raises UsageError if there is no run.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
@@ -71,11 +69,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
 
 
 def _store_run(run: Path, folder: Path) -> None:
-    """Copy a run file to ``folder``, and commit it there if the folder is the root of a git work tree.
-
-    Raises RunFileError if ``run`` is not a run file. Raises UsageError for another run of this name, a folder that
-    cannot be written, and if git fails; then no copy is left.
-    """
+    """Copy a run file to ``folder``, and commit it if that is the root of a git work tree. Raises UsageError."""
     store.read(run)
     target = folder / run.name
     try:
@@ -153,9 +147,8 @@ class HistoryPage(DataPage):
         newest_first = sorted(found.series, key=lambda series: -newest[series.conditions])
         unit = "frames/s" if found.metric == "fps" else "speedup"
         tables = []
-        for (conditions, env), its in figures.by_key(
-            ((one.conditions, one.cell.env), one) for one in newest_first
-        ).items():
+        by_task = figures.by_key(((one.conditions, one.cell.env), one) for one in newest_first)
+        for (conditions, env), its in by_task.items():
             title = one_line(f"{env}: {unit}{f', {conditions}' if several else ''}")
             rows = tuple(TableRow(one_line(f"{one.cell.backend}, {one.cell.size}"), self._texts(one)) for one in its)
             tables.append(Table(title, ("runs", "level now", "newest change", "run to run", "levels"), rows))

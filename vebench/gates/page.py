@@ -71,7 +71,7 @@ class CheckPage(DataPage):
                 f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
-                "±: the 95 % confidence interval of each ratio, ─ in the last column. ¦: the tolerance, │: no change.",
+                "±: the 95 % confidence interval of each ratio.",
                 *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
@@ -159,7 +159,7 @@ def _table(env: str, found: Comparison) -> Table:
         if group.cells > 1:
             judged = "" if group.judged == group.cells else f", {group.judged} judged"
             empty = Text(("",))
-            rows.append(TableRow(label, _texts(Text((f"all {group.cells}{judged}",)), group, (empty, empty), found)))
+            rows.append(TableRow(label, _texts(Text((f"all {group.cells}{judged}",)), group, (empty, empty))))
         for cell in found.cells:
             if group_of(cell.key) == group.key:
                 size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
@@ -167,19 +167,14 @@ def _table(env: str, found: Comparison) -> Table:
                 if cell.levels is not None:
                     sign = "x" if found.metric == "speedup" and cell.key.backend != REFERENCE else ""
                     levels = [Text((f"{figures.number(level)}{sign}",), value=level) for level in cell.levels]
-                rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels, found)))
+                rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
     sides = found.names.baseline, found.names.candidate
-    columns = ("workers", "verdict", "ratio", *sides, f"1 ± {_percent(2 * found.tolerance)}")
+    columns = ("workers", "verdict", "ratio", *sides)
     return Table(f"{one_line(env)}: {_UNITS[found.metric]}", columns, tuple(rows))
 
 
-def _texts(
-    size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text], found: Comparison
-) -> tuple[Text, ...]:
+def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
     verdict, ratio = judged.verdict, judged.ratio
-    shown, bar = Text((figures.DASH,)), Text(("",))
-    if ratio is not None:
-        shown = Text((ratio_text(ratio),), value=ratio)
-        bar = Text((figures.on_axis(ratio, found.tolerance),), value=ratio)
+    shown = Text((figures.DASH,)) if ratio is None else Text((ratio_text(ratio),), value=ratio)
     named = Text((verdict,), "plain" if verdict in ("faster", "same") else "missing", verdict)
-    return (size, named, shown, *levels, bar)
+    return (size, named, shown, *levels)

@@ -71,10 +71,7 @@ class Change:
 
 
 def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Change, ...]:
-    """Return the changes in ``levels``, which are logarithms of rates, the first one first.
-
-    ``level`` is the level of the test of one place in a long series.
-    """
+    """Return the changes in ``levels``, which are logarithms. ``level`` is that of a test in a long series."""
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)
     while places:
@@ -173,10 +170,7 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], correlatio
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
-    """Return the ratio of the levels of two neighbouring parts of a first-order autoregression with correlation ``r``.
-
-    Both have the same variance, because a part of three values cannot estimate its own.
-    """
+    """Return the ratio of two parts of a first-order autoregression with correlation ``r`` and one variance."""
     m, n = len(before), len(after)
     spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)
     left, right, factor = (1 - r**m) / m, (1 - r**n) / n, (1 + r) / (1 - r)
@@ -331,10 +325,7 @@ def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float
 
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
-    """Return a fingerprint of the conditions of a run, and its options of placement that are not the default.
-
-    With other CPUs or other memory, a cell has another level.
-    """
+    """Return a fingerprint of the conditions of a run, with its options of placement."""
     digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
@@ -344,25 +335,21 @@ def _conditions(header: RunRecord, metric: Metric) -> str:
 def run_spread(series: Sequence[Series]) -> Error | None:
     """Return by how much whole runs differ, as a variance of log levels; None with too few runs.
 
-    A machine that is slower that day shifts all cells of a run alike. Each level is split into the mean of its part of
-    its series, the shift of its run, and a rest, by least squares (the two-way layout, as in ``pooling``). The result
-    is the variance of the shifts, including the error of a run's cells, divided by their number. Runs that no part
-    connects show nothing about how they differ, so each connected set of runs costs one degree of freedom.
+    Each level is split into the mean of its part of its series, the shift of its run, and a rest, by least squares (the
+    two-way layout, as in ``pooling``). Runs that no part connects show nothing about how they differ, so each connected
+    set of runs costs one degree of freedom.
     """
-    levels: list[dict[int, float]] = []  # of each part, by run
-    for one in series:
-        if len(one.levels) >= FEWEST_FOR_SPREAD:
-            for start, end in pairwise((0, *(change.at for change in one.changes), len(one.levels))):
-                levels.append(dict(zip(one.runs[start:end], one.levels[start:end], strict=True)))
-    runs = sorted({run for part in levels for run in part})
+    long = [one for one in series if len(one.levels) >= FEWEST_FOR_SPREAD]
+    runs = {run for one in long for run in one.runs}
     if len(runs) < FEWEST_FOR_SPREAD:
         return None
-    normal, right = np.zeros((len(runs), len(runs))), np.zeros(len(runs))
-    for part in levels:
-        # Subtract the part's mean, so that only the shifts of runs remain.
-        places, middle = [runs.index(run) for run in part], fmean(part.values())
-        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
-        right[places] += [value - middle for value in part.values()]
+    normal, right = np.zeros((max(runs) + 1, max(runs) + 1)), np.zeros(max(runs) + 1)
+    for one in long:
+        for start, end in pairwise((0, *(change.at for change in one.changes), len(one.levels))):
+            of_run = np.eye(len(right))[list(one.runs[start:end])]
+            of_run -= of_run.mean(axis=0)  # without the part's mean, only the shifts of runs remain
+            normal += of_run.T @ of_run
+            right += of_run.T @ np.array(one.levels[start:end])
     # The shortest solution: the shifts of each connected set add up to zero.
     shifts, _, freedom, _ = np.linalg.lstsq(normal, right, rcond=None)
     return Error(float(shifts @ shifts) / int(freedom), int(freedom)) if freedom else None
@@ -371,8 +358,7 @@ def run_spread(series: Sequence[Series]) -> Error | None:
 def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
     """Return by how much runs, each with the name of its file, differ under the conditions of the run ``like``.
 
-    None if there are too few. The part of single cells includes the error of their measurement, so it is rather too
-    large.
+    None if there are too few. The part of single cells includes the error of their measurement.
     """
     conditions = _conditions(like, metric)
     alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)

@@ -32,7 +32,7 @@ from vebench.plan.spec import PASSES_OF_ALL, SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import grouped
 from vebench.results import store
 from vebench.results.records import Run
@@ -71,10 +71,9 @@ _CheckResult: TypeAlias = tuple[Submission | None, tuple[CheckFailure, ...]]  # 
 
 
 def make_submission(file: Path, folder: Path | None) -> int:
-    """Show the submission of a run, write it to ``folder``, and return the exit status.
+    """Show the submission of a run, write it to ``folder`` if it would be accepted, and return the exit status.
 
-    A submission that would be refused is not written: the status is 1. Raises UsageError for a run without a suite, or
-    if the folder exists. Raises RunFileError if ``file`` is not a run file.
+    Raises UsageError for a run without a suite, or if the folder exists.
     """
     run = store.read(file)
     option = f"-o {one_line(str(folder))}"
@@ -82,7 +81,7 @@ def make_submission(file: Path, folder: Path | None) -> int:
         raise UsageError(f"{option}: exists already: name a new folder")
     submission = submission_of(folder.name if folder else file.stem, _without_private_names(run))
     found = failures(submission)
-    console.show(CheckedPage({submission.name: (submission, found)}))
+    console.show(checked_page({submission.name: (submission, found)}))
     if found:
         return 1
     if folder is None:
@@ -130,7 +129,7 @@ def check_submissions(paths: Sequence[Path], outlet: Outlet) -> int:
             found[one_line(str(path))] = submission, failures(submission)
         except RunFileError as error:
             found[one_line(str(path))] = None, (CheckFailure("files", str(error), _AS_WRITTEN),)
-    outlet.publish(CheckedPage(found))
+    outlet.publish(checked_page(found))
     return 1 if any(reasons for _, reasons in found.values()) else 0
 
 
@@ -141,8 +140,9 @@ def failures(submission: Submission) -> tuple[CheckFailure, ...]:
         for check, remedy, faults in _CHECKS:
             for reason, named in figures.by_key(faults(submission)).items():
                 places = [place for place in named if place]
-                rest = [f"and {len(places) - _MOST_PLACES} more"] if len(places) > _MOST_PLACES else []
-                found.append(CheckFailure(check, reason, remedy, (*places[:_MOST_PLACES], *rest)))
+                if len(places) > _MOST_PLACES:
+                    places[_MOST_PLACES:] = [f"and {len(places) - _MOST_PLACES} more"]
+                found.append(CheckFailure(check, reason, remedy, tuple(places)))
             if found and check == "plan":  # further checks rely on the plan
                 break
     except (VebenchError, ValueError, KeyError, IndexError, ArithmeticError) as error:
@@ -267,40 +267,24 @@ _CHECKS: tuple[tuple[str, str, Callable[[Submission], _Faults]], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class CheckedPage(DataPage):
-    """The checked submissions by folder."""
-
-    found: Mapping[str, _CheckResult]
-    kind = "submission"
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """One document: a row for each submission, and the failures."""
-        rows: list[TableRow] = []
-        explanations: list[Remark] = []
-        for name, (submission, reasons) in self.found.items():
-            about = (figures.DASH,) * 3
-            if submission is not None:
-                host = submission.machine.host
-                machine = one_line(f"{figures.counted(host.usable_cpus, 'CPU')}, {host.cpu_model}")
-                about = submission.manifest.suite, submission.manifest.division, machine
-            verdict = Text(("refused",), "struck") if reasons else Text(("accepted",))
-            rows.append(TableRow(name, (verdict, *(Text((text,)) for text in about))))
-            where = (name,) if len(self.found) > 1 else ()
-            explanations += [
-                Remark(one.check, one_line(one.reason), (*where, *one.places), one.remedy) for one in reasons
-            ]
-        columns = ("verdict", "suite", "division", "machine")
-        table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)
-        refused = sum(bool(reasons) for _, reasons in self.found.values())
-        title = f"{figures.counted(len(rows), 'submission')}, {refused or 'none'} refused"
-        return (Document(title, (), (table,), explanations=tuple(explanations)),)
-
-    @property
-    def data(self) -> list[dict[str, object]]:
-        """An object for each submission."""
-        return [
-            {"folder": name, "accepted": not reasons, "refusals": [asdict(one) for one in reasons]}
-            for name, (_, reasons) in self.found.items()
-        ]
+def checked_page(found: Mapping[str, _CheckResult]) -> SimplePage:
+    """Return the checked submissions by folder: a row for each, and the failures."""
+    rows: list[TableRow] = []
+    explanations: list[Remark] = []
+    data = []
+    for name, (submission, reasons) in found.items():
+        about = (figures.DASH,) * 3
+        if submission is not None:
+            host = submission.machine.host
+            machine = one_line(f"{figures.counted(host.usable_cpus, 'CPU')}, {host.cpu_model}")
+            about = submission.manifest.suite, submission.manifest.division, machine
+        verdict = Text(("refused",), "struck") if reasons else Text(("accepted",))
+        rows.append(TableRow(name, (verdict, *(Text((text,)) for text in about))))
+        where = (name,) if len(found) > 1 else ()
+        explanations += [Remark(one.check, one_line(one.reason), (*where, *one.places), one.remedy) for one in reasons]
+        data.append({"folder": name, "accepted": not reasons, "refusals": [asdict(one) for one in reasons]})
+    columns = ("verdict", "suite", "division", "machine")
+    table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)
+    refused = sum(bool(reasons) for _, reasons in found.values())
+    title = f"{figures.counted(len(rows), 'submission')}, {refused or 'none'} refused"
+    return SimplePage("submission", Document(title, (), (table,), explanations=tuple(explanations)), data)

@@ -52,12 +52,6 @@ class CellResult(Struct, frozen=True, forbid_unknown_fields=True):
         return self.frames_per_second.median if self.frames_per_second else 0.0
 
 
-class InstalledPackage(Struct, frozen=True):
-    """A package that affects rates."""
-
-    version: _Name
-
-
 class MachineRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The machine, with an id that all runs on it share."""
 
@@ -87,7 +81,7 @@ class Submission:
     contents: Mapping[str, bytes]  # by the name of the file
     manifest: Manifest
     machine: MachineRecord
-    packages: dict[str, InstalledPackage]
+    packages: dict[str, dict[str, str]]  # the version of each, as ``{"version": "1.0"}``
 
     @cached_property
     def run(self) -> Run:
@@ -118,7 +112,7 @@ def read_submission(folder: Path) -> Submission:
         files = {name: contents(there[name]) for name in FILES}
     except OSError as error:
         raise RunFileError(f"cannot be read: {error.strerror}") from None
-    kinds = {MANIFEST: Manifest, MACHINE: MachineRecord, PACKAGES: dict[str, InstalledPackage]}
+    kinds = {MANIFEST: Manifest, MACHINE: MachineRecord, PACKAGES: dict[str, dict[str, _Name]]}
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
         try:
@@ -143,7 +137,7 @@ def submission_of(name: str, run: Run) -> Submission:
     own = any(choice.python or choice.name not in BY_NAME for choice in spec.backends)
     tuned = any(choice.options for choice in spec.backends)
     machine = MachineRecord(machine_fingerprint(head), head.host)
-    packages = {package: InstalledPackage(version) for package, version in head.packages.items()}
+    packages = {package: {"version": version} for package, version in head.packages.items()}
     files = {RUN: store.written(run), MACHINE: _json(machine), PACKAGES: _json(packages)}
     results = tuple(
         CellResult(

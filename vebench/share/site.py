@@ -33,10 +33,7 @@ _MEANING = (
 
 
 def build_site(source: Path, target: Path) -> int:
-    """Write the site of the submissions in ``source`` to ``target``, and return the exit status.
-
-    The site replaces an earlier one. Raises UsageError if there is no submission, or if ``target`` is something else.
-    """
+    """Write the site of the submissions in ``source`` to ``target``, in place of an earlier one. Returns the status."""
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
@@ -111,7 +108,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
             "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
             "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
             "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
-            "packages": ", ".join(f"{name} {packages[name].version}" for name in sorted(packages)),
+            "packages": ", ".join(f"{name} {packages[name]['version']}" for name in sorted(packages)),
         }
         tables = {}
         for one in found:

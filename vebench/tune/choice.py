@@ -121,10 +121,7 @@ def too_large(cell: CellSummary, memory: int | None) -> bool:
 
 
 def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummary | None, list[CellSummary]]:
-    """Return the fastest of the cells that have enough passes, and those within the tolerance of it.
-
-    Cells that are slower than another beyond the interval of their ratio are left out.
-    """
+    """Return the fastest of the cells that have enough passes, and those that may be within the tolerance of it."""
     good = []
     for cell in offered:
         ratios = [ratio(cell.sample, other.sample) for other in offered]

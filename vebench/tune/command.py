@@ -103,10 +103,7 @@ def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[P
 
 
 def _in_order(plan: Plan) -> Plan:
-    """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to.
-
-    A race needs no yardstick. Which cells are interleaved is decided pass by pass.
-    """
+    """Return the plan in the order of ``only``, after the loop of speedups, without a yardstick."""
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
@@ -145,10 +142,7 @@ def settings(
     given = {choice.label for choice in choices}
 
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
-        """Sort by backends' defaults, then all CPUs, then few environments, which start sooner.
-
-        So every backend is tried even if time is short.
-        """
+        """Sort by defaults, then all CPUs, then few environments: every backend is tried if time is short."""
         all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= cpus
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 

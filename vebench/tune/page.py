@@ -42,7 +42,6 @@ class TunePage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: the answer, the rates that it rests on, and the commands to continue with."""
         head, others = self.run.header, self.choice.others
-        known = dict(run_facts(head, self._cells))
         settled = self.choice.chosen is not None
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
         table = replace(columns.all_cells(shown), title="The best setting of each backend")
@@ -50,17 +49,16 @@ class TunePage(DataPage):
         for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
         for cell, why in self._not_offered:
+            remark = Remark("not recommended", f"{setting_of(cell)} {why}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
-            command = ""
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self.env, [cell.label])
-            remedy = "compare the work with:" if command else ""
-            explanations.append(Remark("not recommended", f"{setting_of(cell)} {why}", (), remedy, command))
+                remark = replace(remark, remedy="compare the work with:", command=command)
+            explanations.append(remark)
         document = Document(
             title=one_line(self.headline),
             facts=(
-                *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
-                ("certainty", one_line(self.certainty)),
+                *(fact for fact in run_facts(head, self._cells) if fact[0] in ("machine", "condition", "packages")),
                 ("time", time_of_run(self.run)),
                 ("report", f"vebench report {shlex.quote(self.file)}"),
                 ("continue", head.resume_command(self.file)),
@@ -247,28 +245,23 @@ class TunePage(DataPage):
     def _facts(self, cell: CellSummary | None) -> dict[str, object] | None:
         if cell is None:
             return None
-        built, acting, batch = cell.built, cell.figures.acting, cell.figures.ns_per_batch
+        built, found = cell.built, cell.figures
+        acting, batch = found.acting, found.ns_per_batch
+        of_cell = ("workers", "envs_per_worker", "status", "frames_per_second", "verdict", "repeats")
+        of_built = ("num_envs", "batch_size", "processes", "threads")
         return {
             "setting": cell.key.place,
             "backend": built.choice.name,
             "options": dict(built.choice.options),
-            "workers": cell.workers,
-            "envs_per_worker": cell.envs_per_worker,
-            "num_envs": built.num_envs,
-            "batch_size": built.batch_size,
+            **{name: getattr(cell, name) for name in of_cell},
+            **{name: getattr(built, name) for name in of_built},
+            "cpus": built.cpus_owned,
             "envs_of_a_row": built.num_envs / max(1, built.batch_size),
-            "status": cell.status,
-            "frames_per_second": cell.frames_per_second,
-            "steps_per_second": cell.figures.steps_per_second,
+            "steps_per_second": found.steps_per_second,
             "seconds_per_batch": batch and batch.scaled(1e-9),
             "latency": acting and {"p50_ns": round(acting.latency_p50_ns), "p99_ns": round(acting.latency_p99_ns)},
-            "cpus": built.cpus_owned,
-            "processes": built.processes,
-            "threads": built.threads,
-            "memory_bytes": cell.figures.peak_rss_bytes,
+            "memory_bytes": found.peak_rss_bytes,
             "needs": [package.name for package in cell.entry.library.packages],
-            "verdict": cell.verdict,
-            "repeats": cell.repeats,
         }
 
 

@@ -107,10 +107,7 @@ class TuneBudget:
         return max(_LEAST_PATIENCE, min(most, self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return which of these cells, the likeliest first, are tried next.
-
-        Cells that would take too large a share of the budget are left out.
-        """
+        """Return which of these cells, the likeliest first, are tried next. None takes too much of the budget."""
         room = self.left - (1 - _FIRST_PASS) * self.seconds
         costs = [self.cost(cell) for cell in cells]
         largest = max(_MOST_SHARE * self.seconds, _TIMES_CHEAPEST * min(costs, default=0.0))
@@ -172,9 +169,9 @@ class Race:
             with (
                 Interrupts() as interrupts,
                 self._world.start(self._plan.spec, interrupts) as launch,
-                launch(loop) as conversation,
+                launch(loop) as child,
             ):
-                timed = next((one for one in conversation.messages() if isinstance(one, Timed | Failure)), None)
+                timed = next((one for one in child.messages() if isinstance(one, Timed | Failure)), None)
         except InterruptedCellError:
             raise InterruptedRunError(f"interrupted: {self._session.go_on}") from None
         except (CellError, OSError):
@@ -192,14 +189,14 @@ class Race:
         untried = [cell for cell in left.cells if cell.skip is None]
         budget = self._budget
         while untried:
-            if any(record.status == "ok" for record in chain.from_iterable(budget.records.values())):
-                self._measure(group := budget.fitting(untried))
-            else:
+            group, share = budget.fitting(untried), _PATIENT_SHARE
+            if not any(record.status == "ok" for record in chain.from_iterable(budget.records.values())):
                 # The smallest cell probably starts the soonest, and shows how long others take.
                 group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
-                self._measure(group, _FIRST_PATIENT_SHARE)
+                share = _FIRST_PATIENT_SHARE
             if not group:
                 break
+            self._measure(group, share)
             untried = [cell for cell in untried if cell not in group]
             self._passed_over |= {cell.key.place: why for cell in untried if (why := budget.refusal(cell))}
             untried = [cell for cell in untried if cell.key.place not in self._passed_over]
@@ -223,10 +220,7 @@ class Race:
             self._looks += 1
 
     def _may_win(self, cell: CellSummary) -> bool:
-        """Return whether a cell may be chosen. Its work need not be known to be the same yet.
-
-        The loop that is measured for speedups alone may not.
-        """
+        """Return whether a cell may be chosen, now or once its work is known to be the same."""
         cannot_be_compared = cell.verdict == "unverified" and (bool(cell.work.reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
         return cell.key.place in self._plan.spec.only and not (cell.excluded or cannot_be_compared or large)
@@ -244,12 +238,12 @@ class Race:
 
     def _another_pass(self, wanted: tuple[CellKey, ...], cells: dict[CellKey, CellSummary]) -> bool:
         """Give these, the likeliest first, another pass. Returns whether there was time for it."""
-        left = self._budget.left
+        left, run = self._budget.left, self._session.run
         costs = {cell.key.without_repeat: self._budget.cost(cell) for cell in self._plan.cells}
         alive = affordable(wanted, {key: cell.repeats for key, cell in cells.items()}, costs, left)
         if sum(costs[key] for key in alive) > left:
             alive = alive[:1]
-        more = next_pass(self._plan, frozenset(alive), next_repeats(self._session.run))
+        more = next_pass(self._plan, frozenset(alive), next_repeats(run))
         if not more.cells or sum(costs[key] for key in alive) > left:
             return False
         self._measure(more.cells)
@@ -270,9 +264,8 @@ class Race:
             # Episodes are cut where so few steps would see no end.
             if not timed.ends or timed.steps / timed.ends > steps * TIMES_LONGER / ENDS:
                 episode = steps // (ENDS + 1)
-        spec = replace(
-            self._plan.spec, only=(), backends=(unknown[0].built.choice,), envs_per_worker=(1,), timeout=seconds
-        )
+        backends = (unknown[0].built.choice,)
+        spec = replace(self._plan.spec, only=(), backends=backends, envs_per_worker=(1,), timeout=seconds)
         proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return True
 

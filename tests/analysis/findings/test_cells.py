@@ -72,21 +72,6 @@ def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
     assert (found.code, found.message) == ("failed", "1 of 2 passes: boom")
 
 
-def test_a_repeat_that_the_user_ended_is_no_finding_once_a_later_one_was_measured_instead() -> None:
-    ended = make_cell("for-loop", 1, status="failed", reason="interrupted")
-    assert codes(ended, make_cell("for-loop", 1, STEADY, repeat=1)) == [[]]
-
-
-def test_work_that_was_not_compared_is_reported() -> None:
-    found = codes(
-        make_cell("for-loop", 1, STEADY),
-        make_cell("gym-sync", 1, STEADY, verdict="unverified"),
-        make_cell("gym-async", 1, STEADY, verdict=None),
-        make_cell("ceiling", 1, FAST),
-    )
-    assert found == [[], ["unverified"], ["unverified"], []]
-
-
 def test_more_environments_are_no_remedy_where_each_is_a_process() -> None:
     cells = (make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY), make_cell("shm-sync", 2, STEADY))
     _, (process_each,), (process_per_cpu,) = findings(*cells)
@@ -175,36 +160,12 @@ def test_the_share_of_the_loop_is_reported_in_steps(steps: int, share: str) -> N
     assert found.message == f"the measuring loop itself takes over {share} of the time"
 
 
-def test_a_cell_that_did_not_get_as_precise_as_was_asked_is_reported() -> None:
-    narrow, wide = (1000, 1001, 999, 1000, 1002), (1000, 1500, 700, 1200, 900)
-    cells = [
-        make_cell(backend, 1, (steps,) * 3, repeat=repeat)
-        for backend, rates in {**dict.fromkeys(("for-loop", "shm-sync", "shm-async"), narrow), "gym-sync": wide}.items()
-        for repeat, steps in enumerate(rates)
-    ]
-    cells.append(make_cell("gym-async", 1, status="failed", reason="boom"))
-    asked, not_asked = (
-        [
-            cell.label
-            for cell in summarise(Run(make_header(until=until), tuple(cells)))
-            if any("--until" in finding.message for finding in cell.findings)
-        ]
-        for until in (0.02, None)
-    )
-    assert (asked, not_asked) == (["gym-sync"], [])
-
-
 def test_a_rate_that_drifts_is_reported_with_the_remedy_that_fits() -> None:
     rising = tuple(round(1000 * 1.02**window) for window in range(6))
     (up,), (down,) = findings(make_cell("for-loop", 1, rising), make_cell("for-loop", 2, rising[::-1]))
     assert [up.code, down.code] == ["drifting", "drifting"]
     assert "warmup" in up.remedy
     assert "falls" in down.message
-
-
-def test_windows_of_few_batches_are_reported() -> None:
-    cells = (make_cell("for-loop", 1, (29, 30, 29, 30)), make_cell("for-loop", 2, (120, 120, 100, 120)))
-    assert [("short-windows" in found) for found in codes(*cells)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -235,12 +196,6 @@ def test_more_processes_than_cpus_are_reported() -> None:
     ((found,),) = findings(make_cell("gym-async", 2, STEADY, processes=16, envs_per_worker=8))
     assert (found.code, found.message) == ("oversubscribed", "more processes or threads than its 2 CPUs")
     assert "--envs-per-worker" in found.remedy
-
-
-@pytest.mark.parametrize(("others", "steal", "disturbed"), [(100, 0, True), (0, 100, True), (40, 10, False)])
-def test_cpus_that_worked_for_others_are_reported(others: int, steal: int, disturbed: bool) -> None:
-    window = Window(ns=10**9, rows=1000, resets=0, others_ns=others * 10**6, steal_ns=steal * 10**6)
-    assert codes(make_cell(windows=(window,) * 4)) == [["disturbed"] if disturbed else []]
 
 
 def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_reported() -> None:
@@ -286,12 +241,3 @@ def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_ho
     (found,) = findings(make_cell("shm-sync", 20, STEADY, hosts=hosts))
     (message,) = (finding.message for finding in found if finding.code == "disturbed")
     assert message == "others took over 5% of the time of the CPUs of host-1"
-
-
-@pytest.mark.parametrize(
-    ("backend", "allowed", "found"),
-    [("pufferlib", (0, 1), True), ("pufferlib", (0, 1, 2), False), ("shm-sync", (0, 1), False)],
-)
-def test_fewer_cpus_than_polling_processes_show_the_worst(backend: str, allowed: tuple[int, ...], found: bool) -> None:
-    (said,) = codes(make_cell(backend, 2, STEADY, processes=2, cpus=(0, 1), affinity=allowed))
-    assert ("polling" in said) is found

@@ -81,7 +81,7 @@ def test_games_that_are_played_well_or_badly_end_as_gymnasiums_do(
 @pytest.mark.parametrize(
     ("env_id", "settings", "why"),
     [
-        ("CartPole-v1", {"render_mode": "rgb_array_list"}, "does not support render_mode"),
+        ("CartPole-v1", {"render_mode": "rgb_array"}, "does not support render_mode"),
         ("MountainCar-v0", {"goal_velocity": np.float32(0.01)}, "not a number of Python's"),
     ],
 )

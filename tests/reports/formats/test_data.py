@@ -87,14 +87,6 @@ def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     assert table.rows[-1].texts[-1].lines == ("host-0=100, host-1=80",)
 
 
-def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
-    cells = (make_cell("shm-sync", 2, (200,) * 4, repeat=number, hosts=shares(100 + number, 80)) for number in (0, 1))
-    (cell,) = json.loads(data.json_of(page_of(*cells)))
-    (first, second) = (host["steps_per_second"] for host in cell["hosts"])
-    assert first["low"] < 100 < first["median"] < 101 < first["high"]
-    assert second == pytest.approx({"median": 80.0, "low": 80.0, "high": 80.0})
-
-
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (
         *columns.COLUMNS,
@@ -143,17 +135,6 @@ def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
     names = list(json.loads(bmf(both)))
     assert len(names) == 16
     assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
-
-
-def test_environments_for_each_worker_are_part_of_the_name() -> None:
-    cells = (make_cell(steps=(5, 5)), make_cell(steps=(5, 5), envs_per_worker=4))
-    names = list(json.loads(bmf(page_of(*cells))))
-    assert names == ["ALE/Pong-v5 / for-loop / 1 worker", "ALE/Pong-v5 / for-loop / 1 worker x 4 envs"]
-
-
-def test_a_run_without_a_rate_is_an_empty_list() -> None:
-    empty = page_of()
-    assert (github(empty), bmf(empty)) == ("[]\n", "{}\n")
 
 
 def test_a_note_names_what_was_found_of_the_cell_and_that_its_run_is_unusable() -> None:

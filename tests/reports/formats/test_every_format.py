@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.pages import on_terminal, page_of
-from support.records import make_cell, make_header, on_machine
+from support.pages import on_terminal
+from support.records import make_cell, make_header
 
 from vebench.reports import plots
 from vebench.reports.document import View
@@ -20,11 +20,9 @@ from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-WIDE = 400  # columns: no table is split
 # Formats whose files are pictures, which differ from one version of the library that draws them to the next.
 PICTURES = ("svg", "png", "pdf")
 TEXTS = [form for form in FORMATS if "run" in form.kinds and form.name not in PICTURES]
-READ = [form for form in TEXTS if form.name in ("terminal", "markdown", "html", "latex")]
 # Parts of a page in HTML that are no text: pictures, and what they and the page look like.
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 DIGEST = re.compile(r"(?<='sha256-)[^']*")  # of the script
@@ -32,11 +30,11 @@ FLOAT = re.compile(r"\d+\.\d{7,}(?:e[+-]?\d+)?")  # Python 3.12 adds floats more
 POINTS = re.compile(r"<desc>(.*?)</desc>")  # a chart in words
 
 
-def written(form: Format, page: RunPage, width: int = WIDE) -> str:
-    """Return what a format makes of a page, on a terminal of this width if it is for one."""
+def written(form: Format, page: RunPage) -> str:
+    """Return what a format makes of a page."""
     rendered = form.render(page)
     if form is TERMINAL:
-        return on_terminal(page, width)
+        return on_terminal(page, 80)
     assert isinstance(rendered, str), f"if {form.name} is a picture, name it above"
     return rendered
 
@@ -45,7 +43,7 @@ def written(form: Format, page: RunPage, width: int = WIDE) -> str:
 def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: bool) -> None:
     """The run is a real one, reduced to some of its cells."""
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))])
-    drawn = DIGEST.sub("", DRAWN.sub(r"<\1/>", written(form, page, 80)))
+    drawn = DIGEST.sub("", DRAWN.sub(r"<\1/>", written(form, page)))
     text = FLOAT.sub(lambda found: f"{float(found[0]):.12g}", "\n".join(line.rstrip() for line in drawn.split("\n")))
     approved = SNAPSHOTS / f"pong.{form.name}.txt"
     if renew:
@@ -63,17 +61,9 @@ def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> Non
     assert text.splitlines() == approved.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("form", READ, ids=[form.name for form in READ])
-def test_what_differs_between_runs_comes_before_what_it_makes_of_their_rates(form: Format) -> None:
-    one = page_of(make_cell("for-loop", 1, (900, 910)), make_cell("for-loop", 2, (900, 910))).sections[0].run
-    other = Run(on_machine(one.header, cpu_model="Another 9000"), one.cells)
-    text = DRAWN.sub("", written(form, RunPage.of([("a.jsonl", one), ("b.jsonl", other)])))
-    assert text.index("Another 9000") < text.index("ALE/Pong-v5: B over A")
-
-
 @pytest.mark.parametrize("name", ["markdown", "html", "latex"])
 def test_no_folder_of_the_machine_is_in_what_others_read(name: str) -> None:
-    (form,) = (form for form in READ if form.name == name)
+    (form,) = (form for form in TEXTS if form.name == name)
     header = msgspec.structs.replace(make_header(), command="vebench run -e Pong -o /home/ada/a.jsonl", cells=30)
     rated = [make_cell("mine:/home/ada/secret.py", workers, (100, 101, 99, 100)) for workers in (1, 2)]
     failed = make_cell("mine", 4, status="failed", reason='File "/home/ada/mine.py", line 3: no /home/ada/x y')

@@ -53,15 +53,6 @@ def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
     assert {text for text in texts if text.startswith("Pong on ")} == {f"Pong on Test, 2 CPUs: {one}" for one in shown}
 
 
-def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_bytes(run.read_bytes())
-    text = vebench("report", run, other, "-f", "svg").out
-    assert "A: Pong on Test, 2 CPUs: frames/s" in text
-    assert "B: Pong on Test, 2 CPUs: frames/s" in text
-    assert str(tmp_path) not in text
-
-
 @pytest.mark.parametrize("form", ["png", "pdf"])
 def test_no_picture_goes_to_a_terminal(vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

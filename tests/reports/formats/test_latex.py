@@ -9,7 +9,7 @@ from support.pages import Pages, page_of
 from support.records import make_cell, make_repeated
 
 from vebench.reports.document import View
-from vebench.reports.formats import latex
+from vebench.reports.formats import data
 from vebench.reports.run import RunPage
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")
@@ -24,16 +24,16 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
     view = View(forecast=4, columns=("efficiency",))
     page = RunPage.of([("a.jsonl", make_repeated(rates))], view)
     (document,) = page.documents
-    measured, efficiency, predicted = tables_of(latex.latex_tables(page))
+    measured, efficiency, predicted = tables_of(data.latex_tables(page))
     (answer,) = document.answers
-    legend = latex.escaped(document.legend[0])
-    assert latex.escaped(answer.sentences[0]) in measured
+    legend = data.in_latex(document.legend[0])
+    assert data.in_latex(answer.sentences[0]) in measured
     assert legend in measured
     assert "Bold: the winner." in measured
     for text, title in zip((efficiency, predicted), document.tables[1:], strict=True):
-        assert rf"\caption{{{latex.escaped(title.title)}.}}" in text
-        assert not any(word in text for word in (legend, "Bold", latex.escaped("±: ")))
-        assert all(latex.escaped(note) in text for note in title.notes)
+        assert rf"\caption{{{data.in_latex(title.title)}.}}" in text
+        assert not any(word in text for word in (legend, "Bold", data.in_latex("±: ")))
+        assert all(data.in_latex(note) in text for note in title.notes)
     assert "not predicted: " in predicted.partition(r"\end{tabular}")[2]
     machine = "This machine: Test CPU, 2 of 2 CPUs usable"
     assert [machine in text for text in (measured, efficiency, predicted)] == [True, True, True]
@@ -41,33 +41,25 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
 
 def test_tables_of_two_runs_are_told_apart_by_their_letters_without_folders() -> None:
     one, other = (make_repeated({("for-loop", 1): rate}) for rate in (900.0, 950.0))
-    text = latex.latex_tables(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
+    text = data.latex_tables(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
     captions = re.findall(r"\\caption\{(.*)\}", text)
     for letter in "AB":
         assert sum(f"{letter}: Pong on Test, 2 CPUs: ALE/Pong-v5: frames/s" in line for line in captions) == 1
-    assert len(set(captions)) == len(captions) == 4
+    assert len(set(captions)) == len(captions) == 3
     assert "/home" not in text
 
 
 def test_what_makes_a_run_unusable_is_in_the_caption_and_a_speedup_beside_its_rate() -> None:
     run = make_repeated({("for-loop", 1): 900.0, ("for-loop", 2): 950.0})
     (document,) = RunPage.of([("a.jsonl", run)]).documents
-    (table,) = tables_of(latex.latex_tables(Pages(replace(document, notice="unusable: odd"))))
+    (table,) = tables_of(data.latex_tables(Pages(replace(document, notice="unusable: odd"))))
     assert " Unusable: odd. ALE/Pong-v5: " in table
     assert r"for-loop & 3,622 \textpm{}10\% 1.00x & " in table
 
 
-def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
-    envs = ("Ant-v5", "Ant-v4", "CartPole-v1")
-    text = latex.latex_tables(page_of(*(make_cell(env=env, steps=(100,) * 4) for env in envs)))
-    labels = re.findall(r"\\label\{(.*)\}", text)
-    assert len(set(labels)) == 3
-    assert labels[0] == "tab:vebench-ant"
-
-
 @given(st.text(alphabet=st.characters(min_codepoint=1), max_size=60) | st.text(alphabet="-,", max_size=12))
 def test_every_special_character_is_escaped_and_hyphens_and_commas_stay_apart(text: str) -> None:
-    left = COMMAND.sub("", shown := latex.escaped(text))
+    left = COMMAND.sub("", shown := data.in_latex(text))
     assert not set(left) & set("\\{}$&#%_^~<>|\"'`[]*\n\r\t\x1b")
     assert not re.search("--|,,", shown)
     assert set(text) - set("-,") or shown.replace("{}", "") == text
@@ -78,7 +70,7 @@ def test_every_special_character_is_escaped_and_hyphens_and_commas_stay_apart(te
 def test_hostile_names_break_no_table() -> None:
     name = r"\input{/etc/passwd}\\ & % } $ \end{tabular} [1] *" + "\n\x1b\u202e"
     cells = [make_cell("for-loop", steps=(900,) * 4, env=name), make_cell(name, steps=(900,) * 4, env=name)]
-    text = latex.latex_tables(page_of(*cells, file=name))
+    text = data.latex_tables(page_of(*cells, file=name))
     commands = re.sub(r"\\[{}&%$]", "", text)
     assert commands.count("{") == commands.count("}")
     assert re.findall(r"\\(?:input|end|begin)\{\w+\}", text) == [
@@ -86,4 +78,4 @@ def test_hostile_names_break_no_table() -> None:
     ]  # fmt: skip
     rows = [line for line in commands.splitlines() if line.endswith(r"\\")]
     assert [row.count("&") for row in rows] == [1, 1, 1]
-    assert [line for line in commands.splitlines() if "%" in line] == [latex.HEAD]
+    assert [line for line in commands.splitlines() if "%" in line] == [data.LATEX_HEAD]

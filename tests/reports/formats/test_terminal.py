@@ -92,10 +92,8 @@ def test_speedups_have_intervals_for_who_wants_all_or_where_they_need_their_own_
     [
         ({}, True, True),
         ({"NO_COLOR": "1"}, True, False),
-        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
         ({"TERM": "dumb"}, True, False),
         ({}, False, False),
-        ({"COLORTERM": "truecolor"}, False, False),
     ],
 )
 def test_control_characters_are_for_terminals_that_want_them(

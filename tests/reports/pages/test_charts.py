@@ -55,12 +55,6 @@ def test_a_chart_has_two_cells_at_least_and_says_who_wins_on_which_machine() -> 
     assert (loop.winner, wins.winner) == (None, 1.0)
 
 
-def test_a_cell_of_other_work_is_no_point() -> None:
-    cells = [make_cell("for-loop", workers, (900,) * 4) for workers in (1, 2)]
-    other = [make_cell("gym-sync", workers, (9000,) * 4, verdict="different") for workers in (1, 2)]
-    assert points(chart_of(page_of(*cells, *other)).series[1]) == {}
-
-
 def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunPage:
     """Return a run of a backend of one thread, one that scales, and one that was measured with few workers."""
     rates = {count: 5000.0 * count for count in workers}
@@ -110,15 +104,6 @@ def test_a_table_has_predictions_with_a_band_or_why_there_is_none() -> None:
         "gym-sync: not predicted: its 8 workers do not all step at the same time",
         "mine:<b>|Few: not predicted: no undisturbed rate of 8 or more workers was measured",
     )
-
-
-@pytest.mark.parametrize(
-    ("header", "workers", "reason"),
-    [(MACHINE, 17, "only 16 CPUs are usable"), (on_hosts(MACHINE, 16, 16), 64, "replicas on hosts add up")],
-)
-def test_a_reason_that_holds_for_all_backends_is_one_note(header: RunRecord, workers: int, reason: str) -> None:
-    *_, note = predicted(header, workers).notes
-    assert note.startswith(f"every backend: not predicted: {reason}")
 
 
 def test_report_predicts_on_demand_and_adds_nothing_to_the_data(vebench: Command) -> None:

@@ -77,11 +77,3 @@ def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
     assert [row.texts[0].lines[0] for row in table.rows] == ["1", "1 x 8 envs", "2", "2 x 8 envs", "4", "4 x 8 envs"]
     (note,) = table.notes
     assert note.startswith("skipped: envpool-sync at 1..4 workers: ")
-
-
-def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
-    spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
-    without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")
-    (document,) = plan_page(without_ale).documents
-    (table,) = document.tables
-    assert table.notes == ("skipped: for-loop, gym-sync at 1, 4 workers: not installed: ale-py (pip install ale-py)",)

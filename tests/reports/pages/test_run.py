@@ -13,6 +13,7 @@ from support.records import make_cell, make_header
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import OwnClasses
 from vebench.child.answers import CellProof, Window
+from vebench.reports import columns
 from vebench.reports.document import Document, View
 from vebench.reports.formats import data, markdown
 from vebench.reports.run import RunPage
@@ -40,13 +41,6 @@ def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: 
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
     ]  # fmt: skip
     assert [row.reference_row for row in table.rows] == [False, False, False, False, True, True]
-
-
-def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
-    envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
-    run = Run(make_header(envs=("Pong", "Ant", "CartPole")), tuple(make_cell(env=env) for env in envs))
-    titles = [table.title.partition(":")[0] for table in document_of(RunPage.of([("a", run)])).tables]
-    assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
 
 
 def test_no_cell_is_blank(everything: RunPage) -> None:
@@ -134,20 +128,6 @@ def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> No
     assert "loop-cost" in {finding.label for finding in document_of(page).findings}
 
 
-def test_findings_on_a_row_that_is_left_out_are_left_out_too() -> None:
-    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, (2_500_000,)))
-    assert document_of(page_of(*cells)).findings == ()
-    assert [finding.label for finding in everything_of(*cells).findings] == ["imprecise"]
-
-
-def test_a_null_backend_that_is_alone_or_failed_is_shown() -> None:
-    page = page_of(make_cell("null", 1, (2_500_000,) * 4), make_cell("null", 2, (2_500_000,) * 4))
-    assert [row.label for row in table_of(page).rows] == ["null"]
-    assert document_of(page).charts == ()
-    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, status="failed", reason="boom"))
-    assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "null"]
-
-
 def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
     cells = (
         make_cell("for-loop", 1, (100,) * 4),
@@ -158,16 +138,6 @@ def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
     table = table_of(page_of(*cells))
     assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "struck", "reference_row"]
     assert table.rows[2].texts[0].lines == ("3,600 ±11%", "above ceiling")
-
-
-def test_a_note_says_whether_the_work_is_the_same() -> None:
-    cells = (
-        make_cell("for-loop", 1, (100,) * 4),
-        make_cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
-        make_cell("gym-sync", 1, (100,) * 4, verdict=None),
-        make_cell("null", 1, (10_000,) * 4),
-    )
-    assert "Same work: identical; gym-sync: unverified; envpool-sync: equal (before)" in table_of(page_of(*cells)).notes
 
 
 def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
@@ -237,22 +207,6 @@ def test_what_a_whole_run_was_measured_under_is_one_line() -> None:
     assert "condition" not in dict(of_host().facts)
 
 
-def test_what_others_took_of_a_runs_cpus_is_part_of_its_condition() -> None:
-    taken = (Window(10**9, 1000, 0, steal_ns=10**7, others_ns=0),) * 4
-    calm = (Window(10**9, 1000, 0, steal_ns=0, others_ns=0),) * 4
-    document = document_of(page_of(make_cell("for-loop", windows=taken), make_cell("gym-sync", windows=calm)))
-    assert dict(document.facts)["condition"] == "others took 0.5% of CPU time, up to 1.0% in a cell"
-
-
-def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -> None:
-    taken = tuple(Window(10**9, rows, 0, steal_ns=3 * 10**8, others_ns=0) for rows in (500, 900, 1500, 700, 2000))
-    calm = [make_cell(name, 1, (1000, 1001, 999, 1000)) for name in ("for-loop", "gym-async")]
-    hit = make_cell("gym-sync", windows=taken)
-    assert [found.label for found in document_of(page_of(*calm, hit)).findings] == ["disturbed"]
-    unusable = document_of(page_of(hit))
-    assert (unusable.notice.partition(":")[0], unusable.findings) == ("unusable", ())
-
-
 def test_findings_have_the_gravest_first_and_notes_only_for_who_wants_all(page: RunPage, everything: RunPage) -> None:
     few, every = document_of(page), document_of(everything)
     assert [finding.label for finding in few.findings] == ["failed", "imprecise"]
@@ -291,3 +245,17 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
     words = "20 s: starts 10%, warm-up 10%, windows 60%, proofs 5%, rest 15%"
     assert dict(document_of(page_of(cells[0], proven)).facts)["time"] == words
     assert "time" not in dict(document_of(page_of(cells[0], replace(proven, took_ns=None))).facts)
+
+
+def test_the_table_of_all_cells_has_every_column_with_a_head(
+    everything: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = everything.sections[0].cells
+    steps = columns.Column("steps", "rows that are steps", "rows", "steps", of=lambda cell: cell.figures.rows)
+    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps))
+    table = columns.all_cells(cells)
+    lines = {head: [row.texts[at].lines[0] for row in table.rows] for at, head in enumerate(table.columns)}
+    ceiling = [cell.label for cell in cells].index("ceiling")
+    assert lines["steps"] == [f"{cell.figures.rows:,}" for cell in cells]
+    assert (lines["speedup"][0], lines["efficiency"][0]) == ("1.00x", "1.00")
+    assert [lines[head][ceiling] for head in ("speedup", "of ceiling", "memory")] == ["-", "-", "100 MiB"]

@@ -72,7 +72,7 @@ class Team:
         self.state = IDLE
         # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
         self.lost: Exception | None = None
-        # The caller's own share, if other threads step it: ``start`` begins a step of all, ``put`` of some environments;
+        # The caller's own share, if other threads step it: ``start`` begins a step of all, ``put`` a step of some;
         # ``get`` returns those that are done, and the remarks on them.
         self.threaded: Any = None
         self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step

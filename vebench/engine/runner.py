@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -306,11 +305,9 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
     """Yield each cell with its proof, and before that how far it is.
 
     Right before the proof of a failed cell comes the end of its log, as text. A cell that fails or cannot run is
-    ``unverified``, with the reason. Where several backends are compared on an environment that vebench does not know,
-    for-loop is tried first: an environment that it cannot step would hang or fail with each of them. Raises
-    KeyboardInterrupt if the user interrupts.
+    ``unverified``, with the reason. On an environment that vebench does not know, for-loop is tried first: what it
+    cannot step would hang or fail with each backend. Raises KeyboardInterrupt if the user interrupts.
     """
-    backends = Counter(cell.task for cell in cells if cell.skip is None)
     why: dict[Task, str] = {}  # for-loop cannot step an environment; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
@@ -321,7 +318,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
-        if task not in why and backends[task] > 1 and not SUITES[task.suite].ours:
+        if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
             why[task] = ""

@@ -119,25 +119,18 @@ class LostHostError(Exception):
 
 
 class Site:
-    """A host at the other end of two pipes.
-
-    - ``name``: as the user wrote it
-    - ``facts``: known once ``is_there``
-    - ``lost``: why it cannot be reached any more, None as long as it can
-    - ``descriptor``: can be read when the host has said something, or is lost
-    - ``cells``: how many cells were started there; they are numbered from 1
-    """
+    """A host at the other end of two pipes."""
 
     def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
         self.name, self._writing, self._reading = name, writing, reading
         self._last_words = last_words  # of the program that connects to it
-        self.facts: HostFacts | None = None
-        self.lost: str | None = None
+        self.facts: HostFacts | None = None  # known once ``is_there``
+        self.lost: str | None = None  # why it cannot be reached any more
         os.set_blocking(writing.fileno(), False)  # until the payload is sent
         self._unsent = memoryview(payload())
-        self.descriptor = reading.fileno()
+        self.descriptor = reading.fileno()  # can be read when the host has said something, or is lost
         self._lines = Lines(self.descriptor)
-        self.cells = 0
+        self.cells = 0  # that were started there; they are numbered from 1
 
     def is_there(self) -> bool:
         """Send as much of the payload as possible without waiting. Returns whether it has reported, or is lost."""

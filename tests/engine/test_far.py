@@ -58,7 +58,7 @@ class Host:
 
     def __init__(self, clock: Clock, ahead_ns: int = 0, trip_ns: int = 2000) -> None:
         self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
-        self.lines: deque[Said] = deque()
+        self.lines: deque[tuple[int, Said]] = deque()  # with the time at which each comes
         self.told: list[object] = []
         self.lost = ""
 
@@ -69,15 +69,19 @@ class Host:
         self._asked += 1
         there = self._clock.ns + self._trip_ns // 2 + self.ahead_ns
         self._clock.ns += self._trip_ns * min(self._asked, 2)
-        self.lines.append(Said(cell=1, clock=there))
+        self.says(clock=there)
 
     def heard(self) -> Said | None:
         if self.lost:
             raise LostHostError(self.lost)
-        return self.lines.popleft() if self.lines else None
+        self._clock.ns, said = self.lines.popleft() if self.lines else (self._clock.ns, None)
+        return said
+
+    def says(self, **what: Any) -> None:
+        self.lines.append((self._clock.ns, Said(cell=1, **what)))
 
     def answers(self, **answer: Any) -> None:
-        self.lines.append(Said(cell=1, line=json.dumps(answer)))
+        self.says(line=json.dumps(answer))
 
     def has_measured(self, start_ns: int, ns: int = SECOND, **counted: int) -> None:
         window = {"ns": ns, "rows": 10, "resets": 0, **counted}
@@ -99,16 +103,12 @@ def far_cell(host: Host, **changed: Any) -> FarCell:
 
 def replica(host: Host, duration: float = 1.0) -> FarCell:
     """Return a replica that has been started, unless its clock is refused."""
-    far = far_cell(host, settings=replace(REQUEST.settings, duration=duration))
-    assert far.look() is None
-    return far
+    return far_cell(host, settings=replace(REQUEST.settings, duration=duration))
 
 
 def done(far: FarCell, host: Host) -> Done:
     host.answers(Done={})
-    answer = far.look()
-    assert isinstance(answer, Done)
-    return answer
+    return next(answer for answer in far.messages() if isinstance(answer, Done))
 
 
 def test_times_are_those_of_our_clock(clock: Clock) -> None:
@@ -117,7 +117,7 @@ def test_times_are_those_of_our_clock(clock: Clock) -> None:
     far.start(1000)
     assert host.told == ["start", str(5 * SECOND + 1000)]
     host.has_measured(5 * SECOND + 1500, 1)
-    answer = far.look()
+    answer = next(far.messages())
     assert isinstance(answer, ReplicaWindow)
     assert answer.start_ns == 1500
 
@@ -132,7 +132,7 @@ def test_an_offset_is_that_of_the_shortest_of_a_few_round_trips(clock: Clock, ah
 def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_started(clock: Clock) -> None:
     host = Host(clock, trip_ns=SECOND // 25)
     with pytest.raises(CellError, match=r"known only to within 0\.02 s, over 1% of a window"):
-        replica(host)
+        next(replica(host).messages())
     assert host.told == []
     assert replica(Host(clock, trip_ns=SECOND // 25), duration=3)
 
@@ -145,7 +145,6 @@ def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(
     far = replica(host)
     for number in range(4):
         host.has_measured(number * SECOND, steal_ns=taken, others_ns=0)
-        far.look()
     (share,) = done(far, host).hosts or ()
     assert (share.steps_per_second, share.taken_ns, share.disturbed) == (10.0, 4 * taken, disturbed)
 
@@ -154,9 +153,8 @@ def test_one_that_ends_once_it_is_done_is_no_fault_and_is_not_told_to_end(clock:
     host = Host(clock)
     far = replica(host)
     host.answers(Done={})
-    host.lines.append(Said(cell=1, ended="its process exited with status 0", log="bye"))
-    assert isinstance(far.look(), Done)
-    assert far.look() is None
+    assert isinstance(next(far.messages()), Done)
+    host.says(ended="its process exited with status 0", log="bye")
     far.end()
     assert (far.log(), host.told) == ("bye", ["start"])
 
@@ -166,9 +164,9 @@ def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, los
     host = Host(clock)
     far = replica(host)
     host.lost = lost
-    host.lines.append(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"))
+    host.says(ended="its process was ended by SIGSEGV", log="bye")
     with pytest.raises(CellError, match=lost or "its process was ended by SIGSEGV"):
-        far.look()
+        next(far.messages())
     far.end()
     assert (far.log(), host.told) == (log, ["start"])
 
@@ -176,7 +174,7 @@ def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, los
 def test_a_working_cell_is_told_to_end_once(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
-    host.lines.append(Said(cell=1, ended="it ended", log="what it printed"))
+    host.says(ended="it ended", log="what it printed")
     far.end()
     far.end()
     assert (host.told, far.log()) == (["start", "end"], "what it printed")
@@ -187,7 +185,7 @@ def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
     far = far_cell(host, mode="alone", job=Replaying(()))
     assert host.told == ["start"]
     host.answers(CellProof={"verdict": "identical"})
-    assert far.look() == CellProof("identical")
+    assert next(far.messages()) == CellProof("identical")
 
 
 def is_accused(
@@ -200,20 +198,17 @@ def is_accused(
     host, now = Host(clock), clock.ns / SECOND
     far = far_cell(host, mode="alone")
 
-    def hear(answer: str) -> None:
+    def says(**answer: object) -> None:
         clock.ns = int((now + latency()) * SECOND)
-        host.answers(**{answer: {}})
-        assert far.look() is None
+        host.answers(**answer)
 
     for _ in range(windows):
-        hear("Begins")
+        says(Begins={})
         now += seconds / rate
-        hear("Ends")
-        host.answers(Window={"ns": int(seconds * SECOND), "rows": 1, "resets": 0})
-        far.look()
-    host.answers(Done={})
+        says(Ends={})
+        says(Window={"ns": int(seconds * SECOND), "rows": 1, "resets": 0})
     try:
-        far.look()
+        done(far, host)
     except CellError:
         return True
     return False

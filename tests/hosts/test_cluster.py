@@ -2,16 +2,13 @@
 
 import os
 import secrets
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import Command
-from support.relays import left, measuring, relays
+from support.relays import left
 
 from vebench.results import store
 from vebench.results.records import CellRecord
@@ -68,7 +65,7 @@ def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster:
         "run", *PONG, "--windows", "4", "--duration", "1", "--hosts", f"ray[address={cluster.address},count=1,2]"
     )
     assert done.status == 0, done
-    both: dict[int, CellRecord] = {cell.workers: cell for cell in store.read(_newest()).cells}
+    both: dict[int, CellRecord] = {cell.workers: cell for cell in store.read(store.run_files_in()[-1]).cells}
     first, second = both[2].hosts or ()
     for share in (first, second, *(both[1].hosts or ())):
         assert abs(share.offset_ns) <= share.error_ns  # the truth is 0
@@ -76,30 +73,3 @@ def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster:
     assert rate(both[2]) * 1e9 == pytest.approx(first.steps_per_second + second.steps_per_second, rel=0.1)
     assert min(first.steps_per_second, second.steps_per_second, rate(both[1])) > 0
     assert left() == []
-
-
-def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:
-    asked = ("run", *PONG, "--windows", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
-    cluster.wait_for_nodes()
-    node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
-    with vebench.start(
-        *asked, "--hosts", f"ray[address={cluster.address},count=1,2]", stderr=subprocess.PIPE
-    ) as running:
-        while running.poll() is None and len(measuring()) < 2:
-            time.sleep(0.1)
-        time.sleep(2)
-        cluster.remove_node(node, allow_graceful=False)
-        _, told = running.communicate(timeout=120)
-        assert running.returncode == 1, told
-    cells = {cell.workers: cell for cell in store.read(Path("lost.jsonl")).cells}
-    _on_a_cpu(1, lambda: cluster.add_node(num_cpus=1))
-    assert (cells[1].status, cells[2].status) == ("ok", "failed")
-    assert "lost: " in str(cells[2].reason)
-    until = time.monotonic() + 10
-    while relays() and time.monotonic() < until:
-        time.sleep(0.1)
-    assert left() == []
-
-
-def _newest() -> Path:
-    return max(Path(".vebench").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)

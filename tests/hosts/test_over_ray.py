@@ -14,7 +14,6 @@ from support import places
 from support.commands import Command
 from support.relays import measuring, scoped
 
-from vebench import hosts
 from vebench.backends import packages
 from vebench.child.request import seeds_of
 from vebench.results import store
@@ -99,10 +98,3 @@ def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
         2,
         "vebench: --hosts: Ray at auto: needs Ray (in vebench's clone: pip install '.[ray]')\n",
     )
-
-
-def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: pytest.MonkeyPatch) -> None:
-    nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
-    import ray
-
-    assert list(hosts.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]

@@ -111,15 +111,6 @@ def test_a_cell_that_leaves_no_memory_is_ended(tmp_path: Path) -> None:
         assert not _lives(child)
 
 
-def test_of_a_log_without_an_end_only_the_end_is_kept(tmp_path: Path) -> None:
-    with relay(tmp_path / "there", MOST_LOG=10_000, LOG_TAIL=100) as runner:
-        runner.start(prints=50_000)
-        runner.child()
-        _until(lambda: (runner.folder / "cell-1" / "log").stat().st_size == 100)
-        runner.tell(end=1)
-        assert runner.hear("ended")["log"] == "x" * 99 + "\n"
-
-
 def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
         runner.start(cell=1, sleeps=0)
@@ -139,10 +130,3 @@ def test_a_cell_that_never_stops_answering_ends_in_its_time_too(tmp_path: Path) 
         child = runner.child()
         assert runner.hear("ended")["ended"] == "timed out (--timeout)"
         assert not _lives(child)
-
-
-def test_a_cell_has_the_modules_that_the_host_has_after_those_that_were_sent(tmp_path: Path) -> None:
-    with relay(tmp_path / "there") as runner:
-        runner.start(tells="PYTHONPATH", sleeps=0)
-        path = runner.hear("ended")["log"].strip().split(os.pathsep)
-        assert path == [str(runner.folder / "packages"), str(Path(vebench.__path__[0]).parent)]

@@ -1,19 +1,16 @@
 """Processes and folders that must not outlive the process that needs them, in whatever state that is."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.waiting import eventually
 
-from vebench.errors import UsageError
 from vebench.interpreters.process_guard import LOCK, Interrupts, ProcessGuard, sweep
 from vebench.machine import guardian
 
@@ -23,29 +20,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """Allow one descriptor more than are open."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.dup(0)
-    os.close(lowest)
-    yield resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, request: pytest.FixtureRequest) -> None:
-    with ProcessGuard() as guarded:
-        (guarded.scratch / "a/b/c/d/e/f/g/h").mkdir(parents=True)
-        request.getfixturevalue("few_descriptors")
-    assert list(folder.iterdir()) == []
-
-
-@pytest.mark.usefixtures("few_descriptors")
-def test_without_descriptors_for_a_guardian_one_line_says_so() -> None:
-    with pytest.raises(UsageError, match="cannot start the process that cleans up: Too many open files"):
-        ProcessGuard().__enter__()
 
 
 def test_folders_of_other_users_machines_and_programs_are_not_swept_away(folder: Path) -> None:

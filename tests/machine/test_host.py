@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vebench.machine import host, kernel, pinning
+from vebench.machine import host, kernel
 from vebench.machine.kernel import Quota, control_groups, cpu_quota
 from vebench.machine.placement import format_cpu_list
 
@@ -53,12 +53,12 @@ def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
     groups = control_groups(root)
-    assert (kernel.throttles(groups), kernel.throttled_ns(groups)) == (2, 1_234_000)
+    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttled_ns(groups)) == (2, 1_234_000)
 
 
 def test_without_cgroups_nothing_is_known_of_throttling(tmp_path: Path) -> None:
     groups = control_groups(tmp_path)
-    assert (kernel.throttles(groups), kernel.throttled_ns(groups)) == (None, None)
+    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttled_ns(groups)) == (None, None)
     assert cpu_quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
 
@@ -92,17 +92,6 @@ def test_time_on_cpus_is_counted() -> None:
     cpus = list(os.sched_getaffinity(0))
     assert (kernel.busy_ns(cpus) or 0) > 0
     assert kernel.steal_ns(cpus) is not None
-
-
-@linux
-def test_this_process_reads_back_the_cpus_that_it_was_restricted_to() -> None:
-    before = pinning.allowed()
-    assert before is not None
-    try:
-        assert pinning.restrict((before[-1],)) == (before[-1],)
-    finally:
-        pinning.restrict(before)
-    assert pinning.allowed() == before
 
 
 @linux

@@ -126,22 +126,13 @@ def test_the_fastest_kind_comes_first_and_second_threads_after_all_kinds() -> No
 
 
 def test_without_second_threads_only_cores_are_usable() -> None:
-    smt = machine(1, 1, 2, 2)
-    assert place("compact", frozenset(range(4)), topology=smt, smt="off").usable == 2
-    assert place("none", frozenset(range(4)), topology=smt, smt="off").usable == 2
-    assert place("compact", frozenset(range(4)), quota=3.9, topology=smt).usable == 3
-
-
-def test_a_list_keeps_its_order_and_loses_second_threads_if_they_are_not_wanted() -> None:
-    smt = machine(1, 1, 2, 2)
-    assert place("2,1,0,3", frozenset(range(4)), topology=smt, smt="close").order == (2, 1, 0, 3)
-    assert place("2,1,0,3", frozenset(range(4)), topology=smt, smt="off").order == (2, 1)
-
-
-def test_a_quota_limits_how_many_cpus_a_cell_owns() -> None:
-    placement = place("compact", frozenset(range(8)), quota=2.7)
-    assert placement.usable == 2
-    assert placement.owned(8) == (0, 1)
+    smt, four = machine(1, 1, 2, 2), frozenset(range(4))
+    assert place("compact", four, topology=smt, smt="off").usable == 2
+    assert place("none", four, topology=smt, smt="off").usable == 2
+    assert place("2,1,0,3", four, topology=smt, smt="close").order == (2, 1, 0, 3)
+    assert place("2,1,0,3", four, topology=smt, smt="off").order == (2, 1)
+    limited = place("compact", four, quota=2.7)
+    assert (limited.usable, limited.owned(8)) == (2, (0, 1))
 
 
 def test_cpus_that_are_not_allowed_are_named() -> None:

@@ -1,13 +1,9 @@
 """From a specification to an explicit list of cells."""
 
 import math
-from collections import Counter
 from dataclasses import replace
-from itertools import groupby
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vebench.backends import packages, registry
 from vebench.backends.entry import Shape
@@ -102,12 +98,13 @@ def test_each_task_that_a_backend_steps_has_one_yardstick() -> None:
     assert added(replace(SPEC, backends=(BackendChoice("ceiling"), BackendChoice("null")))) == []
 
 
-def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
+def test_passes_come_one_after_another_each_in_an_order_of_its_own_by_the_seed() -> None:
     cells = plan(replace(SPEC, passes=3), PONG, CART_POLE).cells
     assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
     orders = {tuple(cell.key.without_repeat for cell in cells if cell.repeat == repeat) for repeat in range(3)}
     assert len(orders) == 3
     assert len({frozenset(order) for order in orders}) == 1
+    assert plan(SPEC, PONG, CART_POLE) == plan(SPEC, PONG, CART_POLE) != plan(replace(SPEC, seed=1), PONG, CART_POLE)
 
 
 def test_the_first_pass_begins_with_the_plain_loop_and_then_one_cell_of_each_backend() -> None:
@@ -115,13 +112,6 @@ def test_the_first_pass_begins_with_the_plain_loop_and_then_one_cell_of_each_bac
     assert (cells[0].backend.name, cells[0].workers) == ("for-loop", 1)
     backends = {cell.backend.name for cell in cells}
     assert {cell.backend.name for cell in cells[: len(backends) + 1]} == backends
-
-
-def test_the_order_follows_from_the_seed() -> None:
-    assert plan(SPEC, PONG, CART_POLE) == plan(SPEC, PONG, CART_POLE)
-    first, second = (plan(replace(SPEC, seed=seed), PONG, CART_POLE).cells for seed in (0, 1))
-    assert first != second
-    assert {cell.key for cell in first} == {cell.key for cell in second}
 
 
 def test_a_cell_owns_the_first_cpus_and_is_laid_out_on_them() -> None:
@@ -136,13 +126,6 @@ def test_a_backends_defaults_fill_its_layout_but_not_its_options() -> None:
     assert (cell.shape.num_envs, cell.shape.batch_size) == (6, 2)
     assert cell.backend.options == {}
     assert one(BackendChoice("envpool-async", {"ratio": 2}), workers=2).shape.num_envs == 4
-
-
-def test_a_third_partys_adapter_is_its_own_target() -> None:
-    cell = one(BackendChoice("mine.fast:Vector", {"depth": 3}), workers=2)
-    assert cell.entry.target == "mine.fast:Vector"
-    assert cell.key.backend == "mine.fast:Vector[depth=3]"
-    assert cell.skip is None
 
 
 def test_without_a_choice_the_usual_backends_are_planned_or_skipped_with_the_reason() -> None:
@@ -193,18 +176,10 @@ def test_a_cell_says_how_much_memory_it_lacks_and_what_would_fit() -> None:
     [
         ("for-loop", "atari", 1, 61),
         ("for-loop", "atari", 32, 103),
-        ("for-loop", "mujoco", 32, 98),
         ("for-loop", "classic", 32, 37),
-        ("gym-async", "atari", 64, 506),
         ("gym-async", "atari", 256, 1863),
-        ("gym-async", "mujoco", 24, 238),
         ("gym-async", "classic", 24, 134),
-        ("gym-async[spawn]", "atari", 10, 368),
-        ("gym-async[spawn]", "mujoco", 10, 386),
         ("gym-async[spawn]", "classic", 10, 254),
-        ("envpool-sync", "atari", 2, 148),
-        ("envpool-sync", "atari", 64, 224),
-        ("envpool-sync", "mujoco", 64, 204),
         ("envpool-sync", "classic", 64, 142),
     ],
 )
@@ -344,26 +319,3 @@ def test_a_group_has_room_for_what_memory_and_processes_allow() -> None:
 def test_who_cannot_run_or_keeps_in_step_with_itself_sits_in_none() -> None:
     pools = replace(cell(3), replicas=(Replica(1, Shape(1, 1, 1, 1), (0,)),) * 2)
     assert seats(cell(1), cell(2, skip="no such game"), pools, cell(4)) == [(2, None), (3, None), (1, 0), (4, 0)]
-
-
-CELLS = st.lists(
-    st.builds(
-        cell,
-        st.integers(1, 9),
-        st.integers(0, 2),
-        st.sampled_from([PONG, ANT]),
-        st.integers(1, MOST_PROCESSES + 9),
-        st.sampled_from([None, "no"]),
-    ),
-    max_size=20,
-)
-
-
-@given(CELLS, st.one_of(st.none(), st.integers(1, GIB)))
-def test_of_any_plan_each_cell_is_measured_once_and_groups_hang_together(cells: list[Cell], memory: int | None) -> None:
-    plan = interleaved(Plan(RunSpec(("Pong",), (1,)), tuple(cells)), memory)
-    assert Counter(repr(replace(cell, group=None)) for cell in plan.cells) == Counter(map(repr, cells))
-    by_group = groupby(plan.cells, key=lambda cell: cell.group)
-    groups = [list(members) for number, members in by_group if number is not None]
-    assert len({group[0].group for group in groups}) == len(groups)
-    assert all(len({(cell.repeat, cell.task) for cell in group}) == 1 for group in groups)

@@ -17,9 +17,7 @@ from vebench.engine.interface import Outcome
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice, parse_backends
-from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import (
-    DISTRIBUTION,
     UNKNOWN,
     Knowledge,
     KnownVerdict,
@@ -82,25 +80,6 @@ def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
     knowledge = Knowledge.load()
     assert (knowledge.of(task, POOL), knowledge.of(task, OURS)) == (UNKNOWN, SAME)
     assert str(kept_file()) in knowledge.damage
-
-
-def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")  # the tests may run as root, whom no mode refuses
-
-    monkeypatch.setattr("vebench.plan.verdicts.contents", refuse)
-    assert Knowledge.load().damage.startswith(f"{kept_file()}: Permission denied: ")
-
-
-def test_a_user_without_a_home_knows_the_survey(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(_path: Path) -> Path:
-        raise RuntimeError
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "expanduser", homeless)
-    assert Knowledge.load().damage == ""
-    with pytest.raises(OSError, match="Not a directory"):
-        keep(PONG, POOL, SAME)
 
 
 @pytest.mark.parametrize(
@@ -236,11 +215,3 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
                 assert found.verdict == verdict
                 assert [found.verdict, found.reason] in ([["identical", ""]] if name == "for-loop" else told)
                 assert reason or verdict in ("identical", "equal"), (env, name)
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "Reacher-v5"])
-def test_episodes_of_environments_that_draw_their_own_starts_have_a_verdict(env: str) -> None:
-    task = TASKS[env]
-    versions = {**VERSIONS, "vebench": vebench.__version__, "mujoco": "3.6.0"}
-    assert Knowledge.load().of(task, POOL, versions).verdict == DISTRIBUTION
-    assert Knowledge.load().of(task, POOL, {**versions, "envpool": "0.8.4"}) == UNKNOWN

@@ -107,7 +107,7 @@ class Window:
     cpu_ns: int | None = _count(read=lambda watched: kernel.cpu_time_ns(watched.processes))
     throttled_ns: int | None = _count(_most, lambda watched: kernel.throttled_ns(watched.groups))
     steal_ns: int | None = _count(read=lambda watched: kernel.steal_ns(watched.cpus))
-    throttles: int | None = _count(_most, lambda watched: kernel.throttles(watched.groups))
+    throttles: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "nr_throttled"))
     others_ns: int | None = _count(read=_others_ns)
     # With a policy:
     waited_ns: int | None = _count(_mean)  # from actions to their rows

@@ -26,7 +26,7 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
     what only a run alone shows.
     Raises RunFileError for a file that is not a run file.
     """
-    sources = store.run_files(files) if files else [store.newest()]
+    sources = store.run_files(files) if files else [store.run_files_in()[-1]]
     knowledge = known()
     of_each_run = view.every_finding or view.columns or view.forecast is not None
     short = outlet.printed is TERMINAL and not of_each_run

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -67,7 +66,7 @@ class CellProcess(Conversation):
     """A cell, or a replica of one, that answers in lines. ``measures``: whether it builds and measures a backend."""
 
     def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
-        self.news = (descriptor, interrupts.fileno())  # can be read when an answer has come, or the user interrupts
+        self._news = (descriptor, interrupts.fileno())  # can be read when an answer has come, or the user interrupts
         self.ahead_ns = 0  # by how much its clock is ahead of this process's
         self._interrupts, self._limit, self._measures = interrupts, limit, measures
         self._deadline = limit.deadline
@@ -79,24 +78,16 @@ class CellProcess(Conversation):
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
         while True:
-            while (answer := self.look()) is None:
-                wakeful.wait(self.news)
-            yield answer
-
-    def look(self) -> Answer | None:
-        """Return the next answer if it has come, else None, without waiting. Raises CellError if none will come."""
-        if self._interrupts.requested:
-            raise InterruptedCellError
-        while True:
             self._check_limits()
             if (line := self._heard()) is None:
-                return None
+                wakeful.wait(self._news)
+                continue
             try:
                 answer = decode(line)
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
             if (noted := self._noted(answer)) is not None:
-                return noted
+                yield noted
 
     def _noted(self, answer: Answer) -> Answer | None:
         """Return an answer with times by this process's clock; None if it only tells these times."""
@@ -132,7 +123,9 @@ class CellProcess(Conversation):
         self._end()
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell took too much time."""
+        """Raise CellError if the cell took too much time, or the user interrupts."""
+        if self._interrupts.requested:
+            raise InterruptedCellError
         if wakeful() > self._deadline:
             place = ", in a step" if self._is_ready else ", while it was built or reset" if self._measures else ""
             raise CellError(f"timed out after {self._limit.seconds:.3g} s ({self._limit.option}){place}")
@@ -240,30 +233,62 @@ class FarCell(CellProcess):
     """A cell, or a replica of one, on the host of ``site``.
 
     Before a replica is started, the host's clock is read over the connection, a few times. The shortest round trip says
-    the most, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Each answer is handled in
-    ``look``, so that no host waits for another. Time of day is not compared: no host needs to be set right.
+    the most, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Time of day is not
+    compared: no host needs to be set right.
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
         super().__init__(site.descriptor, interrupts, limit, measures=measures)
-        self._site, self._request = site, request
+        self._site, self._cpus = site, len(request.setup.cpus)
         site.cells += 1
         self._number = site.cells
-        self._trips: list[tuple[int, int]] = []  # the error of the clock and its offset, in nanoseconds
-        self._windows: list[Window] = []
+        self._told_ns: list[int] = []  # times that the host has told
+        self._error_ns: int | None = None  # of ``ahead_ns``; None if that is not needed
         self._is_told = False  # to end
         self._log: str | None = None  # None until it has ended
-        if request.mode == "in_step":
-            self._ask_clock()
-        else:
-            self._start()
+        self._refusal: CellError | None = None
+        try:
+            if request.mode == "in_step":
+                self._read_clock(request.settings.duration)
+            site.tell(start=request.as_json(), seconds=limit.seconds + _GRACE_S, cell=self._number)
+        except CellError as error:
+            self._refusal = error
 
-    def look(self) -> Answer | None:
-        """Return the next answer; see ``CellProcess``."""
-        answer = super().look()
-        if isinstance(answer, ReplicaWindow):
-            self._windows.append(answer.window)
-        return replace(answer, hosts=(self._share(),)) if isinstance(answer, Done) and self._trips else answer
+    def _read_clock(self, duration: float) -> None:
+        """Find out how far the host's clock is ahead. Raises CellError if that is too vague for such windows."""
+        trips = []
+        for _ in range(_TRIPS):
+            asked = time.perf_counter_ns()
+            self._site.tell(clock=self._number)
+            while self._heard() is None and not self._told_ns:
+                self._check_limits()
+                wakeful.wait(self._news)
+            came = time.perf_counter_ns()
+            trips.append(((came - asked + 1) // 2, self._told_ns.pop() - (asked + came) // 2))
+        self._error_ns, self.ahead_ns = min(trips)
+        error = self._error_ns * _NANO
+        if error > max(_MOST_ERROR_S, _MOST_ERROR * duration):
+            within = f"{error:.2g} s, over {_MOST_ERROR:.0%} of a window"
+            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
+
+    def messages(self) -> Iterator[Answer]:
+        """Yield the cell's answers, with the host's share at the end; see ``CellProcess``."""
+        if self._refusal is not None:
+            raise self._refusal
+        windows: list[Window] = []
+        for answer in super().messages():
+            if isinstance(answer, ReplicaWindow):
+                windows.append(answer.window)
+            yield replace(answer, hosts=self._share(windows)) if isinstance(answer, Done) else answer
+
+    def _share(self, windows: Sequence[Window]) -> tuple[HostShare, ...] | None:
+        if self._error_ns is None:
+            return None
+        spent = sum(window.ns for window in windows)
+        taken = sum(window.taken_ns for window in windows)
+        rate = sum(window.transitions for window in windows) / (spent * _NANO) if spent else 0.0
+        disturbed = too_much(taken, self._cpus * spent, self._cpus * len(windows))
+        return (HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed),)
 
     def log(self) -> str:
         """Return the end of its log. A cell that is not done is ended for that."""
@@ -277,8 +302,9 @@ class FarCell(CellProcess):
                 if said.cell != self._number:  # an earlier one
                     continue
                 if said.clock is not None:
-                    self._note_clock(said.clock)
-                elif said.ended is not None:
+                    self._told_ns.append(said.clock)
+                    return None
+                if said.ended is not None:
                     self._log = said.log
                     if not self._may_close_until:
                         raise CellError(said.ended)
@@ -304,36 +330,6 @@ class FarCell(CellProcess):
             while wakeful() < until and self._is_alive():
                 wakeful.wait([self._site.descriptor], until - wakeful())
 
-    def _start(self) -> None:
-        self._site.tell(start=self._request.as_json(), seconds=self._limit.seconds + _GRACE_S, cell=self._number)
-
-    def _ask_clock(self) -> None:
-        self._asked_ns = time.perf_counter_ns()
-        self._site.tell(clock=self._number)
-
-    def _note_clock(self, there_ns: int) -> None:
-        """Note the host's time, and start the cell after the last trip. Raises CellError if the clock is too vague."""
-        came_ns = time.perf_counter_ns()
-        self._trips.append(((came_ns - self._asked_ns + 1) // 2, there_ns - (self._asked_ns + came_ns) // 2))
-        if len(self._trips) < _TRIPS:
-            self._ask_clock()
-            return
-        error_ns, self.ahead_ns = min(self._trips)
-        error = error_ns * _NANO
-        if error > max(_MOST_ERROR_S, _MOST_ERROR * self._request.settings.duration):
-            within = f"{error:.2g} s, over {_MOST_ERROR:.0%} of a window"
-            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
-        self._start()
-
-    def _share(self) -> HostShare:
-        spent = sum(window.ns for window in self._windows)
-        taken = sum(window.taken_ns for window in self._windows)
-        steps = sum(window.transitions for window in self._windows)
-        cpus = len(self._request.setup.cpus)
-        disturbed = too_much(taken, cpus * spent, cpus * len(self._windows))
-        rate = steps / (spent * _NANO) if spent else 0.0
-        return HostShare(self._site.name, rate, self.ahead_ns, min(self._trips)[0], taken, disturbed)
-
 
 class Replicas(Conversation):
     """The replicas of a cell as one conversation: they start together, and count only while all of them run.
@@ -352,8 +348,7 @@ class Replicas(Conversation):
     ) -> None:
         self._replicas, self._windows, self._names = replicas, windows, names
         self._lead_ns, self._clock = lead_ns, clock
-        self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
-        self._talking = set(range(len(replicas)))
+        self._answers = [replica.messages() for replica in replicas]
 
     def messages(self) -> Iterator[Answer]:
         """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
@@ -371,42 +366,21 @@ class Replicas(Conversation):
         yield joined_facts(self._each(Done))
 
     def _each(self, kind: type[_T]) -> list[_T]:
-        """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind.
-
-        It listens to all at once: a replica that hangs must not hide that another has died.
-        """
-        due = self._talking
-        while True:
-            for number in sorted(due):
-                self._listen(number)
-            if all(self._arrived):
-                break
-            ready = wakeful.wait({news for number in self._talking for news in self._replicas[number].news})
-            heard = {number for number in self._talking if not ready.isdisjoint(self._replicas[number].news)}
-            due = heard or self._talking  # without news, all: each has limits
-        answers: list[_T] = []
-        for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
-            if not isinstance(answer, kind):
-                raise CellError(f"{name} answered {type(answer).__name__} instead of {kind.__name__}")
-            answers.append(answer)
-        return answers
-
-    def _listen(self, number: int) -> None:
-        """Take all answers of a replica that have come."""
-        answer: Answer | None = None
-        while not isinstance(answer, Done):
+        """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind."""
+        found: list[_T] = []
+        for name, answers in zip(self._names, self._answers, strict=True):
             try:
-                answer = self._replicas[number].look()
+                answer = next(answers)
             except InterruptedCellError:  # by the user: not this replica's fault
                 raise
             except CellError as error:
                 answer = Failure(str(error))
-            if answer is None:
-                return
             if isinstance(answer, Failure):
-                raise CellError(f"{self._names[number]}: {answer.reason}")
-            self._arrived[number].append(answer)
-        self._talking = self._talking - {number}
+                raise CellError(f"{name}: {answer.reason}")
+            if not isinstance(answer, kind):
+                raise CellError(f"{name} answered {type(answer).__name__} instead of {kind.__name__}")
+            found.append(answer)
+        return found
 
     def log(self) -> str:
         """Return the end of each replica's log, under its name. Replicas that are not done are ended for that."""

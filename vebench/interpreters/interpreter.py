@@ -95,10 +95,9 @@ def look_up(
     adapters: Sequence[tuple[str, Sequence[str]]] = (),
     functions: Sequence[str] = (),
 ) -> ProbeFacts:
-    """Return the facts of these environments, adapters and functions.
+    """Return the facts of these environments, adapters and functions. Raises UsageError if there is no answer.
 
-    An environment is a name with its arguments, as a user writes it. An adapter is ``module:Class`` and the names of
-    the options that it gets. ``timeout`` is in seconds. Raises UsageError if there is no answer.
+    An environment is a name with its arguments; an adapter is ``module:Class`` and the names of the options it gets.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
     request: dict[str, object] = {
@@ -117,12 +116,7 @@ def look_up(
 def ask(about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True) -> ProbeFacts:
     """Return the answer of ``child/probe.py`` in ``python``, which describes requests and answers.
 
-    - ``about``: the beginning of every error
-    - ``timeout``: in seconds
-    - ``examined``: whether ``python`` is known to be a Python
-
-    Raises UsageError if it does not start, does not answer or answers something else, and StorageError if the scratch
-    folder cannot be made.
+    ``examined``: it is known to be a Python. Raises UsageError, which begins with ``about``, if it does not answer.
     """
     which = "Python" if examined else "is not a working Python: it"
     probe_script = str(Path(probe.__file__).absolute())

@@ -140,8 +140,7 @@ def link_packages(folder: Path) -> None:
 def python_path(scratch: Path) -> str:
     """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then what the user has there.
 
-    The packages come first. So every interpreter finds this code, and no other, whether vebench is installed in it or
-    not. This includes the interpreters that a backend spawns.
+    So every interpreter finds this code, and no other, whether vebench is installed in it or not.
     """
     # The process may run in another folder, so relative paths must become absolute.
     theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -11,9 +11,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from vebench.machine import guardian
 
 Cpus = tuple[int, ...]
 
@@ -103,14 +106,9 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
 def process_tree(root: int) -> list[int]:
     """Return ``root`` and all its descendants, parents before children; only ``root`` without /proc."""
     children: dict[int, list[int]] = {}
-    for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
-        try:
-            with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - faster
-                # The command name is in parentheses and may contain anything, even parentheses.
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        children.setdefault(parent, []).append(pid)
+    with suppress(OSError):
+        for pid, parent, _ in guardian.processes():
+            children.setdefault(parent, []).append(pid)
     tree = [root]
     for pid in tree:
         tree.extend(children.get(pid, []))
@@ -154,21 +152,17 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
     return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
 
 
-def throttles(groups: Sequence[Path]) -> int | None:
-    """Return how often CPU quotas throttled these control groups, summed; None if no file reports it."""
-    return _throttling(groups, "nr_throttled")
+def throttling(groups: Sequence[Path], name: str) -> int | None:
+    """Return a count of throttling by CPU quotas, summed over these control groups; None if no file reports it."""
+    texts = [text_of(group / "cpu.stat") for group in groups]
+    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
+    return sum(int(match[1]) for match in found) if found else None
 
 
 def throttled_ns(groups: Sequence[Path]) -> int | None:
     """Return for how many nanoseconds CPU quotas throttled these control groups, summed; None if unknown."""
-    microseconds = _throttling(groups, "throttled_usec")
+    microseconds = throttling(groups, "throttled_usec")
     return None if microseconds is None else 1000 * microseconds
-
-
-def _throttling(groups: Sequence[Path], name: str) -> int | None:
-    texts = [text_of(group / "cpu.stat") for group in groups]
-    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
-    return sum(int(match[1]) for match in found) if found else None
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:

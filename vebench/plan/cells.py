@@ -59,7 +59,7 @@ class CellKey(NamedTuple):
         return f"{self.backend}:{self.workers}x{self.envs_per_worker}"
 
     def beside(self, backend: str, workers: int) -> CellKey:
-        """Return the key of another cell, all else the same, in a third of the time of ``_replace``."""
+        """Return the key of another cell, all else the same."""
         return CellKey(self.env, backend, workers, self.envs_per_worker, self.repeat)
 
     @property
@@ -280,10 +280,9 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
-    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
+    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))  # of one worker with one environment
     room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):
-        cpus = () if where.hosts else where.placement.owned(workers)
         for replicas in _replicas(spec, choice, workers, envs, where):
             shapes = [replica.shape for replica in replicas]
             together = Shape(
@@ -294,15 +293,19 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
             )
             # Each host has a memory of its own.
             largest = max(shapes, key=lambda shape: shape.num_envs) if where.hosts else together
-            needed = _memory(task, choice, largest)
+            needed, skip = _memory(task, choice, largest), why_not
+            if skip is None and room is not None and needed > room:
+                remedy = "; fewer workers or --envs-per-worker would fit" if least <= room else ""
+                skip = f"needs about {needed / _GIB:.2g} GiB of memory, {room / _GIB:.2g} GiB may be used{remedy}"
+            cpus = tuple(cpu for replica in replicas for cpu in replica.cpus)
             yield Cell(
                 task,
                 choice,
                 sum(replica.workers for replica in replicas),
                 envs,
                 together,
-                cpus or tuple(cpu for replica in replicas for cpu in replica.cpus),
-                skip=why_not or _too_large(needed, least, room),
+                cpus,
+                skip=skip,
                 nodes=where.placement.nodes(cpus),
                 replicas=replicas if len(replicas) > 1 or where.hosts else (),
                 interpreter=interpreter,
@@ -337,18 +340,12 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
         # Replica i of n evenly gets those from i * c // n.
         place_of = placement.nodes((cpu,)) if wanted == PER_NODE else ((index + 1) * number - 1) // len(cpus)
         sets.setdefault(place_of, []).append(cpu)
-    shares = shared_out(workers, [len(owned) for owned in sets.values()])
+    shares: list[int] = []
+    taken = 0
+    for owned in sets.values():  # in proportion to its CPUs, to within one
+        taken += len(owned)
+        shares.append(workers * taken // len(cpus) - sum(shares))
     return [(share, tuple(owned)) for share, owned in zip(shares, sets.values(), strict=True)]
-
-
-def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
-    """Return ``workers`` divided in proportion to ``weights``, to within one (Hamilton's largest remainders)."""
-    total = sum(weights)
-    shares = [workers * weight // total for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda index: (-(workers * weights[index] % total), index))
-    for index in by_remainder[: workers - sum(shares)]:
-        shares[index] += 1
-    return shares
 
 
 def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
@@ -356,14 +353,6 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
     environment = SUITES[task.suite].environment_bytes if entry.builds_environments else _ROW
     workers = (shape.processes - 1) * entry.process_bytes(choice.options)
     return _INTERPRETER + entry.library.import_bytes + workers + shape.num_envs * environment
-
-
-def _too_large(needed: int, least: int, room: int | None) -> str | None:
-    """Return why a cell does not fit into the memory; ``least`` is what one worker with one environment would need."""
-    if room is None or needed <= room:
-        return None
-    remedy = "; fewer workers or --envs-per-worker would fit" if least <= room else ""
-    return f"needs about {needed / _GIB:.2g} GiB of memory, {room / _GIB:.2g} GiB may be used{remedy}"
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:

@@ -11,13 +11,13 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -28,6 +28,7 @@ from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
 from vebench.engine.interface import Outcome
 from vebench.errors import NotComparableError, one_line
+from vebench.files import T, with_texts
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
 from vebench.machine.host import Cache, Host, Node, Topology
@@ -274,7 +275,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         cpus=cell.cpus,
         repeat=cell.repeat,
         status=outcome.status,
-        reason=_on_one_line(outcome.reason),
+        reason=None if outcome.reason is None else one_line(outcome.reason),
         cause=outcome.cause,
         startup_ns=outcome.startup_ns,
         reset_ns=outcome.reset_ns,
@@ -287,15 +288,9 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     )
 
 
-def _on_one_line(value: Any) -> Any:
-    """Return a value that a library may have named, with each of its texts on one line."""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, tuple):
-        return tuple(map(_on_one_line, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{item.name: _on_one_line(getattr(value, item.name)) for item in fields(value)})
-    return value
+def _on_one_line(value: T) -> T:
+    """Return a record that has texts of a library, with each of them on one line."""
+    return msgspec.convert(with_texts(msgspec.to_builtins(value), one_line), type(value))
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:

@@ -19,18 +19,16 @@ from io import BytesIO
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import msgspec
 
 from vebench.backends.environments.suites import short_name
 from vebench.child.answers import CellProof
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
-from vebench.files import contents, decoded
+from vebench.files import T, contents, decoded
 from vebench.plan.cells import CellKey
 from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending
-
-T = TypeVar("T")
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
@@ -63,11 +61,6 @@ def output(text: str) -> Path:
     return Path(text)
 
 
-def newest() -> Path:
-    """Return the run file in the default folder that was modified last. Raises UsageError if there is none."""
-    return run_files_in(DEFAULT_FOLDER)[-1]
-
-
 def run_files(paths: Sequence[Path]) -> list[Path]:
     """Return the run files that ``paths`` mean; a folder means all runs in it. Raises UsageError if it has none.
 
@@ -77,7 +70,7 @@ def run_files(paths: Sequence[Path]) -> list[Path]:
     return [file for file in files if not file.name.endswith(SUFFIX + LOG_SUFFIX)] or files
 
 
-def run_files_in(folder: Path) -> list[Path]:
+def run_files_in(folder: Path = DEFAULT_FOLDER) -> list[Path]:
     """Return the run files in ``folder``, the last modified at the end. Raises UsageError if there is none."""
     try:
         files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]

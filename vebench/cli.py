@@ -455,17 +455,17 @@ def verify_(call: Call) -> int:
         call.refuse_others("A and B name what is compared", call.given - {"envs", "backends"})
         seed = drawn_seed() if seed is None else seed
         limits = call.steps, call.num_envs, seed, spec.timeout
-        verdict = diff.compared(diff.PairRequest(call.pair, *limits, call.within, call.policy))
+        verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)
-        return diff.status(verdict)
+        return verdict.status
     for name, given in (("--within", call.within), ("--policy", call.policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
     from vebench.equality import verify
 
-    page = verify.compared(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
+    page = verify.compare_backends(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
     outlet.publish(page)
-    return verify.status(page.proofs)
+    return page.status
 
 
 @app.group(cls=options.Commands, section=options.SHARE)

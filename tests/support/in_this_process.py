@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from support.fakes import fake_world
 
 from vebench.backends.interface import Setup
@@ -90,7 +91,6 @@ class CellHere(Conversation):
     @contextmanager
     def _as_in_a_process_of_its_own(self) -> Iterator[None]:
         """Keep what it prints, what it puts on the path and what it warns of from the test."""
-        path = [*sys.path]
         with warnings.catch_warnings(), redirect_stdout(self._printed), redirect_stderr(self._printed):
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
@@ -105,15 +105,11 @@ class CellHere(Conversation):
                 (kernel, "steal_ns"): lambda _cpus: None,
                 (kernel, "busy_ns"): lambda _cpus: None,
             }
-            before = {place: getattr(*place) for place in replaced}
-            for (module, name), value in replaced.items():
-                setattr(module, name, value)
-            try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "path", [*sys.path])
+                for (module, name), value in replaced.items():
+                    patch.setattr(module, name, value)
                 yield
-            finally:
-                sys.path[:] = path
-                for (module, name), value in before.items():
-                    setattr(module, name, value)
 
 
 def world_here(*, layouts: int | None = None, **parts: object) -> World:

@@ -16,7 +16,7 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 
 TASKS = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5), Task("ALE/Pong-v5", "atari", 4))
-OWN = Task("uneven:Uneven[length=7,reset_ms=0,step_ms=0]", "callable", 1)
+OWN = Task("odd:Counter[length=7]", "callable", 1)
 PASTED = [entry for entry in ENTRIES if entry.lines is not BackendEntry.lines]
 BATCHES = 20
 LONG = 120.0
@@ -49,14 +49,7 @@ def pasted(planned: Built, lines: tuple[str, ...], folder: Path, python: str = s
     """Run the lines in a script of ``folder``, and look at what was counted."""
     script = driving.write(folder, lines, f"batches={BATCHES}, num_envs={planned.num_envs}")
     path = os.pathsep.join((str(ENVIRONMENTS), str(ENVIRONMENTS.parent / "support")))
-    done = subprocess.run(
-        [python, str(script)],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
+    how = {"env": {**os.environ, "PYTHONPATH": path}, "cwd": folder, "capture_output": True, "text": True}
+    done = subprocess.run([python, str(script)], timeout=LONG, check=False, **how)
     assert done.returncode == 0, done.stderr
     check(json.loads(done.stdout.splitlines()[-1]), planned)

@@ -169,7 +169,7 @@ def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     mine = [ages[cell.key] for cell in candidates if cell.key in ages]
     if found is None or not mine:
         return False
-    slows_down = found.slope.log < 0
+    slows_down = found.slope < 0
     return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
 
 

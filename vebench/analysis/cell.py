@@ -316,18 +316,8 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
 class Ageing(NamedTuple):
     """How a rate changes with the steps that an environment has made."""
 
-    slope: Contrast  # of log rates over log steps
-    first: float  # the fewest steps that were seen
-    last: float
-
-    @property
-    def words(self) -> str:
-        """By how much the environment slows down, or speeds up."""
-        span = log(self.last / self.first)
-        change = Contrast(self.slope.log * span, self.slope.error.times(span**2)).estimate
-        middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
-        verb = "slows down" if self.slope.log < 0 else "speeds up"
-        return f"the environment {verb}: {middle} ({' to '.join(ends)}) from step {self.first:,.0f} to {self.last:,.0f}"
+    slope: float  # of log rates over log steps
+    words: str  # by how much the environment slows down, or speeds up
 
 
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
@@ -336,8 +326,15 @@ def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
     slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
         return None
-    found = Ageing(slope, min(ages), max(ages))
-    return found if abs(slope.log) * log(found.last / found.first) > log(1 + DRIFT) else None
+    first, last = min(ages), max(ages)
+    span = log(last / first)
+    if abs(slope.log) * span <= log(1 + DRIFT):
+        return None
+    change = Contrast(slope.log * span, slope.error.times(span**2)).estimate
+    middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
+    verb = "slows down" if slope.log < 0 else "speeds up"
+    steps = f"from step {first:,.0f} to {last:,.0f}"
+    return Ageing(slope.log, f"the environment {verb}: {middle} ({' to '.join(ends)}) {steps}")
 
 
 @dataclass(frozen=True)

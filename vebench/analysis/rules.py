@@ -14,7 +14,7 @@ from math import ceil
 
 from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, ageing, base_of
 from vebench.analysis.findings import NO_REASON, Code, Finding
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate
+from vebench.analysis.statistics import estimate
 from vebench.analysis.windows import DRIFT
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
@@ -156,12 +156,12 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _too_few(cell: CellSummary, sweep: Sweep) -> tuple[str, str]:
     seen, spec = len(cell.sample.rates), sweep.head.spec
-    effect = "no interval" if seen < FEWEST_FOR_INTERVAL else "a poor interval"
     if cell.repeats - cell.failed_repeats > 1 and seen > 1:
-        return f"{seen} passes give {effect}: each pass is one observation", f"measure with --passes {_ENOUGH} or more"
-    counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
+        return f"only {seen} passes: each is one observation", f"measure with --passes {_ENOUGH} or more"
     remedy = "measure again" if spec.windows >= _ENOUGH else f"measure with --windows {_ENOUGH} or more"
-    return f"{counted} {effect}", f"continue with: {sweep.resume}" if cell.repeats < spec.passes else remedy
+    if cell.repeats < spec.passes:
+        remedy = f"continue with: {sweep.resume}"
+    return f"only {seen} window{'' if seen == 1 else 's'}: {'a poor' if seen > 1 else 'no'} interval", remedy
 
 
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         )
     if cell.key in sweep.below_loop:
         # Where each environment has a process, more of them are more processes, not more work for each.
-        more = "" if cell.entry.process_per_environment else ", or try a larger --envs-per-worker"
+        more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.key in sweep.retrograde:
         message = "slower than with fewer workers, although each worker has a CPU"
@@ -270,12 +270,9 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, conditions = cell.figures.stability, cell.conditions
     plain = sweep.ageing.get(cell.env)
     own = plain if cell.label == REFERENCE or plain is None else ageing([cell])
-    if plain is not None and own is not None and plain.slope.log * own.slope.log > 0:
-        yield Finding(
-            Code.AGEING,
-            f"{plain.words} of the plain loop",
-            "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)",
-        )
+    if plain is not None and own is not None and plain.slope * own.slope > 0:
+        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)"
+        yield Finding(Code.AGEING, f"{plain.words} of the plain loop", remedy)
     elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:

@@ -309,20 +309,12 @@ def _verdict(
         return "different", f"in the measured cell: {proof_difference(proof)}"
     # Each environment of one process was seen for long enough. Another process has other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
+    seen = f"{proof.rows:,} rows of {proof.environments} environments"
     if known[0] == "unverified" and proof.verdict in SAME and enough:
-        return proof.verdict, f"seen in the measured cell: {_steps(proof)}"
+        return proof.verdict, f"seen in the measured cell: {seen}"
     if known == ("unverified", "") and proof.verdict in SAME:
-        return "unverified", f"too few ends of episodes in {_steps(proof)} that were compared"
+        return "unverified", f"too few ends of episodes in {seen} that were compared"
     return known
-
-
-def _steps(proof: CellProof) -> str:
-    """Describe how much a proof covers."""
-    environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
-    if proof.environments < proof.num_envs:
-        environments = f"{proof.environments} of {proof.num_envs} environments"
-    whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
-    return f"{proof.rows:,} rows of {environments} over {whole} {proof.of_steps:,} steps"
 
 
 def proof_difference(proof: CellProof) -> str:

@@ -20,7 +20,7 @@ from vebench.interpreters.process_guard import Interrupts
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell, expand, placement_of, report_order
 from vebench.plan.spec import FORK, RunSpec
-from vebench.plan.verdicts import BEST_FIRST, Knowledge, KnownVerdict, concluded
+from vebench.plan.verdicts import Knowledge, KnownVerdict, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import Screen
@@ -84,10 +84,6 @@ def prove(
     ):
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""
         screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
-        for cell in cells:
-            before = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
-            if before.verdict in BEST_FIRST[3:] and before.reason:
-                screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(before)}")
         for cell, proof in answers:
             if isinstance(proof, Comparing):
                 words = f"{len(proofs)} of {len(cells)} compared; {cell.backend.label} on {cell.task.id}, "

@@ -5,10 +5,8 @@ import runpy
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -16,13 +14,13 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.error import ClosedEnvironmentError, NameNotFound, ResetNeeded, VersionNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import ClipReward
+from support.places import EXAMPLES
 from support.same_bytes import different_infos, ends_in, wrapped_game
 
-from vebench.backends.fast import classes, make_vec, physics
+from vebench.backends.fast import classes, make_vec
 from vebench.backends.fast.backend import FastSync, build_task
 from vebench.backends.fast.classic import ClassicBatch
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
@@ -33,9 +31,7 @@ Envs = VectorEnv[Any, Any, Any]
 Patch = pytest.MonkeyPatch
 
 gymnasium.register_envs(ale_py)
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ppo.py"
 PONG, BREAKOUT, CHEETAH = "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5"
-MODES = ("NextStep", "SameStep", "Disabled")
 
 
 @pytest.fixture
@@ -52,15 +48,12 @@ def build() -> Iterator[Build]:
     assert multiprocessing.active_children() == []
 
 
-def gymnasiums(env_id: str, **settings: Any) -> Any:
-    """Return an environment as people make it with Gymnasium alone."""
-    if env_id.startswith("ALE/"):
-        return wrapped_game(env_id, settings)
-    return gymnasium.make(env_id, disable_env_checker=True, **settings)
-
-
 def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) -> SyncVectorEnv:
-    return SyncVectorEnv([partial(gymnasiums, env_id, **settings)] * count, autoreset_mode=autoreset)
+    """Return environments as people make them with Gymnasium alone."""
+    make = partial(gymnasium.make, env_id, disable_env_checker=True, **settings)
+    if env_id.startswith("ALE/"):
+        make = partial(wrapped_game, env_id, settings)
+    return SyncVectorEnv([make] * count, autoreset_mode=autoreset)
 
 
 def same(ours: tuple[Any, ...], theirs: tuple[Any, ...], *, infos: bool = False) -> None:
@@ -88,7 +81,7 @@ def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3, *, infos: bool = 
     return ends
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 @pytest.mark.parametrize(
     ("env_id", "settings", "infos"),
     [
@@ -105,23 +98,13 @@ def test_rows_and_infos_are_gymnasiums(
     assert agree(ours, loop(env_id, 3, mode, **settings), steps=30, infos=infos) > 5
 
 
-# Episodes are cut off in the middle of a step: each at another of its frames, by its no-ops.
-AT_ANY_FRAME = {"frame_skip": 3, "screen_size": (50, 70), "stack": 2, "mode": 4, "max_num_frames_per_episode": 60}
-BY_GYMNASIUM = {"grayscale_newaxis": True, "scale_obs": True, "repeat_action_probability": 0.5, "difficulty": 1}
-
-
-@pytest.mark.parametrize(
-    ("own", "mode", "settings", "steps", "ends"),
-    [(True, "SameStep", AT_ANY_FRAME, 60, 3), (False, "NextStep", BY_GYMNASIUM, 60, 0), (True, "NextStep", {}, 250, 1)],
-)
-@pytest.mark.filterwarnings("ignore:.*stepped by Gymnasium's class:UserWarning")
-def test_settings_of_games_mean_the_same_whoever_steps(
-    build: Build, own: bool, mode: str, settings: dict[str, Any], steps: int, ends: int
-) -> None:
-    ours, theirs = build(BREAKOUT, 1, autoreset_mode=mode, **settings), loop(BREAKOUT, 1, mode, **settings)
-    assert ours.stepped_by.startswith("own class") == own
+def test_settings_of_games_mean_the_same_if_gymnasiums_class_steps(build: Build) -> None:
+    settings = {"grayscale_newaxis": True, "scale_obs": True, "repeat_action_probability": 0.5, "difficulty": 1}
+    with pytest.warns(UserWarning, match="does not support grayscale_newaxis, scale_obs"):
+        ours = build(BREAKOUT, 1, **settings)
+    theirs = loop(BREAKOUT, 1, **settings)
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
-    assert agree(ours, theirs, steps) >= ends
+    agree(ours, theirs, steps=60)
 
 
 def test_infos_of_single_environments_are_those_of_all_together(build: Build) -> None:
@@ -151,10 +134,8 @@ def test_it_describes_itself_as_gymnasiums_vector_environments_do(build: Build) 
         ours, theirs = build(asked, 1, **more), loop(env_id, 1)
         assert isinstance(ours, SharedMemoryVectorEnv)
         assert ours.spec.id == env_id
-        assert not more or more.items() <= ours.spec.additional_wrappers[0].kwargs.items()
-        for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
+        for name in ("observation_space", "action_space", "single_action_space", "metadata", "render_mode", "num_envs"):
             assert getattr(ours, name) == getattr(theirs, name)
-        assert (ours.metadata, ours.render_mode, ours.num_envs) == (theirs.metadata, theirs.render_mode, 1)
         theirs.close()
         one = gymnasium.make(ours.spec)
         assert one.reset(seed=4)[0].tobytes() == ours.reset(seed=4)[0][0].tobytes()
@@ -169,12 +150,11 @@ def test_observations_of_own_classes_without_copies_are_read_only(build: Build) 
     gymnasiums_class.reset(seed=0)[0][:] = 0
 
 
-def test_seeds_of_make_vec_are_those_of_each_first_reset(build: Build) -> None:
+def test_seeds_of_make_vec_are_those_of_the_first_reset(build: Build) -> None:
     ours, theirs = build(CHEETAH, 3, seed=7), loop(CHEETAH, 3)
     same(ours.reset(), theirs.reset(seed=7))
     same(ours.reset(), theirs.reset())
-    listed = build(CHEETAH, 3, seed=[7, 3, 9])
-    same(listed.reset(), theirs.reset(seed=[7, 3, 9]))
+    same(build(CHEETAH, 3, seed=[7, 3, 9]).reset(), theirs.reset(seed=[7, 3, 9]))
     same(build(CHEETAH, 3, seed=7).reset(seed=1), theirs.reset(seed=1))
     theirs.close()
 
@@ -204,20 +184,13 @@ def not_compiled(patch: Patch) -> str:
     return classes.NOT_BUILT
 
 
-def no_mujoco_library(patch: Patch) -> str:
-    patch.setattr(physics.mujoco, "__file__", "nowhere")
-    physics.mujoco_library.cache_clear()
-    return "our own class for HalfCheetah-v5: MuJoCo's library was not found"
-
-
-@pytest.mark.parametrize("changed", [unverified, registered_anew, not_compiled, no_mujoco_library])
+@pytest.mark.parametrize("changed", [unverified, registered_anew, not_compiled])
 def test_where_our_class_may_not_step_gymnasiums_does_and_a_warning_says_why(
     build: Build, monkeypatch: Patch, changed: Callable[[Patch], str]
 ) -> None:
     why = changed(monkeypatch)
     with pytest.warns(UserWarning, match=f"HalfCheetah-v5 is stepped by Gymnasium's class: {why}"):
         ours = build(CHEETAH, 2, autoreset_mode="SameStep", context="fork", max_episode_steps=7)
-    assert ours.stepped_by.startswith(f"Gymnasium's class: {why}")
     assert agree(ours, loop(CHEETAH, 2, "SameStep", max_episode_steps=7), steps=20) == 4
     with pytest.raises(ValueError, match=f"own_classes=True: {why}"):
         make_vec(CHEETAH, own_classes=True)
@@ -227,17 +200,13 @@ def test_where_our_class_may_not_step_gymnasiums_does_and_a_warning_says_why(
     assert (own.remedy == classes.REMEDY) == (changed is not_compiled)
 
 
-CLIPPED = (ClipReward.wrapper_spec(max_reward=0.0),)
-
-
 @pytest.mark.parametrize(
     ("env_id", "changes"),
     [
         (CHEETAH, {"entry_point": "elsewhere:Cheetah"}),
-        (CHEETAH, {"entry_point": HalfCheetahEnv}),
-        (CHEETAH, {"additional_wrappers": CLIPPED}),
-        (PONG, {"repeat_action_probability": 0.0}),
-        (PONG, {"mode": 1}),
+        (CHEETAH, {"additional_wrappers": (ClipReward.wrapper_spec(max_reward=0.0),)}),
+        (PONG, {"kwargs": {"repeat_action_probability": 0.0}}),
+        (PONG, {"kwargs": {"mode": 1}}),
         (PONG, {"max_episode_steps": 9}),
     ],
     ids=str,
@@ -246,9 +215,8 @@ def test_an_id_of_something_else_is_not_stepped_by_our_class(
     monkeypatch: Patch, env_id: str, changes: dict[str, Any]
 ) -> None:
     spec = gymnasium.spec(env_id)
-    kwargs = {name: value for name, value in changes.items() if not hasattr(spec, name)}
-    fields = {name: value for name, value in changes.items() if hasattr(spec, name)}
-    monkeypatch.setitem(gymnasium.registry, env_id, replace(spec, kwargs={**spec.kwargs, **kwargs}, **fields))
+    kwargs = {**spec.kwargs, **changes.get("kwargs", {})}
+    monkeypatch.setitem(gymnasium.registry, env_id, replace(spec, **{**changes, "kwargs": kwargs}))
     task, steps = build_task(env_id, {})
     assert task is None
     assert "is not registered as by Gymnasium" in steps.refused
@@ -267,12 +235,8 @@ def test_a_step_after_an_end_names_the_environment_whose_episode_is_over(build: 
 
 def test_attributes_of_environments_need_gymnasiums_classes(build: Build) -> None:
     own = build(CHEETAH, 2)
-    for ask, instead in (
-        (partial(own.get_attr, "frame_skip"), "own_classes=False"),
-        (partial(own.set_attr, "frame_skip", 2), "own_classes=False"),
-        (own.render, "own_classes=False"),
-    ):
-        with pytest.raises(AttributeError, match=instead):
+    for ask in (partial(own.get_attr, "frame_skip"), partial(own.set_attr, "frame_skip", 2), own.render):
+        with pytest.raises(AttributeError, match="own_classes=False"):
             ask()
     own.reset(seed=0)  # goes on
     own.close()
@@ -284,7 +248,6 @@ def test_attributes_of_environments_need_gymnasiums_classes(build: Build) -> Non
     ("arguments", "settings", "error", "words"),
     [
         ((PONG, 2), {"stack_num": 4}, TypeError, "unexpected keyword argument 'stack_num'"),
-        ((PONG, 2), {"frameskip": 4}, TypeError, "frameskip"),
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"vectorization_mode": "async"}, TypeError, "unexpected keyword argument"),
         ((CHEETAH, "2"), {}, ValueError, "num_envs"),
@@ -310,9 +273,12 @@ def test_arguments_that_make_no_sense_are_refused_by_name(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("cpus", cpus) for cpus in ([1 << 20], [-1], "0")),
-        *(("num_processes", count) for count in (10**9, 0, 1.5, True)),
-        *(("seed", seed) for seed in (2**70, -1, 1.5, "7", [2**70])),
+        ("cpus", [1 << 20]),
+        ("cpus", "0"),
+        ("num_processes", 0),
+        ("num_processes", True),
+        ("seed", -1),
+        ("seed", [2**70]),
     ],
     ids=str,
 )
@@ -344,6 +310,14 @@ def test_an_action_that_a_game_lacks_is_refused_and_steps_nothing(build: Build, 
         theirs.reset(seed=1)
         same((ours.step(np.array([2, 5]))[0], {}), (theirs.step(np.array([2, 5]))[0], {}))
         theirs.close()
+
+
+@pytest.mark.parametrize("name", [PONG, CHEETAH])
+def test_a_step_before_the_first_reset_is_refused_as_by_gymnasium(build: Build, name: str) -> None:
+    for asked, step in (({}, "step"), ({"batch_size": 1}, "send")):
+        envs = build(name, 2, **asked)
+        with pytest.raises(ResetNeeded):
+            getattr(envs, step)(envs.action_space.sample())
 
 
 def test_two_threads_step_environments_of_their_own_as_one_would(build: Build) -> None:
@@ -386,16 +360,8 @@ def test_an_error_of_no_environment_is_raised_for_each_that_is_received(build: B
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
     pytest.importorskip("torch", reason="needs torch: make test-all")
-    example = runpy.run_path(str(EXAMPLE))
+    example = runpy.run_path(str(EXAMPLES / "ppo.py"))
     train, make_envs = example["train"], example["make_envs"]
     ours, theirs = (train(make_envs(CHEETAH, 2, with_gymnasium=theirs), 2_100, 1)[0] for theirs in (False, True))
     assert ours == theirs
     assert len(ours) == 2
-
-
-@pytest.mark.parametrize("name", [PONG, CHEETAH])
-def test_a_step_before_the_first_reset_is_refused_as_by_gymnasium(name: str) -> None:
-    with closing(make_vec(name, 2, num_processes=1)) as envs, pytest.raises(ResetNeeded):
-        envs.step(envs.action_space.sample())
-    with closing(make_vec(name, 2, num_processes=1, batch_size=1)) as envs, pytest.raises(ResetNeeded):
-        envs.send(envs.action_space.sample())

@@ -7,26 +7,26 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 cv2 = pytest.importorskip("cv2")
+pytest.importorskip("ale_py")
 
-from vebench.backends.fast import atari, classes  # noqa: E402 - they need OpenCV
+from vebench.backends.fast import atari, classes  # noqa: E402 - they need both
 from vebench.backends.fast.atari import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
 
 WIDTH = 160
-HEIGHTS = (210, 214, 220, 230, 250)
+GREYS = np.random.default_rng(0).integers(256, size=256).astype(np.uint8)
 pytestmark = pytest.mark.skipif(classes.library() is None, reason=classes.NOT_BUILT)
 
 
 class Game:
     """Screens that change, their picture by the compiled part, and what ``AtariPreprocessing`` makes of them."""
 
-    def __init__(self, maker: PictureMaker, greys: NDArray[np.uint8], height: int, size: tuple[int, int]) -> None:
-        self._greys, self._size, self.maker = greys, size, maker
+    def __init__(self, maker: PictureMaker, height: int, size: tuple[int, int]) -> None:
+        self._size, self.maker = size, maker
         self.screen = np.zeros((height, WIDTH), np.uint8)
         self.into = np.zeros((1, size[1], size[0]), np.uint8)
         self._memory = maker.pictures(self.into)
-        self.expected: NDArray[np.uint8] = np.zeros(0, np.uint8)
         # As there: the screen shown last, the larger one, if it was made of two; and the first of two.
-        self._larger = self._first = self._greys[self.screen]
+        self._larger = self._first = GREYS[self.screen]
 
     def change(self, seed: int, boxes: int) -> None:
         """Fill a few boxes with one value or many; now and then the whole screen."""
@@ -42,21 +42,17 @@ class Game:
         screen = [] if name == "stale" else [pointer(self.screen)]
         classes.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
         if name == "first":
-            self._first = self._greys[self.screen]
+            self._first = GREYS[self.screen]
             return
         if name != "stale":
-            self._larger = self._greys[self.screen]
+            self._larger = GREYS[self.screen]
         if name != "alone":
             self._larger = np.maximum(self._larger, self._first)
         self.expected = by_opencv(self._larger, self._size)
 
 
-def greys_of(seed: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(seed).integers(256, size=256).astype(np.uint8)
-
-
 @given(
-    height=st.sampled_from(HEIGHTS),
+    height=st.sampled_from((210, 214, 220, 230, 250)),
     size=st.sampled_from([(84, 84), (84, 84), (96, 72), (160, 200), (41, 13), (3, 1)]),
     changes=st.lists(
         st.tuples(st.sampled_from(["second", "second", "second", "alone", "stale"]), st.integers(0), st.integers(0, 3)),
@@ -68,9 +64,8 @@ def test_whatever_changes_between_screens_the_pictures_are_opencvs(
     height: int, size: tuple[int, int], changes: list[tuple[str, int, int]]
 ) -> None:
     check_pictures((height, WIDTH), size)
-    greys = greys_of(0)
-    maker = PictureMaker((height, WIDTH), size, greys)
-    games = [Game(maker, greys, height, size) for _ in range(2)]
+    maker = PictureMaker((height, WIDTH), size, GREYS)
+    games = [Game(maker, height, size) for _ in range(2)]
     for kind, seed, boxes in [("alone", 0, 1), *changes]:
         for number, game in enumerate(games):
             game.change(seed + number, boxes)
@@ -82,17 +77,11 @@ def test_whatever_changes_between_screens_the_pictures_are_opencvs(
             np.testing.assert_array_equal(game.into[0], game.expected)
 
 
-@pytest.mark.parametrize(
-    ("columns", "rows", "relation"),
-    [
-        (200, 300, "from"),
-        # For these OpenCV adds in integers: a few pixels in a thousand pictures differ.
-        *((*size, "goes a whole number of times into") for size in ((80, 70), (2, 105), (1, 1), (160, 210))),
-    ],
-)
-def test_sizes_that_opencv_makes_otherwise_are_refused(columns: int, rows: int, relation: str) -> None:
-    with pytest.raises(ValueError, match=f"^no compiled pictures: {columns} x {rows} {relation} 160 x 210$"):
-        PictureMaker((210, WIDTH), (columns, rows), greys_of(0))
+@pytest.mark.parametrize(("columns", "rows"), [(200, 300), (80, 70), (2, 105), (1, 1), (160, 210)])
+def test_sizes_that_opencv_makes_otherwise_are_refused(columns: int, rows: int) -> None:
+    # Where the screen is a multiple, OpenCV adds in integers: a few pixels in a thousand pictures differ.
+    with pytest.raises(ValueError, match=f"^no compiled pictures: {columns} x {rows} "):
+        PictureMaker((210, WIDTH), (columns, rows), GREYS)
 
 
 def test_pictures_that_differ_from_those_of_this_opencv_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from vebench.child.actions import Tape
 from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality import recorder as module
 from vebench.child.equality.recorder import MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
-from vebench.child.equality.recording import FIRST, OUT_OF_ORDER, About, Ended, Order, Record, Rows, read
+from vebench.child.equality.recording import FIRST, OUT_OF_ORDER, About, Ended, Order, Record, Rows, read_records
 from vebench.child.loop import Loop
 from vebench.child.request import Recording
 
@@ -68,7 +68,7 @@ def written(recorder: Recorder) -> list[Record]:
     file = io.BytesIO()
     recorder.write(file)
     file.seek(0)
-    return list(read(file))
+    return list(read_records(file))
 
 
 def rows_of(records: list[Record]) -> list[Rows]:
@@ -182,7 +182,7 @@ def test_batches_of_another_length_are_a_fault_in_whatever_order(num_envs: int, 
 
 
 def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 4000)
+    monkeypatch.setattr(module, "_MOST_BYTES", 4000)
     records, _ = recorded(Played(40, 40))
     rows = rows_of(records)
     assert sum(record.observations.nbytes + 4 * record.rewards.nbytes for record in rows) < 8000

@@ -47,7 +47,7 @@ _SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
 _FIRST_BYTES = 16 << 20  # of the first batches after the reset, which have all environments as far as these fit
 # Bytes of copied batches, in full or not, of a policy's actions, and of ids. What comes after them could not be
 # repeated, and is not recorded.
-MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES, _MOST_ID_BYTES = 64 << 20, 256 << 20, 64 << 20, 128 << 20
+_MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES, _MOST_ID_BYTES = 64 << 20, 256 << 20, 64 << 20, 128 << 20
 # Consecutive batches that are kept at a moment: an end with the batches after it, or rows that must not change.
 _CONSECUTIVE = 3
 # Batches of a window whose arrays are held until it is over, to see whether they change, and their bytes at most.
@@ -181,7 +181,7 @@ class Recorder:
         self.following = 0  # batches that are kept after the last one that was drawn
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self.broken: tuple[int, str] | None = None  # the first batch that was seen to break the interface, and how
-        self._most_bytes = _MOST_FULL_BYTES if asked.full else MOST_BYTES
+        self._most_bytes = _MOST_FULL_BYTES if asked.full else _MOST_BYTES
         count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
         few = _SHOWN if count >= _NOT_MANY else _FEW
         if asked.full:

@@ -150,7 +150,7 @@ def write(file: IO[bytes], record: Record) -> None:
     file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
 
 
-def read(file: IO[bytes]) -> Iterator[Record]:
+def read_records(file: IO[bytes]) -> Iterator[Record]:
     """Yield the records up to ``Ended``. Raises CutOffError where the recording ends early or is damaged."""
     while True:
         line = file.readline()

@@ -197,11 +197,6 @@ class BackendEntry:
         return self.name.endswith("-async")
 
     @property
-    def process_per_environment(self) -> bool:
-        """Whether each environment has a process of its own."""
-        return self.steppers == "process each"
-
-    @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""
         return self.role in ("ceiling", "null", "yardstick")

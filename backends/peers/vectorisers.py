@@ -32,9 +32,8 @@ ONE_FLAG = Difference("an end that is also a time limit is reported as terminate
 
 def _takes_one_level(observations: Tree) -> bool:
     """Return whether these are one array, or a dict or tuple of arrays."""
-    if is_leaf(observations):
-        return True
-    return all(map(is_leaf, observations.values() if isinstance(observations, dict) else observations))
+    parts = observations.values() if isinstance(observations, dict) else observations
+    return is_leaf(observations) or all(map(is_leaf, parts))
 
 
 class SB3Dummy(OneInFlight):

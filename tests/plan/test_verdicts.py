@@ -17,9 +17,7 @@ from vebench.engine.interface import Outcome
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice, parse_backends
-from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import (
-    DISTRIBUTION,
     UNKNOWN,
     Knowledge,
     KnownVerdict,
@@ -217,11 +215,3 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
                 assert found.verdict == verdict
                 assert [found.verdict, found.reason] in ([["identical", ""]] if name == "for-loop" else told)
                 assert reason or verdict in ("identical", "equal"), (env, name)
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "Reacher-v5"])
-def test_episodes_of_environments_that_draw_their_own_starts_have_a_verdict(env: str) -> None:
-    task = TASKS[env]
-    versions = {**VERSIONS, "vebench": vebench.__version__, "mujoco": "3.6.0"}
-    assert Knowledge.load().of(task, POOL, versions).verdict == DISTRIBUTION
-    assert Knowledge.load().of(task, POOL, {**versions, "envpool": "0.8.4"}) == UNKNOWN

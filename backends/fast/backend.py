@@ -246,7 +246,7 @@ class FastShare:
         return self._finish(None)
 
     def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
-        """Return environments whose steps are done, and the remarks on them: see ``ThreadedShare``."""
+        """Return ``least`` or more environments whose steps are done, fewer after ``seconds``, and their remarks."""
         done = rest = self._pool.get(least, seconds)
         remarks: dict[int, object] = {}
         while rest:

@@ -28,6 +28,7 @@ from vebench.engine.interface import (
     CellFinished,
     CellWarm,
     Event,
+    FirstLook,
     InterruptedCellError,
     Launch,
     Outcome,
@@ -58,7 +59,7 @@ def run(
     over: Over | None = None,
     out_of_time: Callable[[], bool] = bool,
     gives_up: bool = False,
-) -> Generator[Event]:
+) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
     If for-loop with one worker fails in its first pass before its first window, all other cells of its task fail with
@@ -98,11 +99,11 @@ def run(
 
 def _measured(
     cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
-) -> Iterator[Event]:
+) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
-    takes no turns is measured when it is started. Reference rows start once the others have a few windows.
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     running = [_RunningCell(cell, over) for cell in cells]
     late = [cell for cell in running if cell.cell.entry.reference_row]
@@ -116,6 +117,9 @@ def _measured(
                         break
                     yield from cell.start(launch, stack)
                 yield from _turns(running, spec.windows, enough, out_of_time, directions)
+                alive = [cell for cell in running if cell.at_work]
+                if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
+                    yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in running:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))

@@ -80,14 +80,6 @@ def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() ->
 MACHINE = header_of(8, threads=2)
 
 
-def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
-    chart = chart_of(swept(MACHINE, 1, 2, 4, 8, forecast=16))
-    (line,) = (series for series in chart.series if series.role == "forecast")
-    assert line.name == "shm-async"
-    assert points(line) == {8: 40_000, 16: 48_000}
-    assert chart.marks == (Mark(8.0, "second threads begin"),)
-
-
 def predicted(header: RunRecord, workers: int) -> Table:
     return document_of(swept(header, 1, 2, 4, 8, forecast=workers)).tables[-1]
 

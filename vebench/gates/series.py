@@ -34,7 +34,7 @@ from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Es
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
-from vebench.results.records import Run, RunRecord, fingerprint, machine_fingerprint, work_fingerprint
+from vebench.results.records import Run, RunRecord, fingerprint
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5
@@ -262,7 +262,7 @@ def history_of(
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
     measured.sort(key=lambda item: (item[1].started, item[0]))
-    machines = len({machine_fingerprint(header) for _, header, _ in measured})
+    machines = len({fingerprint(header, "machine") for _, header, _ in measured})
     metric = metric or ("fps" if machines <= 1 else "speedup")
     past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
     keys = [*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)]
@@ -326,7 +326,7 @@ def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
     """Return a fingerprint of the conditions of a run, with its options of placement."""
-    digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
+    digits = fingerprint(header) if metric == "fps" else fingerprint(header, "work")
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
     return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))

@@ -21,8 +21,8 @@ from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
-from vebench.tune.choice import Constraints
-from vebench.tune.race import Race, TuneBudget
+from vebench.tune.page import TunePage
+from vebench.tune.race import Constraints, Race, TuneBudget
 
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # many short passes: processes differ more than windows do
@@ -64,9 +64,10 @@ def resume_tuning(
 def _race(file: RunWriter, plan: Plan, wanted: Constraints, began: float, outlet: Outlet, world: World) -> int:
     budget = TuneBudget(plan.spec, began, world.clock)
     with session(file, world, quiet=False, outlet=outlet) as measuring:
-        page = Race(plan, measuring, wanted, world, budget).run_to_end()
-        outlet.publish(page)
-    return _DONE if page.choice.decided else _UNDECIDED
+        race = Race(plan, measuring, wanted, world, budget)
+        found = race.run_to_end()
+        outlet.publish(TunePage(str(measuring.path), race.run, found, wanted, budget.steps, race.passed_over))
+    return _DONE if found.decided else _UNDECIDED
 
 
 def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[Plan, RunRecord]:

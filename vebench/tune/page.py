@@ -21,7 +21,7 @@ from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.figures import learner_words
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
-from vebench.tune.choice import Choice, Constraints, NoChoiceReason, too_large
+from vebench.tune.race import Choice, Constraints, NoChoiceReason, too_large
 
 _MOST_NAMED = 6  # settings in a sentence
 
@@ -127,9 +127,7 @@ class TunePage(DataPage):
         """Yield the answer, how it compares with the fastest and with other sizes, and its effect on training."""
         yield self.headline
         chosen, fastest = self.choice.chosen, self.choice.fastest
-        if fastest is not None and chosen is None:
-            yield f"The highest rate that may be recommended: {setting_of(fastest)}, {rate_of(fastest)}."
-        elif fastest is not None and chosen is not None and chosen is not fastest:
+        if fastest is not None and chosen is not None and chosen is not fastest:
             simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
             yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
         if chosen is not None and self.steps is not None:
@@ -138,9 +136,6 @@ class TunePage(DataPage):
             yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
         if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
             yield f"Not distinguishable from the fastest, and within {self.wanted.tolerance:.0%}: {_listed(others)}."
-        if bends := self._bends():
-            shares = "; ".join(f"{share:.0%} with {cell.key.size}" for cell, share in bends)
-            yield f"Of its rate, other sizes reach {shares}."
         learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
         if learner is not None and trained is not None:
             gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"

@@ -291,8 +291,7 @@ class WorkerHandle:
 def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
     """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
-    Every synchronous step calls this. It does the work of ``put`` and ``notify`` without a call for each worker, and
-    with one fence for all. Nothing else is in the rings.
+    It does the work of ``put`` and ``notify`` without a call for each worker. Nothing else is in the rings.
     """
     for worker in workers:
         if worker.entries[0] != _ALL:

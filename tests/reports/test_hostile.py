@@ -25,8 +25,8 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
+from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
-from vebench.gates.page import CheckPage
 from vebench.gates.series import history_of
 from vebench.machine.placement import place
 from vebench.plan.cells import expand

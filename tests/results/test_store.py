@@ -31,11 +31,9 @@ from vebench.results.records import (
     RunRecord,
     WindowRecord,
     fingerprint,
-    machine_fingerprint,
     record,
     sealed,
     what_differs,
-    work_fingerprint,
 )
 from vebench.results.store import RunWriter, default_path, read, refuse_to_overwrite, run_files, run_files_in
 
@@ -353,8 +351,8 @@ def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own(
         (upgraded, True, False),
         (ours, True, True),
     ):
-        assert (machine_fingerprint(run) == machine_fingerprint(head)) == machine
-        assert (work_fingerprint(run) == work_fingerprint(head)) == work
+        assert (fingerprint(run, "machine") == fingerprint(head, "machine")) == machine
+        assert (fingerprint(run, "work") == fingerprint(head, "work")) == work
 
 
 def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path, planned: Cell) -> None:

@@ -65,11 +65,8 @@ def run(
     If for-loop with one worker fails in its first pass before its first window, all other cells of its task fail with
     its reason: an environment that hangs would hang in each of them until ``--timeout``.
 
-    - ``done``: how many cells an earlier run has measured
-    - ``over``: tasks that were given up before; this run adds its own
-    - ``out_of_time``: once it returns true, no cell is started, except cells that are interleaved with a started one
-    - ``gives_up``: then these are not started either, and cells that lack windows finish as failed
-
+    Such tasks are added to ``over``. Once ``out_of_time`` returns true, no cell is started, except cells that are
+    interleaved with a started one; with ``gives_up``, these are not started either, and cells that lack windows fail.
     Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)

@@ -213,11 +213,7 @@ def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
 def chosen(
     cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
 ) -> list[CellKey]:
-    """Return the cells of these tasks and backends; empty ``envs`` or ``backends`` mean all.
-
-    A task may have its full name or its short one. A backend without options stands for all choices of its options.
-    Raises UsageError for a name that no cell in ``source`` has.
-    """
+    """Return the cells of these tasks and backends, by default all. Raises UsageError for one not in ``source``."""
     tasks = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
     named = {cell.backend: {cell.backend, cell.backend.partition("[")[0]} for cell in cells}
     for env in envs:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vebench.equality.diff import PairPage
     from vebench.equality.shrink import FirstDifference
     from vebench.equality.verify import VerifyPage
-    from vebench.gates.page import CheckPage
+    from vebench.gates.gate import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats import Content
 

@@ -27,14 +27,7 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.files import LONGEST_TEXT, MOST_BYTES
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
-from vebench.results.records import (
-    RunRecord,
-    WindowRecord,
-    fingerprint,
-    record,
-    sealed,
-    what_differs,
-)
+from vebench.results.records import RunRecord, WindowRecord, fingerprint, record, sealed, what_differs
 from vebench.results.store import RunWriter, default_path, read, refuse_to_overwrite, run_files, run_files_in
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -168,12 +161,7 @@ def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "message"),
-    [
-        (3, r"written by another version of vebench \(schema 3; this one reads 2\)"),
-        (1, "written by another version"),
-        ("1", "Expected int, got str"),
-        (None, "Expected int, got null"),
-    ],
+    [(3, r"written by another version of vebench \(schema 3; this one reads 2\)"), ("1", "Expected int, got str")],
 )
 def test_another_schema_is_an_error(written: Path, schema: object, message: str) -> None:
     first = json.loads(written.read_text().splitlines()[0])
@@ -290,15 +278,6 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
     found = record(planned, Outcome("failed", "Traceback:\n  \x1b[31mboom \udcff"))
     assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (4, 2, 1, 2, 4)
     assert found.reason == "Traceback: [31mboom"
-
-
-@given(data=st.binary(max_size=200))
-def test_all_bytes_are_a_run_file_or_an_error_of_a_line(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    path.write_bytes(data)
-    with pytest.raises(RunFileError) as error:
-        read(path)
-    assert "\n" not in str(error.value)
 
 
 @given(cut=st.integers(0, 2000))

@@ -88,9 +88,8 @@ class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
 def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
-    Steps are kept in the file ``output``, by default a new one in ``.vebench/``; those in ``resume`` are not repeated.
-    Raises UsageError for bad ends, NotComparableError if they do not differ, InterruptedRunError if the user interrupts
-    it.
+    Steps are kept in the file ``output``; those in ``resume`` are not repeated. Raises UsageError for bad ends,
+    NotComparableError if they do not differ, InterruptedRunError if the user interrupts it.
     """
     candidates = _releases(request, world) if request.package else _commits(request)
     if len(candidates) < 2:  # noqa: PLR2004 - the ends

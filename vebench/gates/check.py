@@ -256,13 +256,9 @@ def compared(
 ) -> CheckPage:
     """Measure ``spec`` in both Pythons, and return the verdicts on the second.
 
-    Both run files have the name ``output``, by default a new one in ``.vebench/``, with the sides added. Within
-    ``budget`` seconds, passes are added until every backend has a verdict; None: the passes of ``spec`` are measured.
-    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec. It has the same number of
-    environments and backends, and each is compared with the one in its place in ``spec``.
-
-    Raises UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides,
-    InterruptedRunError if the user interrupts it.
+    The run files have the name ``output`` with the sides added. Within ``budget`` seconds, passes are added until every
+    backend has a verdict; None: the passes of ``spec`` are measured. ``instead``: the first Python measures this spec;
+    each environment and backend is compared with the one in its place in ``spec``.
     """
     gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)

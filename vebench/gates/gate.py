@@ -213,11 +213,7 @@ def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
 def chosen(
     cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
 ) -> list[CellKey]:
-    """Return the cells of these tasks and backends; empty ``envs`` or ``backends`` mean all.
-
-    A task may have its full name or its short one. A backend without options stands for all choices of its options.
-    Raises UsageError for a name that no cell in ``source`` has.
-    """
+    """Return the cells of these tasks and backends, by default all. Raises UsageError for one not in ``source``."""
     tasks = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
     named = {cell.backend: {cell.backend, cell.backend.partition("[")[0]} for cell in cells}
     for env in envs:
@@ -291,9 +287,10 @@ class CheckPage(DataPage):
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
-        if found.run_spread is not None:
-            assumed = found.run_spread == prior_run_spread(found.metric)
-            yield "two runs", "differ as is assumed without --history" if assumed else "differ as earlier runs do"
+        if (spread := found.run_spread) is not None:
+            whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
+            known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
+            yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
             yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
         if self.differences:

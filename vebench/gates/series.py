@@ -91,11 +91,9 @@ def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float
 
 
 def _correlation(between: Sequence[Sequence[float]]) -> float:
-    """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``.
-
-    Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
-    and by ``_CAUTION`` standard errors, because few runs hardly show it.
-    """
+    """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``."""
+    # Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954), and few runs hardly
+    # show it.
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
     found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
@@ -140,9 +138,8 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
 def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
     """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
 
-    The left part begins at ``start``; the right part may end before ``end``, because another change may follow. Parts
-    of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
-    James, equations 5 to 7).
+    The left part begins at ``start``. Parts of m and n values are apart by m n / (m + n) times their energy distance,
+    with distances of power 1 (Matteson & James, equations 5 to 7).
     """
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
@@ -255,10 +252,9 @@ def history_of(
     metric: Metric | None = None,
     choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
 ) -> RunHistory:
-    """Return the series of ``runs``, each with the name of its file, without reference rows.
+    """Return the series of ``runs``, each with the name of its file, of the cells that ``choose`` returns.
 
-    ``choose`` returns which of their cells are wanted, by default all. Without a ``metric``, it is frames per second if
-    all ran on one machine, else the speedup. ``runs`` may be lazy: a run is dropped once its rates are known.
+    Without a ``metric``, it is frames per second if all ran on one machine, else the speedup. ``runs`` may be lazy.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
     measured.sort(key=lambda item: (item[1].started, item[0]))

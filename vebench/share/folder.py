@@ -95,11 +95,7 @@ class Submission:
 
 
 def read_submission(folder: Path) -> Submission:
-    """Return the submission in a folder.
-
-    Raises UsageError if the folder does not exist. Raises RunFileError, whose message does not name the folder, if a
-    file is missing, unknown, a link, damaged or changed.
-    """
+    """Return the submission in a folder. Raises RunFileError, which does not name the folder, if anything is amiss."""
     if not folder.is_dir():
         raise UsageError(f"{one_line(str(folder))}: not a folder")
     try:

@@ -49,10 +49,7 @@ def tune(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, 
 def resume_tuning(
     path: Path, wanted: Constraints, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
-    """Continue the race in the run file ``path`` for ``budget`` seconds, and say what to use. Returns the exit status.
-
-    ``allowed``: see ``planning.plan_to_finish``, also for the errors.
-    """
+    """Continue the race in the run file ``path``, and say what to use. ``allowed``: see ``planning.plan_to_finish``."""
     began = world.clock()
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
@@ -129,8 +126,7 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return the settings to try with ``cpus`` CPUs of this number of ``cores``, the likeliest first.
 
-    With ``batch``, every setting has batches of this many rows. A worker for each core is tried, too: no core then has
-    two. Other options are tried on all CPUs, unless the user gave some.
+    A worker for each core is tried, too. Other options are tried on all CPUs, unless the user gave some.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(_HALVINGS)}
     if cores is not None and 0 < cores < cpus:

@@ -48,8 +48,8 @@ class TunePage(DataPage):
         explanations = []
         for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
-        for cell, why in self._not_offered:
-            remark = Remark("not recommended", f"{setting_of(cell)} {why}")
+        for cell in filter(self._why_not, others):
+            remark = Remark("not recommended", f"{setting_of(cell)} {self._why_not(cell)}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self.env, [cell.label])
@@ -85,11 +85,6 @@ class TunePage(DataPage):
         measured = {cell.key.place for cell in self._cells}
         rest = [place for place in self.run.header.spec.only if place not in measured]
         return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
-
-    @property
-    def _not_offered(self) -> list[tuple[CellSummary, str]]:
-        """The best setting of each other backend that may not be recommended, with the reason."""
-        return [(cell, why) for cell in self.choice.others if (why := self._why_not(cell))]
 
     @property
     def env(self) -> str:
@@ -232,7 +227,9 @@ class TunePage(DataPage):
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],
-            "not_offered": [{"setting": cell.key.place, "why": why} for cell, why in self._not_offered],
+            "not_offered": [
+                {"setting": cell.key.place, "why": why} for cell in choice.others if (why := self._why_not(cell))
+            ],
             "faster": [{"setting": cell.key.place, "ratio": ratio} for cell, ratio in choice.faster],
             "file": self.file,
         }

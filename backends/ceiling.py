@@ -23,11 +23,8 @@ class Ceiling:
     """``min(workers, CPUs owned)`` simulators, each in a process of its own, the first in the caller's.
 
     An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing
-    else: it reads no screen, makes no observation, looks at no reward and waits for no batch. Each process adds up its
-    steps in shared memory.
-
-    A batch has no fixed size: it has a row for each step made since ``send``, all rows are zeros, and their ids too.
-    Actions sent are not used. Steps made while the caller neither waits nor receives are not counted.
+    else: no observation, no reward, no actions sent. A batch has a row of zeros for each step that all processes have
+    made since ``send``, so its size varies. Steps made while the caller does not receive are not counted.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -197,11 +197,6 @@ class BackendEntry:
         return self.name.endswith("-async")
 
     @property
-    def process_per_environment(self) -> bool:
-        """Whether each environment has a process of its own."""
-        return self.steppers == "process each"
-
-    @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""
         return self.role in ("ceiling", "null", "yardstick")
@@ -224,8 +219,7 @@ class BackendEntry:
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether only those miss it for this task who ask for it.
 
-        So is a reference row that says nothing about the task's suite, and a backend whose own classes have none for
-        the task: with Gymnasium's it would be another backend, measured again.
+        A backend whose own classes have none for the task would be another backend, measured again.
         """
         return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 

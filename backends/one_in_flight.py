@@ -35,8 +35,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 def makers(setup: Setup) -> list[Callable[[], Any]]:
     """Return a function for each environment that makes it, with ``frames_simulated`` on it.
 
-    In a pinned cell, a process that calls one is first restricted to one of the CPUs owned. The calling process is not:
-    libraries make an environment there to look at it.
+    In a pinned cell, another process than the caller is first restricted to one of the CPUs owned.
     """
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()

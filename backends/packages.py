@@ -94,8 +94,7 @@ def importable(module: str) -> bool:
 def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -> str:
     """Return the command that installs the packages, and where to run it: ``pip install '.[atari]'``.
 
-    ``beside_vebench``: into vebench's own environment, where its extras bring versions that fit each other. Another
-    interpreter need not have vebench, so packages are then named themselves, as are those that no extra brings.
+    ``beside_vebench``: into vebench's own environment, where its extras bring versions that fit each other.
     """
     missing = list(missing)
     extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)

@@ -215,8 +215,7 @@ class EnvPoolAsync(_Pool):
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        EnvPool takes seeds at construction only, so every call builds the pool again. The exception is the first call,
-        if its seed equals the setup's seed.
+        EnvPool takes seeds at construction only: every call but a first one with the setup's seed builds it again.
         """
         if not (self._fresh and seed == self._seed):
             self._seed = seed
@@ -295,8 +294,7 @@ class AleVectorAsync(_Pool):
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        After the first time, an asynchronous pool is rebuilt for that: rows from before the reset that were not
-        received would come after it.
+        An asynchronous pool is rebuilt for that: rows that were not received before would come after it.
         """
         if not (self._fresh or self._in_order):
             self._start_games()

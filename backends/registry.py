@@ -242,10 +242,7 @@ def find(name: str) -> BackendEntry:
 
 
 class Standing(NamedTuple):
-    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here.
-
-    Those that are only measured if they are named step the same.
-    """
+    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here."""
 
     backends: tuple[str, ...]
     suite: Suite
@@ -254,10 +251,7 @@ class Standing(NamedTuple):
 
 
 def standings() -> tuple[Standing, ...]:
-    """Return with what backends that have classes of their own step the tasks of every suite that can be stepped here.
-
-    Tasks of a suite that are stepped alike are in one.
-    """
+    """Return the standings of suites that can be stepped here. Tasks of a suite that are stepped alike are in one."""
     entries = [entry for entry in ENTRIES if entry.scope.own_classes is not None and entry.by_default]
     names = tuple(entry.name for entry in entries)
     found = []

@@ -127,11 +127,10 @@ def _workers(best: CellSummary, answer: TaskAnswer, section: Section) -> Iterato
     """Yield which smaller size is about as fast, or that a larger one may be faster."""
     if answer.smaller is not None:
         cell, share = answer.smaller
-        verb = "reaches" if cell.workers == 1 else "reach"
-        yield f"{cell.key.size} {verb} {share.median:.0%} of it {figures.distance(share)}."
+        yield f"With {cell.key.size}, {share.median:.0%} of it remain {figures.distance(share)}."
     elif answer.rising:
-        cpus = section.head.usable_cpus
-        yield f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."
+        most = f"{best.key.size} is the most that was measured, on {section.head.usable_cpus} CPUs"
+        yield f"More may be faster: {most}."
 
 
 def _without_winner(env: str, task: str, answer: TaskAnswer, section: Section) -> AnswerText:

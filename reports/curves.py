@@ -18,7 +18,7 @@ from vebench.results.records import RunRecord
 
 Prediction = tuple[Curve, Forecast]
 
-FEWEST_POINTS = 2  # one is no chart
+_FEWEST_POINTS = 2  # one is no chart
 
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
@@ -36,11 +36,10 @@ def run_charts(
     cells: Sequence[CellSummary],
     header: RunRecord,
     found: Mapping[str, TaskAnswer],
-    predicted: Sequence[Prediction],
     view: View,
     run: tuple[str, str],
 ) -> tuple[Chart, ...]:
-    """Return the charts of each task: rates with the winner and predictions, and on request what rates cost.
+    """Return the charts of each task: rates with the winner, and on request what rates cost.
 
     ``run`` is how titles begin, and the machine in them.
     """
@@ -51,76 +50,54 @@ def run_charts(
         of_env = [cell for cell in cells if cell.env == env]
         named = _named(_shown(of_env))
         title = f"{run[0]}{one_line(short_name(env))} on {run[1]}: "
-        ahead = [(curve, prediction) for curve, prediction in predicted if curve[0].env == env]
-        rates = tuple(_rates(named, ahead, answer, header.usable_cpus))
-        chart = Chart(one_line(env), "rate", f"{title}frames/s", "workers", "frames/s", rates)
-        charts.append(_with_marks(chart, kinks))
+        rates = tuple(_rates(named, answer, header.usable_cpus))
+        of_task = [Chart(one_line(env), "rate", f"{title}frames/s", "workers", "frames/s", rates)]
         for kind, label, lines in _costs(named) if view.every_finding else ():
-            chart = Chart(one_line(env), kind, f"{title}{label}", "workers", label, lines, linear=True)
-            charts.append(_with_marks(chart, kinks))
-    return tuple(chart for chart in charts if _points(chart) >= FEWEST_POINTS)
+            of_task.append(Chart(one_line(env), kind, f"{title}{label}", "workers", label, lines, linear=True))
+        for chart in of_task:
+            points = [x for line in chart.series if line.role != "ideal" for x, _ in line.points]
+            if len(points) >= _FEWEST_POINTS:
+                within = [(float(after), text) for after, text in kinks if min(points) <= after < max(points)]
+                texts = figures.by_key(within)
+                marks = tuple(Mark(after, ", ".join(texts[after])) for after in sorted(texts))
+                charts.append(replace(chart, marks=marks))
+    return tuple(charts)
 
 
-def _points(chart: Chart) -> int:
-    return sum(len(line.points) for line in chart.series if line.role != "ideal")
-
-
-def _with_marks(chart: Chart, kinks: Sequence[tuple[int, str]]) -> Chart:
-    """Return a chart with marks at the numbers of workers after which another kind of CPU begins."""
-    counts = [x for line in chart.series for x, _ in line.points]
-    within = [kink for kink in kinks if counts and min(counts) <= kink[0] < max(counts)]
-    texts = figures.by_key((float(after), text) for after, text in within)
-    return replace(chart, marks=tuple(Mark(after, ", ".join(texts[after])) for after in sorted(texts)))
-
-
-def _rates(
-    named: Sequence[tuple[Curve, str]], predicted: Sequence[Prediction], answer: TaskAnswer, usable_cpus: int
-) -> Iterator[ChartLine]:
-    """Yield the measured lines, the ideal, and the predictions, which begin at the points that they continue.
-
-    The ideal is a backend whose workers are each as fast as the plain loop, as long as each has a CPU.
-    """
+def _rates(named: Sequence[tuple[Curve, str]], answer: TaskAnswer, usable_cpus: int) -> Iterator[ChartLine]:
+    """Yield the measured lines, and the ideal: each worker is as fast as the plain loop, as long as it has a CPU."""
     winner = answer.winner
     for curve, name in named:
-        line = line_of(curve, name, lambda cell: cell.frames_per_second)
+        line = _line(curve, name, lambda cell: cell.frames_per_second)
         yield replace(line, winner=float(winner.workers)) if winner is not None and winner in curve else line
     cells = [cell for curve, _ in named for cell in curve]
-    most = max((cell.workers for cell in cells), default=1)
-    ahead = []
-    for (curve, name), (_, found) in zip(_named([curve for curve, _ in predicted]), predicted, strict=True):
-        if found.rate is not None:
-            last = [cell.frames_per_second for cell in curve if cell.workers == found.measured]
-            points = [(float(found.measured), rate) for rate in last if rate]
-            ahead.append(ChartLine(name, (*points, (float(found.workers), found.rate)), "forecast"))
-            most = max(most, found.workers)
     loops = [cell.frames_per_second for cell in cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and loops[0] is not None:
-        rate = loops[0].median
+        rate, most = loops[0].median, max(cell.workers for cell in cells)
         ends = sorted({1, min(most, usable_cpus), most})
         yield ChartLine("ideal", tuple((float(end), Estimate(rate * min(end, usable_cpus))) for end in ends), "ideal")
-    yield from ahead
 
 
 def _costs(named: Sequence[tuple[Curve, str]]) -> Iterator[tuple[ChartKind, str, tuple[ChartLine, ...]]]:
     """Yield the kind, the label and the lines of the charts of efficiency and of CPU time."""
     choices = [(curve, name) for curve, name in named if not curve[0].reference_row]
-    shares = [line_of(curve, name, lambda cell: cell.figures.efficiency) for curve, name in choices]
-    costs = [line_of(curve, name, lambda cell: cell.figures.frames_per_cpu_second) for curve, name in named]
+    shares = [_line(curve, name, lambda cell: cell.figures.efficiency) for curve, name in choices]
+    costs = [_line(curve, name, lambda cell: cell.figures.frames_per_cpu_second) for curve, name in named]
     yield "efficiency", "speedup per CPU", tuple(shares)
     yield "cost", "frames per CPU second", tuple(costs)
 
 
 def _named(shown: Sequence[Curve]) -> list[tuple[Curve, str]]:
+    """Return curves with names, which tell their environments per worker if these differ."""
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
-    return [(curve, curve_name(curve, several=several)) for curve in shown]
+    named = []
+    for curve in shown:
+        envs = figures.times_envs(curve[0].envs_per_worker) if several else ""
+        named.append((curve, f"{one_line(curve[0].label)}{envs}"))
+    return named
 
 
-def curve_name(curve: Curve, *, several: bool) -> str:
-    """Return the name of a curve. ``several``: curves differ in their environments per worker."""
-    return one_line(curve[0].label) + (figures.times_envs(curve[0].envs_per_worker) if several else "")
-
-
-def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
+def _line(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
     """Return one line; cells without the value, and cells of other work, have no point."""
     points = []
     for cell in curve:

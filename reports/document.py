@@ -82,8 +82,8 @@ class AnswerText:
     command: str = ""  # that the last sentence recommends, to be pasted
 
 
-# bound: a row that no backend can beat. ideal: each worker adds as much as the first. forecast: nothing was measured.
-LineRole = Literal["measured", "bound", "ideal", "forecast"]
+# bound: a row that no backend can beat. ideal: each worker adds as much as the first.
+LineRole = Literal["measured", "bound", "ideal"]
 ChartKind = Literal["rate", "efficiency", "cost"]
 
 

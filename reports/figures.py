@@ -163,7 +163,7 @@ def cell_name(key: CellKey) -> str:
     return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
 
 
-def compared(cell: CellComparison) -> str:
+def verdict_in_words(cell: CellComparison) -> str:
     """Return the verdict on the speed of one cell in a line, with its ratio and its reason."""
     ratio = f", ratio {ratio_text(cell.ratio)}" if cell.ratio else ""
     why = cell.failed or cell.why

@@ -6,7 +6,7 @@ The bar is drawn only when an event comes, because drawing takes CPU time from w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Self
@@ -25,6 +25,8 @@ from vebench.errors import one_line
 from vebench.plan.cells import Cell
 from vebench.reports import figures
 from vebench.reports.console import discard
+from vebench.reports.document import Page
+from vebench.reports.formats import TERMINAL
 from vebench.results.records import record
 
 _BAR_WIDTH = 12
@@ -118,6 +120,14 @@ class RunScreen(Screen):
             words += f", best so far {figures.number(best[0])} frames/s: {best[1]}"
         whole = figures.counted(self._windows, "window")
         self.draw(self._done, self._windows, f"{self._done:,} of {whole}{words}")
+
+    def show_page(self, page: Callable[[], Page]) -> None:
+        """Print what is known so far."""
+        with self._drawing():
+            rendered = TERMINAL.render(page())
+            self._console.rule("first look; the run goes on", characters="-")
+            self._console.print(rendered, crop=False)
+            self._console.rule(characters="-")
 
     def _finish(self, event: CellFinished) -> None:
         self._finished += 1

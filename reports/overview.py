@@ -25,7 +25,7 @@ from vebench.plan.cells import Cell, Plan, report_order
 from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
-from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, size, tasks_in_words
+from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, tasks_in_words
 
 _MOST_IN_ORDER = 32  # CPUs or cores on a line
 _FEWEST_IN_SERIES = 4
@@ -115,9 +115,9 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "CPUs", ", ".join((f"{format_cpu_list(topology.online)} online", *counts, *threads))
     caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
     yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
-    memory = [size(host.memory_bytes)] if host.memory_bytes else []
+    memory = [figures.size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
-        memory.append(f"{size(machine.memory_available)} available")
+        memory.append(f"{figures.size(machine.memory_available)} available")
     if host.nodes_allowed is not None and len(topology.nodes) > 1:
         memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
@@ -150,7 +150,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _cache(level: int, size_bytes: int | None) -> str:
-    return f"L{level} {size(size_bytes)}" if size_bytes else f"L{level}"
+    return f"L{level} {figures.size(size_bytes)}" if size_bytes else f"L{level}"
 
 
 def _first(texts: Iterable[str]) -> str:
@@ -183,7 +183,7 @@ def _parts(machine: Machine) -> Table:
         rows.append(_row(f"{label}{times}", "; ".join(map(_brief, sets)), *marked))
     for node in topology.nodes:
         if not node.cpus:
-            memory = f" ({size(node.memory_bytes)})" if node.memory_bytes else ""
+            memory = f" ({figures.size(node.memory_bytes)})" if node.memory_bytes else ""
             rows.append(_row(f"node {node.id}: memory only{memory}", *(DASH,) * (1 + len(marks))))
     return _words_table("Its CPUs", "part", ("CPUs", *marks), rows)
 
@@ -193,7 +193,7 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
     parts = [(f"package {label}", frozenset(cpus)) for label, cpus in topology.packages.items()]
     for node in topology.nodes:
         if node.cpus:
-            memory = f" ({size(node.memory_bytes)})" if node.memory_bytes else ""
+            memory = f" ({figures.size(node.memory_bytes)})" if node.memory_bytes else ""
             parts.append((f"node {node.id}{memory}", frozenset(node.cpus)))
     fastest_first = topology.kinds[::-1] if len(topology.kinds) > 1 else ()
     for rank, kind in enumerate(fastest_first, 1):
@@ -347,22 +347,17 @@ def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
     notes = list(_skipped(by_row))
     if any(cell.skip is None and not spec.asks_for(cell.backend.label, cell.workers) for cell in cells):
         notes.insert(0, _ADDED)
-    rows = [_cell_row(cell) for cell in by_row if cell.skip is None]
+    rows = []
+    for cell in (one for one in by_row if one.skip is None):
+        shape = cell.shape
+        ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
+        size = f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}"
+        cpus = " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas)
+        verdict = cell.known.verdict if cell.known else DASH
+        layout = f"{shape.num_envs}{ahead}", f"{shape.processes} x {shape.threads}"
+        rows.append(_row(one_line(cell.backend.label), size, *layout, cpus, verdict))
     columns = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
     return _words_table(one_line(env), "backend", columns, rows, *notes)
-
-
-def _cell_row(cell: Cell) -> TableRow:
-    shape = cell.shape
-    ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
-    return _row(
-        one_line(cell.backend.label),
-        f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}",
-        f"{shape.num_envs}{ahead}",
-        f"{shape.processes} x {shape.threads}",
-        " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),
-        cell.known.verdict if cell.known else DASH,
-    )
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:

@@ -77,11 +77,9 @@ _KEY_LINE = 0.19  # of the key, in inches: a chart with many series is higher
 _FARTHEST = 2.0  # an interval widens the axis by this factor at most: a wide one must not flatten the others
 _MARGIN = 1.1  # of an axis, at either end
 _BESIDE = 1.012  # the points of two lines at the same place are apart by this factor, so that intervals can be seen
-_STYLES = {"ideal": "dotted", "forecast": "dashed"}
 _MOST_TICKS = 10  # of numbers of workers
 # Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
 _TICKS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
-PREDICTED = "predicted"
 LONGEST = 34  # characters of a name in a chart; reports have it in full
 
 
@@ -165,18 +163,13 @@ def _description(charts: Sequence[Chart]) -> str:
         lines = []
         for series in _with_points(chart):
             points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
-            lines.append(f"{_name(series, None)}: {points}")
+            lines.append(f"{series.name}: {points}")
         texts.append(one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(lines)}."))
     return " ".join(texts)
 
 
 def _with_points(chart: Chart) -> list[ChartLine]:
     return [one for one in chart.series if one.points]
-
-
-def _name(series: ChartLine, longest: int | None = LONGEST) -> str:
-    name = _shortened(series.name, longest)
-    return f"{name}, {PREDICTED}" if series.role == "forecast" else name
 
 
 def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
@@ -197,7 +190,7 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
 
 
 def _looks(lines: Iterable[ChartLine]) -> Looks:
-    """Return the colour and the marker of each series, by its name: the same in all charts and for its forecast.
+    """Return the colour and the marker of each series, by its name: the same in all charts.
 
     The families of default backends always have the same colours.
     """
@@ -224,22 +217,20 @@ def _draw(space: Axes, chart: Chart, looks: Looks) -> None:
     handles = []
     for index, series in enumerate(shown):
         colour, marker = looks[series.name]
-        aside = _BESIDE ** (index - len(shown) / 2) if series.role in ("measured", "bound") else 1.0
+        aside = _BESIDE ** (index - len(shown) / 2) if series.role != "ideal" else 1.0
         places = [x * aside for x, _ in series.points]
         medians = [estimate.median for _, estimate in series.points]
         ends = [_ends_of(estimate) for _, estimate in series.points]
         lows, highs = ([min(max(end, low), high) for end in side] for side in zip(*ends, strict=True))
-        if series.role == "forecast":
-            space.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
-        elif series.role != "ideal":
+        if series.role != "ideal":
             space.vlines(places, lows, highs, color=colour, linewidth=0.9)
-        style = "dashed" if series.dashed else _STYLES.get(series.role, "solid")
+        style = "dashed" if series.dashed else "dotted" if series.role == "ideal" else "solid"
         handles += space.plot(places, medians, color=colour, marker=marker, linestyle=style, clip_on=False)
         if series.winner is not None:
             at = [x for x, _ in series.points].index(series.winner)
             _write(space, "winner", (places[at], medians[at]), (0, 7), ha="center", weight="bold")
     last_first = sorted(range(len(shown)), key=lambda index: -shown[index].points[-1][1].median)
-    names = [_name(shown[index]) for index in last_first]
+    names = [_shortened(shown[index].name) for index in last_first]
     lines = [handles[index] for index in last_first]
     space.legend(lines, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
@@ -290,10 +281,10 @@ def _plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _shortened(text: str, longest: int | None = LONGEST) -> str:
+def _shortened(text: str, longest: int = LONGEST) -> str:
     """Return ``text`` on one line; a long one without its middle, since names differ at both ends."""
     text = one_line(text)
-    if longest is None or len(text) <= longest:
+    if len(text) <= longest:
         return text
     end = (longest - 1) // 3
     return f"{text[: longest - 1 - end]}…{text[-end:]}"

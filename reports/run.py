@@ -10,7 +10,7 @@ from functools import partial
 from string import ascii_uppercase
 from typing import Self
 
-from vebench.analysis.answer import TaskAnswer, answer_for
+from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
 from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.findings import Code, Gravity
 from vebench.analysis.forecast import time_spent
@@ -23,9 +23,9 @@ from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers
+from vebench.reports.answer import Section, answers, setting_of
 from vebench.reports.curves import forecast_tables, predictions, run_charts
-from vebench.reports.document import DEFAULT, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
+from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.reports.side_by_side import side_by_side
 from vebench.results.records import Run, RunRecord
 
@@ -37,8 +37,7 @@ _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 _MOST_NAMED = 3  # tasks in a title
 _OF_A_POLICY = ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age")
 _OF_A_LEARNER = ("training_steps_per_second", "sampling_share", "at_most_faster")
-# Columns that are shown unasked, where a cell has them: of replicas on hosts, of a policy, of partial batches, and of a
-# learner.
+# Columns that are shown unasked, where a cell has them.
 _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
     "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
     **dict.fromkeys(_OF_A_POLICY, lambda cell: cell.figures.acting),
@@ -54,6 +53,7 @@ class RunPage(DataPage):
     sections: tuple[Section, ...]
     view: View = DEFAULT
     kind = "run"
+    early = False
     title = "Throughput of vector-env backends"
 
     @classmethod
@@ -78,7 +78,7 @@ class RunPage(DataPage):
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
             documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
-            documents += [_document(section, self.sections, self.view) for section in self.sections]
+            documents += [_document(section, self.sections, self.view, early=self.early) for section in self.sections]
         return tuple(documents)
 
     @property
@@ -100,7 +100,23 @@ class RunPage(DataPage):
         return records
 
 
-def _document(section: Section, sections: Sequence[Section], view: View) -> Document:
+class EarlyPage(RunPage):
+    """The tables of a run that goes on, and the cells that are ahead. A few windows of one process name no winner."""
+
+    early = True
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """The documents of a run, with the highest rate of each task in place of the answer."""
+        (section,) = self.sections
+        ahead: dict[str, AnswerText] = {}
+        for cell in fastest_first(cell for cell in section.cells if not cell.excluded):
+            sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
+            ahead.setdefault(cell.env, AnswerText(one_line(cell.env), (sentence,), settled=False))
+        return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
+
+
+def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
     head, cells = section.head, section.cells
     letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
     predicted = predictions(cells, head, view.forecast) if view.forecast else ()
@@ -110,8 +126,8 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
         found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
-        of_env = [cell for cell in shown if cell.env == env]
-        tables += rate_tables(env, of_env, head.spec, view, best=found[env].winner)
+        best = None if early else found[env].winner
+        tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     tables += forecast_tables(predicted)
     facts = [("file", section.name), *run_facts(head, cells)]
@@ -127,7 +143,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         best="the winner" if marked else "",
         notice=section.notice,
         answers=answers(found, section),
-        charts=run_charts(cells, head, found, predicted, view, (letter, where)),
+        charts=run_charts(cells, head, found, view, (letter, where)),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )

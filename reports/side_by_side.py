@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from vebench.analysis.cell import curves, in_report_order
+from vebench.analysis.cell import in_report_order
 from vebench.analysis.comparison import (
     CELL_SPREAD,
     FPS_SPREAD,
     CellComparison,
     Names,
     TaskComparison,
-    best_of,
     compared_tasks,
 )
 from vebench.backends.environments.suites import short_name
@@ -20,11 +19,8 @@ from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.reports import figures
 from vebench.reports.answer import Section, setting_of
-from vebench.reports.curves import FEWEST_POINTS, curve_name, line_of
-from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text, Tone
+from vebench.reports.document import AnswerText, Document, Table, TableRow, Text, Tone
 from vebench.results.records import how_plans_differ, measured_in_turn, what_differs
-
-Size = tuple[int, int]
 
 
 class OtherRun(NamedTuple):
@@ -46,12 +42,10 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
     if not tasks:
         return None
     tables: list[Table] = []
-    charts: list[Chart] = []
     reasons = []
     for env, of_task in tasks.items():
         for other in of_task:
             tables += _tables(env, first, other)
-        charts += _charts(env, sides)
         reasons += [(place.verdict, place.why, place.key) for _, found in of_task for place in found.places]
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
@@ -61,7 +55,6 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
         explanations=tuple(figures.explained(reasons)),
         notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
-        charts=tuple(charts),
     )
 
 
@@ -154,7 +147,7 @@ def _tables(env: str, first: Section, other: OtherRun) -> Iterator[Table]:
     )
 
 
-def _size(key: CellKey) -> Size:
+def _size(key: CellKey) -> figures.Size:
     return key.workers, key.envs_per_worker
 
 
@@ -175,26 +168,3 @@ def _cell(place: CellComparison, first: Section, side: Section) -> Text:
     elif any(cell.excluded for cell in cells):
         tone = "struck"
     return Text(tuple(lines), tone, place.ratio)
-
-
-def _charts(env: str, sides: Sequence[Section]) -> Iterator[Chart]:
-    """Yield the curves of one task: the best backend of each run."""
-    best = []
-    for side in sides:
-        known = [(cell, curve) for curve in curves(side.cells) if curve[0].env == env and (cell := best_of(curve))]
-        if known:
-            best.append((side.letter, max(known, key=lambda pair: pair[0].sample.level)[1]))
-    several = len({curve[0].envs_per_worker for _, curve in best}) > 1
-    series = []
-    for letter, curve in best:
-        name = f"{letter}: {curve_name(curve, several=several)}"
-        series.append(line_of(curve, name, lambda cell: cell.frames_per_second))
-    points = [x for line in series for x, _ in line.points]
-    if len(points) < FEWEST_POINTS:
-        return
-    marks = []  # where workers begin to share CPUs in each run
-    for cpus, of in sorted(figures.by_key((side.head.usable_cpus, side.letter) for side in sides).items()):
-        if cpus < max(points):
-            marks.append(Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end"))
-    title = f"{one_line(short_name(env))}: frames/s of the best backends"
-    yield Chart(one_line(env), "rate", title, "workers", "frames/s", tuple(series), tuple(marks))

@@ -20,7 +20,7 @@ from vebench.backends.environments.simulators import FRAME_LIMIT
 from vebench.backends.fast.classes import class_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from vebench.backends.interface import Task
 
@@ -54,7 +54,12 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70)
     lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
     yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71)
-    yield from start_cases(task, steps)
+    # Without chance, with many episodes: the first frame after a reset is shown, and little more; then later ones.
+    at_once = {"repeat_action_probability": 0.0, "noop_max": 1, "last_frames": True, "any_noop": True}
+    limit = {**at_once, "max_num_frames_per_episode": 13}
+    yield wrapped_case("starts", task, steps(90), limit, num_envs=3, seed=90)
+    later = {**at_once, "noop_max": 30, "max_num_frames_per_episode": 400, "terminal_on_life_loss": True}
+    yield wrapped_case("starts, later", task, steps(400), later, num_envs=3, seed=91, autoreset="SameStep")
     for number in range(2):
         settings = drawn_game_settings(random, game.ale, noops)
         if task.id in MODES_THAT_HANG:
@@ -79,16 +84,6 @@ def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     if noops and task.id not in HANGS_WITHIN_NOOPS:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
         yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60)
-
-
-def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
-    """Yield cases without chance, in which many episodes start anew."""
-    at_once = {"repeat_action_probability": 0.0, "noop_max": 1, "last_frames": True, "any_noop": True}
-    # The first frame after a reset is shown, and little more.
-    limit = {**at_once, "max_num_frames_per_episode": 13}
-    yield wrapped_case("starts", task, steps(90), limit, num_envs=3, seed=90)
-    later = {**at_once, "noop_max": 30, "max_num_frames_per_episode": 400, "terminal_on_life_loss": True}
-    yield wrapped_case("starts, later", task, steps(400), later, num_envs=3, seed=91, autoreset="SameStep")
 
 
 def drawn_game_settings(random: np.random.Generator, ale: Any, noops: int) -> dict[str, Any]:

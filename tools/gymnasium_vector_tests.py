@@ -1,11 +1,11 @@
 """Gymnasium's own tests of its vector environments, with ``SharedMemoryVectorEnv`` in place of ``AsyncVectorEnv``.
 
-``python tools/gymnasium_vector_tests.py FOLDER [--set NAME=VALUE ...] [--gymnasium] [PYTEST-OPTION ...]``
+``python tools/gymnasium_vector_tests.py FOLDER [--caller-steps] [--gymnasium] [PYTEST-OPTION ...]``
 
 ``FOLDER`` is a checkout of https://github.com/Farama-Foundation/Gymnasium at the version that is installed: the tests
-are not in its packages. ``--set`` gives the class an argument, as in ``--set caller_steps=True``; ``--gymnasium``
-exchanges nothing. Tests of what is not installed (pygame, Box2D, MoviePy) count as skipped; on a machine without a
-screen, ``SDL_VIDEODRIVER=dummy`` and ``-k "not Ant"`` leave out what aborts in a renderer.
+are not in its packages. ``--caller-steps`` gives the class this argument; ``--gymnasium`` exchanges nothing. Tests of
+what is not installed (pygame, Box2D, MoviePy) count as skipped; on a machine without a screen,
+``SDL_VIDEODRIVER=dummy`` and ``-k "not Ant"`` leave out what aborts in a renderer.
 
 Prints how many tests pass and fail, and each that fails with the reason that is known here for it.
 Exit status: 0 if all that fail are known, 1 if another fails, 2 if none was run.
@@ -14,7 +14,6 @@ Exit status: 0 if all that fail are known, 1 if another fails, 2 if none was run
 from __future__ import annotations
 
 import argparse
-import ast
 import fnmatch
 import os
 import sys
@@ -79,14 +78,13 @@ def main() -> int:
     """Run the tests and print what became of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE")
+    parser.add_argument("--caller-steps", action="store_true")
     parser.add_argument("--gymnasium", action="store_true")
     arguments, options = parser.parse_known_args()
     if not (arguments.folder / TESTS[0]).is_dir():
         parser.error(f"{arguments.folder} has no {TESTS[0]}: it is no checkout of Gymnasium")
     if not arguments.gymnasium:
-        pairs = [setting.partition("=")[::2] for setting in arguments.settings]
-        exchange({name: ast.literal_eval(value) for name, value in pairs})
+        exchange({"caller_steps": True} if arguments.caller_steps else {})
     os.chdir(arguments.folder)
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider"]

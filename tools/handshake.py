@@ -8,7 +8,6 @@ A wake-up that is lost shows as a hang, since nobody looks around for a minute.
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import multiprocessing
 import os
 import signal
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 WIDTH = 24  # numbers in a row: three cache lines
 ENVS_EACH = 3
-SHORT = 50_000  # handshakes that take less than a minute on any machine
 
 
 class Echo:
@@ -151,11 +149,8 @@ def main() -> None:
             context = multiprocessing.get_context("fork")
             other = context.Process(target=disturb, args=(pids, options.seed), daemon=True)
             other.start()
-            if each < SHORT:  # a wake-up that is lost then shows as a hang
-                faulthandler.dump_traceback_later(50, exit=True)
             start = time.monotonic()
             done = (stress_one_by_one if one_by_one else stress_all)(crew, each, rng)
-            faulthandler.cancel_dump_traceback_later()
             other.kill()
             other.join()
             for pid in pids:

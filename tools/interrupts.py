@@ -1,6 +1,6 @@
 """Interrupt the shared-memory environments at random moments, and see that nothing hangs and nothing is left.
 
-python tools/interrupts.py --trials 1000 --load 2
+python tools/interrupts.py --trials 1000
 python tools/interrupts.py --trials 200 --what fast --seed 7
 
 A trial is a process of its own. It makes a vector environment, learns which rows follow from a seed, and is interrupted
@@ -123,7 +123,7 @@ def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int)
     built = [make()]
     expected = built[0].rows()
     built.pop().close()
-    descriptors, others = count_descriptors(), {*multiprocessing.active_children()}  # those that compute meanwhile
+    descriptors = count_descriptors()
     if call == "constructor":
         interrupted_in(lambda: built.append(make()), 0.05, rng)
     else:
@@ -146,7 +146,7 @@ def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int)
     while built:
         built.pop().close()
     # What was built and never given out is ended by a thread.
-    clean = eventually(lambda: {*multiprocessing.active_children()} <= others and count_descriptors() <= descriptors)
+    clean = eventually(lambda: not multiprocessing.active_children() and count_descriptors() <= descriptors)
     return FINE if clean else LEFT
 
 
@@ -222,24 +222,13 @@ def session_of(session: int) -> list[int]:
     return found
 
 
-def busy(parent: int) -> None:
-    while os.getppid() == parent:
-        for _ in range(100_000):
-            pass
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--what", choices=tuple(KINDS), action="append")
-    parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
     options = parser.parse_args()
     before = segments()
-    context = multiprocessing.get_context("fork")
-    load = [context.Process(target=busy, args=(os.getpid(),), daemon=True) for _ in range(options.load)]
-    for process in load:
-        process.start()
     rng = random.Random(options.seed)
     counts: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -252,13 +241,10 @@ def main() -> int:
             counts[kind, mode, call, ended] += 1
             if ended != "fine":
                 print(f"seed {seed}: {kind}, {mode}, {call}: {ended}", flush=True)
-    for process in load:
-        process.kill()
-        process.join()
     for (kind, mode, call, ended), count in sorted(counts.items()):
         print(f"{kind:8} {mode:20} {call:14} {ended:16} {count:5}")
     totals = Counter(ended for *_, ended in counts.elements())
-    print(f"{totals.total()} interrupts, seed {options.seed}, load {options.load}: {dict(totals)}")
+    print(f"{totals.total()} interrupts, seed {options.seed}: {dict(totals)}")
     if left := segments() - before:
         print(f"segments left: {sorted(map(str, left))}")
     return int(bool(left) or set(totals) != {"fine"})

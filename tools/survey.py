@@ -245,7 +245,7 @@ def _proof(request: Request, steps: int) -> Proof:
             step_trials(request, proving, load(request.target), lambda _: None)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
             failed = describe(error)
-        return replay.prove(request, Judging(steps, path=proving.path, failed=failed))
+        return replay.compare_trials(request, Judging(steps, path=proving.path, failed=failed))
 
 
 def put(here: Answer, answers: Iterable[Answer]) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vebench.equality.diff import PairPage
     from vebench.equality.shrink import FirstDifference
     from vebench.equality.verify import VerifyPage
-    from vebench.gates.page import CheckPage
+    from vebench.gates.gate import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats import Content
 
@@ -221,7 +221,7 @@ class Verification(Result):
     @property
     def status(self) -> int:
         """The exit status of ``vebench verify``, which is 0 (same work), 1 (not) or 3 (nothing compared)."""
-        return verifying.status(self.page.proofs)
+        return self.page.status
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,7 +250,7 @@ class PairVerification(Result):
     @property
     def status(self) -> int:
         """The exit status of ``vebench verify A B``, which is 0 (same work), 1 (not) or 3 (cannot be told)."""
-        return diff.status(self.page)
+        return self.page.status
 
 
 def measure(
@@ -459,9 +459,9 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
             acting = None if policy is None else _name_of(policy)
             request = diff.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
-            return PairVerification(diff.compared(request))
+            return PairVerification(diff.compare_two(request))
         spec = spec_of("verify", {"envs": envs, "backends": backends or None, "timeout": timeout})
-        return Verification(verifying.compared(spec, seed, world or World(), num_envs=num_envs, steps=steps))
+        return Verification(verifying.compare_backends(spec, seed, world or World(), num_envs=num_envs, steps=steps))
 
 
 def _name_of(subject: Texts | Subject) -> str:

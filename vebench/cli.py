@@ -174,7 +174,7 @@ def tune(call: Call) -> int:
     vebench tune HalfCheetah --async no --budget 5m -f json
     """
     from vebench.tune import command
-    from vebench.tune.choice import Constraints
+    from vebench.tune.race import Constraints
 
     file, outlet = call.outlet("tune", measures=True)
     call.refuse_for_resume(file, "margin", "budget", "form")
@@ -270,7 +270,7 @@ def check_(call: Call) -> int:
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.gates import check, page
+    from vebench.gates import check, gate
 
     baseline, *candidates = call.runs
     file, outlet = call.outlet("check", measures=True)
@@ -292,7 +292,7 @@ def check_(call: Call) -> int:
         call.budget,
         call.allow_code,
     )
-    return page.publish_verdicts(check.checked(request, call.world), outlet)
+    return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 
 @command(
@@ -317,12 +317,12 @@ def compare_(call: Call) -> int:
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.gates import check, page
+    from vebench.gates import check, gate
 
     file, outlet = call.outlet("check", measures=True)
     spec = asked("compare", call.plan, call.effort)
     how = {"tolerance": call.tolerance, "budget": call.budget}
-    return page.publish_verdicts(check.compared((call.a, call.b), spec, file, call.world, **how), outlet)
+    return gate.publish_verdicts(check.compared((call.a, call.b), spec, file, call.world, **how), outlet)
 
 
 @command(
@@ -455,17 +455,17 @@ def verify_(call: Call) -> int:
         call.refuse_others("A and B name what is compared", call.given - {"envs", "backends"})
         seed = drawn_seed() if seed is None else seed
         limits = call.steps, call.num_envs, seed, spec.timeout
-        verdict = diff.compared(diff.PairRequest(call.pair, *limits, call.within, call.policy))
+        verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)
-        return diff.status(verdict)
+        return verdict.status
     for name, given in (("--within", call.within), ("--policy", call.policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
     from vebench.equality import verify
 
-    page = verify.compared(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
+    page = verify.compare_backends(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
     outlet.publish(page)
-    return verify.status(page.proofs)
+    return page.status
 
 
 @app.group(cls=options.Commands, section=options.SHARE)

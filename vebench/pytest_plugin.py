@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.comparison import GroupComparison
-    from vebench.gates.page import CheckPage
+    from vebench.gates.gate import CheckPage
 
 # A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
 _SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()

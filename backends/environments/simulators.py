@@ -23,9 +23,16 @@ SCREEN_SIZE = 84
 STACK = 4
 # Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
 SCREEN_ROWS = 210
-_TALLEST = "Adventure AirRaid KeystoneKapers KingKong Klax LaserGates MrDo Pacman SirLancelot SpaceWar"
-_TALL = {"Carnival": 214, "Pooyan": 220, "JourneyEscape": 230, **dict.fromkeys(_TALLEST.split(), 250)}
-TALL_SCREENS = {f"ALE/{game}-v5": rows for game, rows in _TALL.items()}
+TALL_SCREENS = {
+    f"ALE/{game}-v5": rows
+    for rows, games in (
+        (214, "Carnival"),
+        (220, "Pooyan"),
+        (230, "JourneyEscape"),
+        (250, "Adventure AirRaid KeystoneKapers KingKong Klax LaserGates MrDo Pacman SirLancelot SpaceWar"),
+    )
+    for game in games.split()
+}
 _TAPE = 1_000  # actions that a bare simulator samples beforehand, and that show how long episodes of MuJoCo last
 
 

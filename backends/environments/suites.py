@@ -23,7 +23,6 @@ from vebench.backends.packages import GYMNASIUM, MUJOCO, Package
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
-_UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
@@ -152,7 +151,7 @@ class Suite:
     name: str
     title: str
     make: str = "vebench.backends.environments.making:make_registered"  # returns one Gymnasium environment of a task
-    environment_bytes: int = _UNKNOWN_BYTES  # that one environment more takes
+    environment_bytes: int = 8 * MIB  # that one environment more takes: a guess, unless it was measured
     environment_seconds: float = 0.01  # to make one and reset it, about
     tasks: Mapping[str, int] = field(default_factory=dict)  # ids known by name: frames or sub-steps in one step
     otherwise: str = ""  # what else is of the suite, in words
@@ -225,25 +224,8 @@ _ATARI_GAMES = tuple(
 )
 _ATARI_FRAME_SKIP = 4
 
-# Sub-steps of the physics in one step, as the environments' own classes have it.
-_MUJOCO_FRAME_SKIPS = {
-    "Ant-v5": 5,
-    "HalfCheetah-v5": 5,
-    "Hopper-v5": 4,
-    "Humanoid-v5": 5,
-    "HumanoidStandup-v5": 5,
-    "InvertedDoublePendulum-v5": 5,
-    "InvertedPendulum-v5": 2,
-    "Pusher-v5": 5,
-    "Reacher-v5": 2,
-    "Swimmer-v5": 4,
-    "Walker2d-v5": 4,
-}
-
 # Tasks whose start Gymnasium draws whatever its arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
-
-_CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 # Sub-steps of the physics in one step, of the tasks of dm_control's suite that end by a limit.
 _DM_CONTROL_SUB_STEPS = {
@@ -296,7 +278,18 @@ SUITES: Mapping[str, Suite] = {
             title="MuJoCo",
             make="vebench.backends.environments.simulators:make_mujoco",
             environment_bytes=2 * MIB,
-            tasks=_MUJOCO_FRAME_SKIPS,
+            # Sub-steps of the physics in one step, as the environments' own classes have it.
+            tasks=dict(
+                sorted(
+                    (f"{name}-v5", steps)
+                    for steps, names in (
+                        (5, "Ant HalfCheetah Humanoid HumanoidStandup InvertedDoublePendulum Pusher"),
+                        (4, "Hopper Swimmer Walker2d"),
+                        (2, "InvertedPendulum Reacher"),
+                    )
+                    for name in names.split()
+                )
+            ),
             packages=(GYMNASIUM, MUJOCO, packages.IMAGEIO, packages.PACKAGING),
             sets=_OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.simulators:sub_steps",
@@ -309,7 +302,9 @@ SUITES: Mapping[str, Suite] = {
             name="classic",
             title="classic control",
             environment_bytes=64 * KIB,
-            tasks=dict.fromkeys(_CLASSIC_CONTROL, 1),
+            tasks=dict.fromkeys(
+                ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"), 1
+            ),
             real_actions="float32",
         ),
         Suite(

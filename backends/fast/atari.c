@@ -308,7 +308,7 @@ struct screen {
 	const uint8_t *pixels;
 };
 
-/* One game: _GAME in atari.py. */
+/* One game: the fields in atari.py. */
 struct game {
 	void *ale;
 	struct picture *picture;

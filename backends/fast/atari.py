@@ -46,17 +46,12 @@ _METHODS = (
     "_ZN3ale12ALEInterface7setModeEj",
     "_ZN3ale12ALEInterface13setDifficultyEj",
 )
-_SCREEN = _METHODS.index("_ZNK3ale12ALEInterface9getScreenEv")
 # The constructor of an empty list of the parts of a path, and the method that fills it.
 _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114path14_M_split_cmptsEv")
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
 _IN_PLACE = 0b11110  # flags of a nanobind instance that is made, with its C++ object inside
 _STEPS_CHECKED = 20  # in each of two episodes
-_PICTURES_CHECKED = 4
 _INFOS = ("lives", "episode_frame_number", "frame_number")
-# ``struct game``.
-_NUMBERS = ("ale", "picture", "begins", "loads", "seeded", "restarted", "noops", "lives", "life_lost")
-_GAME = np.dtype([(name, np.int64) for name in _NUMBERS])
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,9 @@ class AtariTask(FastTask):
         """Return the grey of each raw value, read off a screen that shows them all."""
         shape = example.getScreenDims()
         count = shape[0] * shape[1]
-        find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self.methods[_SCREEN])
+        find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+            address(_function("_ZNK3ale12ALEInterface9getScreenEv"))
+        )
         # Two numbers, and a vector that begins with its own begin and end.
         rows, columns, begin, end = struct.unpack("iiPP", ctypes.string_at(find(_object_of(example)) or 0, 24))
         if (rows, columns, end - begin) != (*shape, count):
@@ -184,7 +181,9 @@ class AtariBatch(FastBatch):
         self._random: list[np.random.Generator | None] = [None] * count
         self._seeds = [0] * count
         pictures = task.pictures.pictures(observations[:, -1])
-        self._games = np.zeros(count, _GAME)
+        # ``struct game``.
+        fields = ("ale", "picture", "begins", "loads", "seeded", "restarted", "noops", "lives", "life_lost")
+        self._games = np.zeros(count, [(name, np.int64) for name in fields])
         self._games["ale"] = [_object_of(ale) for ale in self._ales]
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
         self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
@@ -317,7 +316,7 @@ def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
     drawn = np.zeros((1, *reversed(size)), np.uint8)
     maker = PictureMaker(screen, size, greys)
     picture = maker.pictures(drawn)
-    for _ in range(_PICTURES_CHECKED):
+    for _ in range(4):
         first, second = random.integers(256, size=(2, *screen)).astype(np.uint8)
         needed().vebench_picture_first(pointer(picture), pointer(first))
         needed().vebench_picture_second(pointer(picture), pointer(second))

@@ -27,9 +27,6 @@ from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
 NO_LIMIT = 1 << 62  # of the steps of an episode
-_POLL_NS = 50_000  # for how long a thread with nothing to do polls at most
-_RESET_FIRST = "Cannot call env.step() before calling env.reset()"
-_RESET_AGAIN = "the episode is over: reset(options={'reset_mask': ...}) comes before the next step"
 
 
 class FastBatch:
@@ -137,7 +134,8 @@ class Pool:
         count = division.num_envs
         threads = min(division.processes, -(-count // chunk)) - division.caller_steps
         cpus = np.array(division.cpus[division.caller_steps :], np.int32)
-        numbers = (count, chunk, threads, division.caller_steps, min(division.spin_ns, _POLL_NS))
+        poll_ns = min(division.spin_ns, 50_000)  # for how long a thread with nothing to do polls at most
+        numbers = (count, chunk, threads, division.caller_steps, poll_ns)
         started = library.vebench_pool_start(
             ctypes.c_void_p(batch.work),
             ctypes.c_void_p(batch.context),
@@ -227,10 +225,10 @@ class FastShare:
         new, resting = self._new.intersection(asked), self._over.intersection(asked)
         if new:
             self._batch.current = min(new)
-            return ResetNeeded(_RESET_FIRST)
+            return ResetNeeded("Cannot call env.step() before calling env.reset()")
         if resting and self._autoreset == "Disabled":
             self._batch.current = min(resting)
-            return AssertionError(_RESET_AGAIN)
+            return AssertionError("the episode is over: reset it, with options={'reset_mask': ...}")
         self._pool.put([index for index in asked if index not in resting])
         for index in resting:  # while threads step the others
             self._begin(index, None)
@@ -246,7 +244,7 @@ class FastShare:
         return self._finish(None)
 
     def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
-        """Return environments whose steps are done, and the remarks on them: see ``ThreadedShare``."""
+        """Return ``least`` or more environments whose steps are done, fewer after ``seconds``, and their remarks."""
         done = rest = self._pool.get(least, seconds)
         remarks: dict[int, object] = {}
         while rest:

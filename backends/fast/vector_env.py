@@ -32,8 +32,6 @@ from vebench.backends.shared_memory.vector_env import (
     whole_number,
 )
 
-_MOST_ENVS = 1 << 20
-
 
 def make_vec(  # noqa: PLR0913 - a user's settings, by name
     id: str,  # noqa: A002 - as gymnasium.make_vec has it
@@ -105,7 +103,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = whole_number("num_envs", num_envs, 1, _MOST_ENVS)
+    num_envs = whole_number("num_envs", num_envs, 1, 1 << 20)
     name = _known_name(id)
     example = _make_env(name, settings)
     if own_classes is False:

@@ -1,7 +1,6 @@
 """Sample Factory's rollout workers. The adapter takes the place of the inference worker.
 
-They are the library's own processes: they ask for actions over a queue, write rows into shared trajectories, and hand
-these over when they are full. There is no policy, and no learner but for what gives the buffers back.
+The library's own processes ask for actions over a queue, write rows into shared trajectories, and hand these over.
 """
 
 from __future__ import annotations

@@ -32,16 +32,12 @@ ONE_FLAG = Difference("an end that is also a time limit is reported as terminate
 
 def _takes_one_level(observations: Tree) -> bool:
     """Return whether these are one array, or a dict or tuple of arrays."""
-    if is_leaf(observations):
-        return True
-    return all(map(is_leaf, observations.values() if isinstance(observations, dict) else observations))
+    parts = observations.values() if isinstance(observations, dict) else observations
+    return is_leaf(observations) or all(map(is_leaf, parts))
 
 
 class SB3Dummy(OneInFlight):
-    """Stable-Baselines3's ``DummyVecEnv``: all environments in the calling process. Rewards are float32.
-
-    There is one flag for the end of an episode; infos mark time limits.
-    """
+    """Stable-Baselines3's ``DummyVecEnv``: all environments in the calling process. Rewards are float32."""
 
     def __init__(self, setup: Setup) -> None:
         self._start(setup, "DummyVecEnv", differences=(FLOAT32_REWARDS, ONE_FLAG))
@@ -72,10 +68,7 @@ class SB3Dummy(OneInFlight):
 
 
 class SB3Subproc(SB3Dummy):
-    """``SubprocVecEnv``: a process for each environment; observations, too, go over pipes. Rewards are float64.
-
-    Processes start by ``forkserver``, the library's default: each imports the library, and with it torch.
-    """
+    """``SubprocVecEnv``: a process for each environment, started by ``forkserver``. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         self._start(setup, "SubprocVecEnv", processes=setup.batch_size, differences=(ONE_FLAG,))
@@ -164,11 +157,7 @@ class TianshouRay(TianshouDummy):
 
 
 class _ToBeMade:
-    """An environment that is made where it is unpickled.
-
-    The library makes environments in the calling process. Ray would send them with read-only buffers, which
-    ``AtariPreprocessing`` writes to.
-    """
+    """An environment that is made where it is unpickled: Ray would send a made one with read-only buffers."""
 
     def __init__(self, maker: Any) -> None:
         self._maker = maker
@@ -233,8 +222,7 @@ class PufferMultiprocessing(OneInFlight):
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
     """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds.
 
-    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``, which repeats seeds. ``given`` are its
-    buffers and a seed that it does not use.
+    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``, which repeats seeds.
     """
     from pufferlib.emulation import GymnasiumPufferEnv
 

@@ -190,10 +190,7 @@ class ShmSync(_SharedMemoryBackend):
             self._given = actions
 
     def recv(self) -> Batch:
-        """Step the caller's own environments, wait for every worker and return all rows, in the order of ids.
-
-        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
-        """
+        """Step the caller's own environments, wait for every worker and return all rows, in the order of ids."""
         if self._team.state is RUNNING:
             self._team.receive()
         elif self._loop is not None and self._given is not None:
@@ -212,11 +209,9 @@ class ShmSync(_SharedMemoryBackend):
 class ShmAsync(_SharedMemoryBackend):
     """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
 
-    A batch has the environments that are ready first, so that no row waits for the slowest. Two for each row keep every
-    process busy with one half while the other half is out for new actions; more would only cost memory and caches.
-
-    After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are there, ``recv_min`` of them
-    at least; without a timeout, it waits for the whole batch.
+    A batch has the environments that are ready first. Two for each row keep every process busy with one half while the
+    other half is out for new actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows
+    that are there, ``recv_min`` of them at least.
     """
 
     def __init__(
@@ -259,10 +254,7 @@ class ShmAsync(_SharedMemoryBackend):
         self._sent = True
 
     def recv(self) -> Batch:
-        """Return the rows of the environments that were ready first, copied out of shared memory.
-
-        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
-        """
+        """Return the rows of the environments that were ready first, copied out of shared memory."""
         if self._team.state is State.RESET:
             self._team.state = RUNNING
             self._team.gather()

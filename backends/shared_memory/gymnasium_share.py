@@ -8,7 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -72,29 +72,31 @@ def batch_infos(count: int, infos: Iterable[tuple[int, _Info]]) -> dict[str, Any
     return batched
 
 
-class ShareConfig(NamedTuple):
-    """The settings that all shares of a vector environment have in common."""
-
-    env_fns: Sequence[CloudpickleWrapper]
-    observation_space: gymnasium.Space[Any]
-    action_space: gymnasium.Space[Any]
-    same: bool  # environments must have equal observation spaces, not only spaces of equal shape and type
-    autoreset: Autoreset
-    infos: bool  # False: return none but the last observation of an episode with ``SameStep``
-
-
 class GymnasiumShare:
     """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Its remarks are ``Remarks``."""
 
-    def __init__(self, config: ShareConfig, arrays: RowArrays, start: int, stop: int) -> None:
+    def __init__(  # noqa: PLR0913 - all but the rows are bound by a partial
+        self,
+        env_fns: Sequence[CloudpickleWrapper],
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        arrays: RowArrays,
+        start: int,
+        stop: int,
+        *,
+        same: bool,  # environments must have equal observation spaces, not only spaces of equal shape and type
+        autoreset: Autoreset,
+        infos: bool,  # False: return none but the last observation of an episode with ``SameStep``
+    ) -> None:
         self.current: int | None = 0
-        self._config = config
+        self._env_fns, self._same, self._autoreset, self._infos = env_fns, same, autoreset, infos
+        self._observation_space, self._action_space = observation_space, action_space
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._rows = batch_of(config.observation_space, arrays.observations)
+        self._rows = batch_of(observation_space, arrays.observations)
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
         # Values stay as they are when their rows change. Numbers out of an array are copies already.
-        actions = batch_of(config.action_space, arrays.actions)
+        actions = batch_of(action_space, arrays.actions)
         numbers = trees.is_leaf(actions) and actions.ndim == 1
         self._read: Callable[[int], Any] = (
             actions.__getitem__ if numbers else lambda index: trees.mapped(lambda leaf: leaf[index].copy(), actions)
@@ -104,17 +106,16 @@ class GymnasiumShare:
 
     def open(self) -> None:
         """Build the environments. Raises RuntimeError, in Gymnasium's words, if the spaces of one differ."""
-        config = self._config
         for index in range(self._count):
             self.current = index
-            environment = config.env_fns[self._start + index].fn()
+            environment = self._env_fns[self._start + index].fn()
             self._environments.append(environment)
-            found, declared = environment.observation_space, config.observation_space
-            if environment.action_space != config.action_space:
-                raise RuntimeError(f"Some environments have an action space different from `{config.action_space}`.")
-            if found == declared or (not config.same and is_space_dtype_shape_equiv(found, declared)):
+            found, declared = environment.observation_space, self._observation_space
+            if environment.action_space != self._action_space:
+                raise RuntimeError(f"Some environments have an action space different from `{self._action_space}`.")
+            if found == declared or (not self._same and is_space_dtype_shape_equiv(found, declared)):
                 continue
-            hint = ". If this is intentional, use `observation_mode='different'` instead." if config.same else ""
+            hint = ". If this is intentional, use `observation_mode='different'` instead." if self._same else ""
             raise RuntimeError(
                 f"the sub-environments observation spaces are not equivalent. They have {found} and {declared}{hint}"
             )
@@ -135,7 +136,7 @@ class GymnasiumShare:
     def _step(self, index: int, action_of: Callable[[int], Any]) -> _Info:
         """Step one environment, or reset it; return its info."""
         self.current = index
-        environment, autoreset = self._environments[index], self._config.autoreset
+        environment, autoreset = self._environments[index], self._autoreset
         if self._ended[index]:
             return self._begin(index, *environment.reset())
         observation, reward, terminated, truncated, info = environment.step(action_of(index))
@@ -145,14 +146,14 @@ class GymnasiumShare:
             self._rewards[index] = np.asarray(reward).item()
         self._terminated[index] = terminated
         self._truncated[index] = truncated
-        if not self._config.infos:
+        if not self._infos:
             info = {}
         if terminated or truncated:
             if autoreset == "SameStep":
                 last, final = observation, info
                 observation, info = environment.reset()
                 # A copy: the caller's own share sends nothing, and the environment may go on with its array.
-                told = info if self._config.infos else {}
+                told = info if self._infos else {}
                 info = {"final_obs": deepcopy(last), "final_info": final, **told}
             elif autoreset == "NextStep":
                 self._ended[index] = True
@@ -164,7 +165,7 @@ class GymnasiumShare:
         self._put(index, observation)
         self._rewards[index] = 0.0
         self._terminated[index] = self._truncated[index] = self._ended[index] = False
-        return info if self._config.infos else {}
+        return info if self._infos else {}
 
     def _put(self, index: int, observation: Any) -> None:
         """Write an observation; its shape may differ from its space's if the number of elements does not."""

@@ -39,11 +39,7 @@ _MEMBARRIER = _MEMBARRIERS.get(_MACHINE, 0) if sys.platform == "linux" and sys.m
 
 
 def _new_fence() -> Callable[[], None]:
-    """Return a function that orders all loads and stores of this thread before it before all that follow.
-
-    Arm orders a release before a later acquire (Arm ARM B2.3, "barrier-ordered-before"), and POSIX asks the same of
-    the semaphores that locks are.
-    """
+    """Return a function that orders all loads and stores of this thread before it before all that follow."""
     lock = threading.Lock()
 
     def fence() -> None:

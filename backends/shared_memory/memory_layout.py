@@ -12,12 +12,12 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,23 +50,6 @@ class ProcessShare(Protocol):
 
     def close(self) -> None:
         """Close every environment."""
-
-
-@runtime_checkable
-class ThreadedShare(Protocol):
-    """Further methods of a share of the caller's whose environments are stepped by other threads of its process."""
-
-    def start(self) -> None:
-        """Begin a step of every environment, which ``step`` finishes."""
-
-    def put(self, indices: Sequence[int]) -> Exception | None:
-        """Begin a step of these environments; return why none has begun if one of them must be reset first."""
-
-    def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
-        """Return environments whose steps are done, ``least`` or more, and the remarks on them.
-
-        After ``seconds`` it returns fewer. A remark may be a ``WorkerFailure``.
-        """
 
 
 # Makes the share of environments ``start`` to ``stop - 1`` from their rows, in its process, before it is opened.

@@ -28,7 +28,6 @@ from vebench.backends.shared_memory.memory_layout import (
     Memory,
     MemoryLayout,
     ProcessShare,
-    ThreadedShare,
 )
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, WorkerHandle, step_all
 
@@ -73,7 +72,9 @@ class Team:
         self.state = IDLE
         # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
         self.lost: Exception | None = None
-        self.threaded: ThreadedShare | None = None  # the caller's own share, if other threads step it
+        # The caller's own share, if other threads step it: ``start`` begins a step of all, ``put`` a step of some;
+        # ``get`` returns those that are done, and the remarks on them.
+        self.threaded: Any = None
         self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step
         self._answers: list[Any] = []  # of the round, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
@@ -96,7 +97,7 @@ class Team:
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.receive()
-            self.threaded = self.own if isinstance(self.own, ThreadedShare) else None
+            self.threaded = self.own if hasattr(self.own, "start") else None
         except BaseException:
             if hasattr(self, "own"):
                 self.close()
@@ -411,7 +412,7 @@ class InFlight:
                 return True
         return False
 
-    def _get(self, threaded: ThreadedShare, least: int, timeout: float | None) -> None:
+    def _get(self, threaded: Any, least: int, timeout: float | None) -> None:
         """Wait until the caller's threads have stepped ``least`` environments."""
         missing = least - len(self._ready)
         if missing > 0:

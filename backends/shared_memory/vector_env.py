@@ -30,7 +30,6 @@ from vebench.backends import trees
 from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.gymnasium_share import (
     GymnasiumShare,
-    ShareConfig,
     array_specs,
     batch_infos,
     batch_of,
@@ -234,7 +233,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         """Return the division among processes, and the function that makes the share of each."""
-        config = ShareConfig(
+        make_share = partial(
+            GymnasiumShare,
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
             self.single_action_space,
@@ -242,7 +242,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             autoreset=self.autoreset_mode.value,
             infos=infos,
         )
-        return division, partial(GymnasiumShare, config)
+        return division, make_share
 
     def _write_step(self, actions: Any) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""

@@ -2,8 +2,6 @@
 
 Spreadsheets run texts that look like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
-
-In LaTeX, every character that it treats in a special way is written as a command.
 """
 
 from __future__ import annotations
@@ -103,8 +101,7 @@ def _plain(value: object) -> dict[str, float | str | None]:
 
 def bibtex(page: Any) -> str:
     """Return the entry for BibTeX that ``page`` has."""
-    entry: str = page.bibtex
-    return entry
+    return str(page.bibtex)
 
 
 def csv_of(page: RunPage) -> str:
@@ -197,8 +194,8 @@ def junit(page: Any) -> str:
     for cell, element in zip(cells, elements, strict=True):
         case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
         if element is not None:
-            ET.SubElement(case, element, type=cell.verdict, message=figures.compared(cell))
-        ET.SubElement(case, "system-out").text = figures.compared(cell)
+            ET.SubElement(case, element, type=cell.verdict, message=figures.verdict_in_words(cell))
+        ET.SubElement(case, "system-out").text = figures.verdict_in_words(cell)
     root = ET.Element("testsuites", name=f"vebench {command}: {page.outcome}")
     root.append(suite)
     ET.indent(root)
@@ -219,7 +216,7 @@ def workflow_commands(page: Any) -> str:
     for cell in page.comparison.cells:
         level = "error" if cell.failed else _LEVELS.get(cell.verdict)
         if level:
-            message = figures.compared(cell).translate(_ESCAPES)
+            message = figures.verdict_in_words(cell).translate(_ESCAPES)
             lines.append(f"::{level} title=vebench%3A {cell.verdict}::{message}\n")
     return "".join(lines)
 

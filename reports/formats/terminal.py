@@ -18,8 +18,8 @@ from rich.text import Text as Line
 from vebench.analysis.findings import Gravity
 from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
 
-Section = list[RenderableType]
-Lines = list[list[list[str]]]  # of each place, by row and column
+Block = list[RenderableType]
+Places = list[list[list[str]]]  # of each place, by row and column
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
@@ -49,22 +49,22 @@ class _Documents:
                 yield from section
 
 
-def _sections(document: Document, width: int, *, of_run: bool) -> list[Section]:
+def _sections(document: Document, width: int, *, of_run: bool) -> list[Block]:
     """Return the parts of a document, which are set apart by empty lines. The most important of a run come last."""
     brief = bool(document.all_notes)
     legend = [*document.legend, f"{_BEST} {document.best}."] if document.best else [*document.legend]
-    explained: Section = [_dim(" ".join(legend))] if legend else []
-    remarks: Section = [*_remarks(document.remarks)]
+    explained: Block = [_dim(" ".join(legend))] if legend else []
+    remarks: Block = [*_remarks(document.remarks)]
     if brief:
         remarks.append(_pasted(f"All notes: {document.all_notes}", "dim"))
-    tables: list[Section] = []
-    further: list[Section] = []
+    tables: list[Block] = []
+    further: list[Block] = []
     for table in document.tables:
         notes = table.notes if brief else (*table.notes, *table.details)
         parts = [*_table(table, width, brief=brief), *map(_dim, notes)]
         (further if table.further else tables).append(parts)
-    answers: list[Section] = []
-    code: list[Section] = []
+    answers: list[Block] = []
+    code: list[Block] = []
     for answer in document.answers:
         line = Line(" ".join(answer.sentences))
         line.stylize("bold", 0, len(answer.sentences[0]))
@@ -133,7 +133,7 @@ def _marked(text: Text) -> list[str]:
     return [f"{_BEST}{first}" if text.tone == "best" else first, *others]
 
 
-def _joined(table: Table, stacked: Lines, *, short: bool) -> Lines:
+def _joined(table: Table, stacked: Places, *, short: bool) -> Places:
     """Return the lines of each place with second lines next to the first, in columns that have ``short`` forms of them.
 
     All texts of such a column have the same length, so numbers are aligned.
@@ -150,7 +150,7 @@ def _joined(table: Table, stacked: Lines, *, short: bool) -> Lines:
     return rows
 
 
-def _widths(table: Table, lines: Lines) -> list[int]:
+def _widths(table: Table, lines: Places) -> list[int]:
     columns = []
     for index, head in enumerate(table.columns):
         columns.append(max(map(len, [head, *(line for row in lines for line in row[index])])))
@@ -168,7 +168,7 @@ def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
     yield block
 
 
-def _grid(table: Table, lines: Lines, block: Iterable[int], widths: Sequence[int]) -> Grid:
+def _grid(table: Table, lines: Places, block: Iterable[int], widths: Sequence[int]) -> Grid:
     """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
     grid.add_column(table.corner, overflow="fold", width=widths[0] if widths else None)

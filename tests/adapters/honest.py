@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from altered import Altered, On, acting, altering, likewise, reporting
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from liars import ResetsAtOnceAndSaysSo
 from numpy.typing import NDArray
 
@@ -45,19 +45,12 @@ UnsignedIds = altering("Ids are uint16.", On(), env_ids=lambda _, batch: batch.e
 ColumnByColumn = altering(
     "Arrays are in Fortran's order.", PONG, observations=lambda _, batch: np.asfortranarray(batch.observations)
 )
-NotRepeatable = altering(
-    "Steps a task that gives other results each time: nothing can be said of it.", On(task="odd:odd/Chancy-v0")
-)
-SharesAGenerator = altering(
-    "Steps environments that draw from one generator: what each returns depends on the others in its process.",
-    On(task="odd:odd/In-common-v0"),
-)
+NotRepeatable = altering("Steps a task that gives other results each time.", On(task="odd:odd/Chancy-v0"))
+SharesAGenerator = altering("Steps environments that draw from one generator.", On(task="odd:odd/In-common-v0"))
 SharesNoMore = likewise("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
 OwnsActions = acting("Takes a copy of the actions that it was sent.", On(task="Pendulum"), lambda _, sent: sent.copy())
 ClaimsChance = reporting(
-    "Does what it must, and says that chance may make it differ: that excuses nothing, and accuses nobody.",
-    On(),
-    chance="sticky actions cannot be turned off",
+    "Does what it must, and says that chance may make it differ.", On(), chance="sticky actions cannot be turned off"
 )
 
 
@@ -141,16 +134,6 @@ class Shuffled(_Pool):
 ShuffledOnHopper = likewise("on MuJoCo.", HOPPER, Shuffled)
 
 
-class Unfair(_Pool):
-    """Has twice as many environments as a batch has rows; one of them answers in one of 100 batches."""
-
-    batches = 0
-
-    def chosen(self) -> list[int]:
-        self.batches += 1
-        return self._ready[: self._size] if self.batches % 100 < 3 else [*filter(None, self._ready)][: self._size]
-
-
 class Loads(_Pool):
     """Has twice as many environments as a batch has rows; one of them loads for 3 s after its 50th batch."""
 
@@ -174,22 +157,6 @@ class Uneven(_Pool):
 
     def chosen(self) -> list[int]:
         return self._random.sample(self._ready, self._random.randint(1, min(self._size, len(self._ready))))
-
-
-class SameStepHalves(_Pool):
-    """Halves in turn that reset in the step of the end, as it says."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="same_step")
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        sent = list(self._sent)
-        super().send(actions)
-        for index in sent:
-            if self._rows[index].terminated[0] or self._rows[index].truncated[0]:
-                self._rows[index].observations[0], _ = self.environments[index].reset()
-                self._loops[index]._ended = [False]
 
 
 class Backwards(Altered):
@@ -229,15 +196,6 @@ class SeldomOutOfOrder(InAnyOrder):
             return batch
         self._order = np.arange(len(batch.env_ids))[:: -1 if self.batches % 3000 == 0 else 1]
         return Batch._make(array[self._order] for array in batch)
-
-
-class ReadOnly(Altered):
-    """Arrays cannot be written."""
-
-    def alter(self, batch: Batch) -> Batch:
-        for array in batch:
-            array.flags.writeable = False
-        return batch
 
 
 class Packed(Altered):
@@ -333,15 +291,6 @@ class TellsAnew(Altered):
         self._info = info
 
 
-class ActsWhereNothingChanges(Altered):
-    """Drops the action of a reset's row, as it must, and takes another in its place."""
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        taken = actions.copy()
-        taken[self.ended] = self.info.action_space.high
-        super().send(taken)
-
-
 class ClosesTwice(Altered):
     """Closes itself when it is asked to reset for the last time, and stays usable: environments are made again."""
 
@@ -359,14 +308,13 @@ class _Vector:
 
     tried = On()
     mode: AutoresetMode = AutoresetMode.NEXT_STEP
-    kind: Any = SyncVectorEnv
 
     def __init__(self, setup: Setup) -> None:
         spare = make(setup.task)
         self._spaces = read_spaces(setup.task, spare.observation_space, spare.action_space)
         spare.close()
         made = [partial(make, setup.task)] * setup.batch_size
-        self._vector = self.kind(made, autoreset_mode=self.mode)
+        self._vector = SyncVectorEnv(made, autoreset_mode=self.mode)
         self._answer: Any = None
         form = "same_step" if self.mode is AutoresetMode.SAME_STEP else "next_step"
         self.info = self._spaces.info(setup, autoreset=form)
@@ -397,13 +345,6 @@ class OfGymnasiumSameStep(_Vector):
     """Gymnasium's vectoriser, which resets in the step of the end."""
 
     mode = AutoresetMode.SAME_STEP
-
-
-class OfGymnasiumInProcesses(_Vector):
-    """Gymnasium's vectoriser with a process for each environment, which resets in the step of the end."""
-
-    tried = On(envs=2)
-    kind, mode = AsyncVectorEnv, AutoresetMode.SAME_STEP
 
 
 WORN, NORMALISED = On(task="odd:odd/Worn-v0", envs=3), On(task="odd:normalised", envs=3)

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -131,14 +130,6 @@ def test_no_simulator_outlives_a_caller_that_is_killed() -> None:
     caller.communicate()
     assert are_gone(workers)
     assert segments() <= before
-
-
-def test_an_interrupt_from_the_terminal_prints_one_traceback() -> None:
-    caller, workers = start_caller()
-    os.killpg(caller.pid, signal.SIGINT)
-    _, errors = caller.communicate(timeout=LONG)
-    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
-    assert are_gone(workers)
 
 
 def test_the_bare_emulator_makes_four_frames_in_each_step() -> None:

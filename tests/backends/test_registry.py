@@ -105,7 +105,7 @@ def test_options_may_limit_how_many_environments_step_at_once(name: str, options
 
 def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> None:
     entry = registry.find("a-backend-of-long-ago")
-    assert (entry.reference_row, entry.steps_gymnasium, entry.process_per_environment) == (False, False, False)
+    assert (entry.reference_row, entry.steps_gymnasium, entry.steppers) == (False, False, "caller")
     assert registry.find("null").reference_row
 
 

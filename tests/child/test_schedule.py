@@ -16,7 +16,6 @@ from vebench.child.answers import Answer, ReplicaWindow, Watched, Window
 from vebench.child.cell import PAUSE_NS, Schedule
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Mode, Request, Settings
-from vebench.plan.spec import RunSpec
 
 MS = 1_000_000
 NONE = np.zeros(2, np.bool_)
@@ -68,15 +67,6 @@ def test_a_warm_up_waits_for_the_rate_to_settle_within_bounds(
 
 def test_no_warm_up_steps_once_to_find_the_pace() -> None:
     assert warmed(lambda _: MS, 0, 0) == (0, None, 10)
-
-
-def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
-    def longest(**given: float) -> float:
-        return RunSpec(("Pong",), (1,), **given).longest_warmup
-
-    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=300.0) == 5.0
-    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=9.0) == 2.0
-    assert [longest(warmup=least) for least in (0.0, 0.1)] == [2.5, 2.5]
 
 
 class FakeLoop:

@@ -275,15 +275,6 @@ def test_of_three_runs_each_is_compared_with_the_first() -> None:
     assert [table.rows[1].texts[1].lines[0] for table in (new, slow)] == ["1.61x ±68%", "0.50x ±68%"]
 
 
-def test_figures_have_the_best_backend_of_each_run() -> None:
-    slow = {("gym-sync", 1): 100.0, ("gym-sync", 2): 200.0}
-    document = together(make_repeated(OLD), make_repeated(NEW, ELSEWHERE), make_repeated(slow))
-    (chart,) = document.charts
-    assert (chart.group, chart.kind) == ("ALE/Pong-v5", "rate")
-    assert [series.name for series in chart.series] == ["A: shm-sync", "B: shm-sync", "C: gym-sync"]
-    assert [round(rate.median) for _, rate in chart.series[1].points] == [6438, 11670]
-
-
 def test_environments_swept_alone_are_the_columns_of_the_table() -> None:
     def run(rate: float) -> Run:
         sizes = (

@@ -100,12 +100,17 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
     assert status == {("CartPole-v1", "failed"), ("Acrobot-v1", "ok")}
 
 
-def test_a_run_goes_on_with_what_may_be_the_fastest(vebench: Command) -> None:
+def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fastest(vebench: Command) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert (found.status, start.left) == (0, 1)
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
-    assert [cell.backend.name for cell, _ in start.started].index("yardstick") == 4
+    assert [cell.backend.name for cell, _ in start.started].index("yardstick") == 4  # after the first look
+    for shown in (found.out, found.err):
+        assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
+    assert found.err.index("first look; the run goes on") < found.err.index("[ 1/15]")
+    assert "first look: shm-sync with 2 workers is ahead so far." in found.err
+    assert "winner" not in found.err
     assert "the winner" in found.out
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
@@ -165,6 +170,14 @@ def test_a_backend_without_a_step_is_left_out_of_a_race(vebench: Command) -> Non
         return steady(cell, spec, 0 if cell.backend.name == "shm-sync" else 1000)
 
     assert raced(vebench, "Pong", script, "for-loop", "shm-sync")[2] == {"for-loop", "yardstick"}
+
+
+def test_each_task_has_a_first_look_and_a_resumed_run_has_none(vebench: Command) -> None:
+    words = "first look; the run goes on"
+    asked = ("run", "-e", "Pong,CartPole", "-b", "for-loop,shm-sync", "-w", "1", "-o", "run.jsonl")
+    assert vebench(*asked, world=fake_world()).err.count(words) == 2
+    Path("run.jsonl").write_text("".join(f"{line}\n" for line in Path("run.jsonl").read_text().splitlines()[:4]))
+    assert words not in vebench("run", "--resume", "run.jsonl", world=fake_world()).err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")

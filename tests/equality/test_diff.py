@@ -13,7 +13,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.child.equality.compare import Limit
+from vebench.child.equality.compare import Tolerance
 from vebench.equality.distributions import LEVEL, distributions
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
@@ -402,13 +402,13 @@ def test_the_power_that_is_stated_is_kept() -> None:
 @pytest.mark.parametrize(
     ("limit", "near", "far"),
     [
-        (Limit(absolute=0.5), 10.5, 10.6),
-        (Limit(relative=0.01), 10.1, 10.2),
-        (Limit(ulps=2), float(np.nextafter(np.nextafter(10.0, 11), 11)), 10.0 + 1e-14),
-        (Limit(), 10.0, np.nan),
+        (Tolerance(absolute=0.5), 10.5, 10.6),
+        (Tolerance(relative=0.01), 10.1, 10.2),
+        (Tolerance(ulps=2), float(np.nextafter(np.nextafter(10.0, 11), 11)), 10.0 + 1e-14),
+        (Tolerance(), 10.0, np.nan),
     ],
 )
-def test_a_limit_allows_numbers_up_to_it(limit: Limit, near: float, far: float) -> None:
+def test_a_limit_allows_numbers_up_to_it(limit: Tolerance, near: float, far: float) -> None:
     ten = np.array([10.0, np.nan])
     assert limit.allows(ten, np.array([near, np.nan]))
     assert not limit.allows(ten, np.array([far, np.nan]))

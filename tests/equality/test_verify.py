@@ -170,9 +170,9 @@ def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapt
 
 def test_what_is_compared_is_drawn_from_a_seed_that_can_be_given_again(verify: Verify) -> None:
     sweep = ("-e", "CartPole", "-b", "gym-sync", "--steps", "100", "--seed")
-    one, again, other = (verify(*sweep, seed)[1][0] for seed in ("7", "7", "8"))
+    one, again, other = (verify(*sweep, seed)[1][0] for seed in ("7", "7", "9"))
     assert one == again
-    assert (one["verdict"], one["seed"], other["verdict"], other["seed"]) == ("identical", 7, "identical", 8)
+    assert (one["verdict"], one["seed"], other["verdict"], other["seed"]) == ("identical", 7, "identical", 9)
     assert one["rows"] != other["rows"]
 
 

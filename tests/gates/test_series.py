@@ -97,13 +97,6 @@ def test_rates_that_are_not_of_the_cell_alone_are_left_out_and_counted() -> None
     assert found.left_out == {"failed": 1, "other work": 1, "disturbed": 1, "throttled": 1, "no rate": 1}
 
 
-def test_a_speedup_is_left_out_if_the_loop_was_disturbed_or_missing() -> None:
-    runs = make_runs({ASYNC: [20.0] * 3, LOOP: [10.0, 10.0, None]})
-    taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
-    found = history_of([(runs[0][0], with_cell(runs[0][1], windows=(taken,) * 4)), *runs[1:]], "speedup")
-    assert (sizes(found), found.left_out) == ([1], {"disturbed": 1, "no speedup": 1})
-
-
 def test_a_drop_is_news_until_runs_before_the_newest_five_show_it() -> None:
     rates = around(1, 60, drop=40)
     slower = [bool(history_of(make_runs({ASYNC: rates[:count]})).slower) for count in range(41, 54)]
@@ -131,21 +124,6 @@ def test_the_level_now_is_that_since_the_newest_change() -> None:
     assert series.level_now.median == pytest.approx(50_000, rel=1e-3)
     assert series.level_now.low < 50_000 < series.level_now.high
     assert sqrt(series.residual.variance) == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
-
-
-def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
-    random = Random(7)
-    shifts = [random.gauss(0, 0.05) for _ in range(60)]
-    rates = {
-        ("gym-async", workers): [
-            100 * workers * exp(shift + random.gauss(0, 0.02)) * (0.7 if index >= 30 else 1)
-            for index, shift in enumerate(shifts)
-        ]
-        for workers in range(1, 9)
-    }
-    found = run_spread(history_of(make_runs(rates)).series)
-    assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
-    assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
 
 
 def cells_of_runs(present: Sequence[Sequence[int]], shifts: Sequence[float]) -> list[tuple[str, Run]]:
@@ -178,11 +156,6 @@ def test_shifts_of_runs_are_separated_from_levels(
 ) -> None:
     found = run_spread(history_of(cells_of_runs(present, shifts)).series)
     assert (found.freedom, found.variance) == (freedom, pytest.approx(variance, rel=1e-3))
-
-
-def test_runs_without_a_cell_in_common_show_no_spread() -> None:
-    apart = cells_of_runs([[workers] for workers in range(1, 7)], [0.05, -0.05, 0.02, 0, 0.03, -0.04])
-    assert run_spread(history_of(apart).series) is None
 
 
 def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
@@ -252,11 +225,6 @@ def test_a_change_too_small_to_matter_is_left_alone_however_certain() -> None:
     quiet = steady(6, noise=0.001)
     assert places(stepped(quiet, 30, 1 - LEAST / 2)) == []
     assert places(stepped(quiet, 30, 1 - 2 * LEAST)) == [30]
-
-
-@pytest.mark.parametrize("levels", [[], [1.0], [1.0] * 100, [0.0, 5.0, 0.0, 5.0, 0.0]], ids=len)
-def test_too_few_or_equal_values_show_no_change(levels: list[float]) -> None:
-    assert change_points(levels) == ()
 
 
 @given(st.integers(0, 10**6), st.integers(0, 80), st.floats(0.5, 2.0), st.floats(1e-9, 1e12))

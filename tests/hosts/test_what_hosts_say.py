@@ -72,15 +72,3 @@ def test_hosts_differ_in_what_makes_runs_incomparable() -> None:
 )
 def test_a_line_that_makes_no_sense_is_none(line: bytes) -> None:
     assert said(line, b'{"cell": 1, "line": "{}"}') == [Said(cell=1, line="{}")]
-
-
-def test_a_host_that_never_reads_is_told_nothing_once_it_is_given_up() -> None:
-    (reading, writing), (hear, say) = os.pipe(), os.pipe()
-    with os.fdopen(reading, "rb", 0), os.fdopen(say, "wb", 0):
-        host = Site("a", os.fdopen(writing, "wb", 0), os.fdopen(hear, "rb", 0), str)
-        assert not host.is_there()  # the pipe is full
-        host.lost = "no answer within 60 s"
-        host.tell(end=1)
-        with pytest.raises(LostHostError, match="no answer within 60 s"):
-            host.heard()
-        host.close()

@@ -1,6 +1,5 @@
 """What is made of a machine's sysfs: small trees of our own, one for each oddity that real machines have."""
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
@@ -126,14 +125,6 @@ def test_kinds_of_arm_come_from_their_capacities(grow: Grow) -> None:
     for cpu, capacity in enumerate((446, 446, 1024, 871)):
         tree.file(f"{CPU}/cpu{cpu}/cpu_capacity", capacity)
     assert tree.read().kinds == ((0, 1), (3,), (2,))
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
-    tree = grow("0-1").core(0, 1)
-    path = tree.root / CPU / "cpu0/topology/core_cpus_list"
-    path.chmod(0)
-    assert tree.read().cores == ((0,), (1,))
 
 
 def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:

@@ -319,3 +319,12 @@ def test_a_group_has_room_for_what_memory_and_processes_allow() -> None:
 def test_who_cannot_run_or_keeps_in_step_with_itself_sits_in_none() -> None:
     pools = replace(cell(3), replicas=(Replica(1, Shape(1, 1, 1, 1), (0,)),) * 2)
     assert seats(cell(1), cell(2, skip="no such game"), pools, cell(4)) == [(2, None), (3, None), (1, 0), (4, 0)]
+
+
+def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
+    def longest(**given: float) -> float:
+        return RunSpec(("Pong",), (1,), **given).longest_warmup
+
+    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=300.0) == 5.0
+    assert longest(duration=1.0, windows=6, warmup=1.0, timeout=9.0) == 2.0
+    assert [longest(warmup=least) for least in (0.0, 0.1)] == [2.5, 2.5]

@@ -27,16 +27,7 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.files import LONGEST_TEXT, MOST_BYTES
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
-from vebench.results.records import (
-    RunRecord,
-    WindowRecord,
-    fingerprint,
-    machine_fingerprint,
-    record,
-    sealed,
-    what_differs,
-    work_fingerprint,
-)
+from vebench.results.records import RunRecord, WindowRecord, fingerprint, record, sealed, what_differs
 from vebench.results.store import RunWriter, default_path, read, refuse_to_overwrite, run_files, run_files_in
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -114,13 +105,10 @@ def test_a_report_never_overwrites_a_run(written: Path, tmp_path: Path) -> None:
         refuse_to_overwrite(other)
 
 
-def test_two_runs_do_not_write_one_file(path: Path) -> None:
-    with RunWriter.create(path, make_header()), pytest.raises(UsageError, match="being written by another run"):
-        RunWriter.resume(path)
-
-
 def test_a_resumed_run_goes_on_where_it_ended(written: Path) -> None:
     with RunWriter.resume(written) as writer:
+        with pytest.raises(UsageError, match="being written by another run"):
+            RunWriter.resume(written)
         assert len(writer.run.cells) == 2
         writer.append(make_cell("shm-sync", 2, (3000,)))
         assert writer.run == read(written)
@@ -141,16 +129,6 @@ def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path
         writer.append(make_cell("for-loop", 1, (2700,), options={"a": 1}))
     rows = [(found.backend, found.windows[0].rows) for found in read(written).cells]
     assert rows == [("for-loop", 2500), ("gym-async", 2400), ("for-loop", 2600), ("for-loop", 2700)]
-
-
-@pytest.mark.parametrize("line", ['{"type": "cell", "env"', "", "null"])
-def test_a_last_line_that_was_written_to_its_end_is_not_pardoned(written: Path, line: str) -> None:
-    replace_line(written, 3, line)
-    before = written.read_bytes()
-    for reader in (read, RunWriter.resume):
-        with pytest.raises(RunFileError, match=r"pong.jsonl, line 3: "):
-            reader(written)
-    assert written.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -183,12 +161,7 @@ def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "message"),
-    [
-        (3, r"written by another version of vebench \(schema 3; this one reads 2\)"),
-        (1, "written by another version"),
-        ("1", "Expected int, got str"),
-        (None, "Expected int, got null"),
-    ],
+    [(3, r"written by another version of vebench \(schema 3; this one reads 2\)"), ("1", "Expected int, got str")],
 )
 def test_another_schema_is_an_error(written: Path, schema: object, message: str) -> None:
     first = json.loads(written.read_text().splitlines()[0])
@@ -307,15 +280,6 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
     assert found.reason == "Traceback: [31mboom"
 
 
-@given(data=st.binary(max_size=200))
-def test_all_bytes_are_a_run_file_or_an_error_of_a_line(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    path.write_bytes(data)
-    with pytest.raises(RunFileError) as error:
-        read(path)
-    assert "\n" not in str(error.value)
-
-
 @given(cut=st.integers(0, 2000))
 def test_a_file_cut_off_anywhere_is_read_so_far_or_refused(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
@@ -366,8 +330,8 @@ def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own(
         (upgraded, True, False),
         (ours, True, True),
     ):
-        assert (machine_fingerprint(run) == machine_fingerprint(head)) == machine
-        assert (work_fingerprint(run) == work_fingerprint(head)) == work
+        assert (fingerprint(run, "machine") == fingerprint(head, "machine")) == machine
+        assert (fingerprint(run, "work") == fingerprint(head, "work")) == work
 
 
 def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path, planned: Cell) -> None:

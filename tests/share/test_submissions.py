@@ -88,7 +88,7 @@ def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) 
         ("plan", lambda found: found[0]["spec"].update(windows=13)),
         ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
         ("plan", lambda found: found[0]["spec"].update(passes=10**9)),
-        ("files", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
+        ("one-run", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
         ("stated", lambda found: found[0].update(started="9999-12-31T00:00:00+00:00")),
         ("complete", lambda found: found.remove(of_gym(found))),
         ("findings", lambda found: found[0].update(cells=100)),

@@ -12,7 +12,7 @@ def around(median: float, share: float = 0.05) -> Estimate:
 
 
 def make_chart(*names: str, **fields: object) -> Chart:
-    """Return a chart with a measured series for each name, the ceiling, the ideal, a forecast and two marks."""
+    """Return a chart with a measured series for each name, the ceiling, the ideal and two marks."""
     lines = [
         ChartLine(name, tuple((float(w), around(10_000 * w**0.8 + 500 * index)) for w in WORKERS))
         for index, name in enumerate(names)
@@ -27,7 +27,6 @@ def make_chart(*names: str, **fields: object) -> Chart:
             *lines,
             ChartLine("ceiling", tuple((float(w), around(22_000.0 * w)) for w in WORKERS), "bound"),
             ChartLine("ideal", ((1.0, Estimate(10_000.0)), (64.0, Estimate(640_000.0))), "ideal"),
-            ChartLine(names[0], ((64.0, around(300_000)), (128.0, around(400_000, 0.3))), "forecast"),
         ),
         "marks": (Mark(16.0, "cores end"), Mark(32.0, "CPUs end")),
     }

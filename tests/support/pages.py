@@ -19,8 +19,8 @@ from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import Findings, LogRatio, Suspects
+from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
-from vebench.gates.page import CheckPage
 from vebench.gates.series import history_of
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
@@ -34,8 +34,8 @@ from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.check import CheckFailure, checked_page
 from vebench.share.cite import CitePage
-from vebench.tune.choice import Constraints, choose
 from vebench.tune.page import TunePage
+from vebench.tune.race import Constraints, choose
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)

@@ -56,7 +56,8 @@ class Case:
     ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
     ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
     half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
-    times the space. ``infos``: whether ours are asked for, and compared.
+    times the space, unless ``play`` returns those for what is observed. ``infos``: whether ours are asked for, and
+    compared.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Case:
     beyond: float = 1.0
     infos: bool = True
     ways: tuple[Way, ...] = (Way(),)
+    play: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
 
 @dataclass
@@ -132,8 +134,9 @@ def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int
         over = theirs.results[1] | theirs.results[2]
         if case.autoreset == "Disabled" and over.any():
             reset([None] * count, over)
+        actions = tape[step - 1] if case.play is None else case.play(theirs.observations)
         for side in everyone:
-            side.step(tape[step - 1])
+            side.step(actions)
         yield step
         quarter = 4 * step // case.steps if case.new_starts and 4 * step % case.steps < 4 else 0
         if quarter == 1:

@@ -179,7 +179,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         )
     if cell.key in sweep.below_loop:
         # Where each environment has a process, more of them are more processes, not more work for each.
-        more = "" if cell.entry.process_per_environment else ", or try a larger --envs-per-worker"
+        more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.key in sweep.retrograde:
         message = "slower than with fewer workers, although each worker has a CPU"

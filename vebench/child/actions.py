@@ -84,15 +84,8 @@ class PolicyChoice:
 
     @property
     def in_words(self) -> str:
-        """The policy and how it computes; empty for a tape."""
-        if self.kind == TAPE:
-            return ""
-        parts = [self.name]
-        if self.is_network:
-            threads = [f"{self.threads} torch thread{'' if self.threads == 1 else 's'}"]
-            compiled = ["compiled"] if self.compile else []
-            parts += [f"on {self.device}", *(threads if self.device == "cpu" else []), self.precision, *compiled]
-        return ", ".join([*parts, f"on CPU {self.cpus}"] if self.cpus else parts)
+        """The policy for reports; empty for a tape."""
+        return "" if self.kind == TAPE else self.label
 
 
 TAPED = PolicyChoice()

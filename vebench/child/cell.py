@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf, sqrt
 from operator import length_hint
 from random import Random
@@ -236,22 +236,22 @@ class Schedule:
         loop, settings = self._loop, self._settings
         if self._recorder is not None:
             loop.keep_first(FIRST)
-            self._recorder.expect(self._moments)  # for faults that begin after the first batches
         least, most = int(settings.warmup * _NANO), int(settings.longest_warmup * _NANO)
         phase, longest_ns = self._draw(), settings.windows * self._duration // 2
         span = least // _SLICES
         ahead = loop.batches + self._ahead
-        self._pace = loop.warm_up(span, self._duration)
+        self._find_pace([loop.run_for(max(1, span), 1)])
         if not span:
             return 0, None
+        if self._recorder is not None:
+            self._recorder.expect(self._moments)  # for faults that begin after the first batches
         slices: deque[Stretch] = deque(maxlen=_SLICES)
         spent = span
         while True:
             span = min(max(span, spent // _SLICES), max(1, most - spent))
             slices.append(loop.run_for(span, max(1, self._pace * span // self._duration)))
             spent += slices[-1].ns
-            rows, ns = sum(each.rows for each in slices), max(1, sum(each.ns for each in slices))
-            self._pace = max(1, rows // loop.batch_size * self._duration // (READINGS_PER_WINDOW * ns))
+            self._find_pace(slices)
             rates = [each.rows / max(1, each.ns) for each in slices]
             is_enough = spent >= least and loop.batches >= ahead
             if spent >= most or (is_enough and _settled(rates, _HIDES if spent < _LONGER * least else inf)):
@@ -261,6 +261,11 @@ class Schedule:
         further = self._run(asked).ns
         self._late = further - asked
         return spent + further, _settled(rates)
+
+    def _find_pace(self, slices: Iterable[Stretch]) -> None:
+        """Find out how many batches fit between two clock readings of a window."""
+        rows, ns = sum(each.rows for each in slices), max(1, sum(each.ns for each in slices))
+        self._pace = max(1, rows // self._loop.batch_size * self._duration // (READINGS_PER_WINDOW * ns))
 
     def measure(self, watched: Watched) -> None:
         """Measure all windows, and answer each. Raises EOFError if the parent has exited.

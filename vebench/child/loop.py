@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from vebench.backends.interface import VectorBackend
 from vebench.child.actions import Actions
-from vebench.child.answers import READINGS_PER_WINDOW
 from vebench.child.equality.recorder import Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 
@@ -97,21 +96,6 @@ class Loop:
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
         return missing
-
-    def warm_up(self, duration_ns: int, window_ns: int) -> int:
-        """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""
-        clock = self._clock
-        start = now = clock()
-        batches, stretch = 0, 1
-        while True:
-            self._step(stretch)
-            batches += stretch
-            now = clock()
-            if now - start >= duration_ns:
-                break
-            # Starts with one batch per reading and at most doubles, so even a very short warm-up finds the pace.
-            stretch = max(1, min(2 * stretch, batches * window_ns // (READINGS_PER_WINDOW * max(1, now - start))))
-        return max(1, batches * window_ns // (READINGS_PER_WINDOW * max(1, now - start)))
 
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))

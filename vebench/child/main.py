@@ -86,9 +86,9 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     answer, job = writer(answers), request.job
     try:
         if isinstance(job, (Replaying, Judging)):
-            from vebench.child.equality.replay import prove, replay
+            from vebench.child.equality.replay import compare_trials, replay
 
-            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job):
+            for proof in [compare_trials(request, job)] if isinstance(job, Judging) else replay(request, job):
                 answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))

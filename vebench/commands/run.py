@@ -13,7 +13,7 @@ from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
 from vebench.reports.overview import plan_page
-from vebench.reports.run import RunPage
+from vebench.reports.run import EarlyPage, RunPage
 from vebench.results import store
 from vebench.results.store import RunWriter
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vebench.plan.grammar import BackendChoice
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
+    from vebench.results.records import Run
 
 _DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
@@ -79,17 +80,20 @@ def _shown(plan: Plan, whose: str = "") -> int:
 
 
 def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool) -> int:
-    """Measure what is ``left`` of a plan, and show the run, also if the user interrupts.
+    """Measure what is ``left`` of a plan, and show the run: also after the first look, and if the user interrupts.
 
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
     """
+
+    def first_look(run: Run) -> RunPage:
+        return EarlyPage.of([(str(file.path), run)])
 
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])
 
     with session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
-            status = measuring.measure(plan, left)
+            status = measuring.measure(plan, left, first_look)
         except InterruptedRunError as interrupt:
             try:
                 if any(cell.windows for cell in measuring.run.cells):

@@ -18,11 +18,13 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vebench import hosts
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, ProofDone, RunStarted
+from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
 from vebench.errors import InterruptedRunError
 from vebench.interpreters import interpreter, venvs
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
+    from vebench.reports.document import Page
     from vebench.results.records import CellRecord, Run
     from vebench.results.store import RunWriter
 
@@ -101,6 +104,8 @@ class Session:
         self.open = ExitStack()  # what cells of all passes are started with
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
+        self._first_look: Callable[[Run], Page] | None = None
+        self._looked: set[str] = set()  # tasks whose first look was shown
         # All time since the last event was spent on the cell of the next: only one is at work at a time.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
@@ -121,15 +126,17 @@ class Session:
         """All that is in the files, by side."""
         return {side: file.run for side, file in self._files.items()}
 
-    def measure(self, plan: Plan, left: Plan) -> int:
+    def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
         """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        Once all have had the passes of the plan, a race goes on with the backends that may be the fastest, for as many
-        cells as ``spec.passes`` passes of all have. Returns the exit status. Raises InterruptedRunError if the user
-        interrupts it.
+        ``first_look`` makes a page of the run once the cells of a task have a few windows each, unless there is one
+        pass or the run is resumed; it is shown with the progress. Once all have had the passes of the plan, a race goes
+        on with the backends that may be the fastest, for as many cells as ``spec.passes`` passes of all have.
+        Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
+        self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
         later = self._left_to_race(plan)
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
         while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
@@ -179,6 +186,12 @@ class Session:
                 )
                 for event in stack.enter_context(closing(events)):
                     now = self._world.clock()
+                    if isinstance(event, FirstLook):
+                        tasks = {one.cell.task.id for one in event.cells if one.cell.repeat == 0} - self._looked
+                        if self._first_look is not None and tasks:
+                            display.show_page(partial(self._first_look, self._with(event)))
+                        self._looked |= tasks
+                        continue
                     if not isinstance(event, RunStarted | ProofDone):
                         self._took[event.cell.key, event.cell.side] += round((now - self._last) * 1e9)
                     self._last = self._last if isinstance(event, RunStarted) else now
@@ -188,6 +201,12 @@ class Session:
         except KeyboardInterrupt:
             raise InterruptedRunError(self._interrupted(done, len(plan.cells), later, measured.values())) from None
         return _FAILED if any(cell.status == "failed" for cell in measured.values()) else _DONE
+
+    def _with(self, event: FirstLook) -> Run:
+        """Return the first file's run as if the cells of the event were in it, and no others planned."""
+        cells = tuple(record(one.cell, one.outcome) for one in event.cells)
+        head = msgspec.structs.replace(self.run.header, cells=None)
+        return msgspec.structs.replace(self.run, header=head, cells=(*self.run.cells, *cells))
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
         """Return a cell, with its proof if that is there, once it is on the disk."""

@@ -120,6 +120,13 @@ class CellFinished:
 
 
 @dataclass(frozen=True)
+class FirstLook:
+    """Preliminary results of cells that take turns, once each has a few windows. They go on."""
+
+    cells: tuple[CellFinished, ...]
+
+
+@dataclass(frozen=True)
 class ProofStarted:
     """A cell has ended, and the comparison of its recording with the reference begins."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -29,6 +28,7 @@ from vebench.engine.interface import (
     CellFinished,
     CellWarm,
     Event,
+    FirstLook,
     InterruptedCellError,
     Launch,
     Outcome,
@@ -59,17 +59,14 @@ def run(
     over: Over | None = None,
     out_of_time: Callable[[], bool] = bool,
     gives_up: bool = False,
-) -> Generator[Event]:
+) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
     If for-loop with one worker fails in its first pass before its first window, all other cells of its task fail with
     its reason: an environment that hangs would hang in each of them until ``--timeout``.
 
-    - ``done``: how many cells an earlier run has measured
-    - ``over``: tasks that were given up before; this run adds its own
-    - ``out_of_time``: once it returns true, no cell is started, except cells that are interleaved with a started one
-    - ``gives_up``: then these are not started either, and cells that lack windows finish as failed
-
+    Such tasks are added to ``over``. Once ``out_of_time`` returns true, no cell is started, except cells that are
+    interleaved with a started one; with ``gives_up``, these are not started either, and cells that lack windows fail.
     Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)
@@ -99,11 +96,11 @@ def run(
 
 def _measured(
     cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
-) -> Iterator[Event]:
+) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
-    takes no turns is measured when it is started. Reference rows start once the others have a few windows.
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     running = [_RunningCell(cell, over) for cell in cells]
     late = [cell for cell in running if cell.cell.entry.reference_row]
@@ -117,6 +114,9 @@ def _measured(
                         break
                     yield from cell.start(launch, stack)
                 yield from _turns(running, spec.windows, enough, out_of_time, directions)
+                alive = [cell for cell in running if cell.at_work]
+                if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
+                    yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in running:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))
@@ -306,11 +306,9 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
     """Yield each cell with its proof, and before that how far it is.
 
     Right before the proof of a failed cell comes the end of its log, as text. A cell that fails or cannot run is
-    ``unverified``, with the reason. Where several backends are compared on an environment that vebench does not know,
-    for-loop is tried first: an environment that it cannot step would hang or fail with each of them. Raises
-    KeyboardInterrupt if the user interrupts.
+    ``unverified``, with the reason. On an environment that vebench does not know, for-loop is tried first: what it
+    cannot step would hang or fail with each backend. Raises KeyboardInterrupt if the user interrupts.
     """
-    backends = Counter(cell.task for cell in cells if cell.skip is None)
     why: dict[Task, str] = {}  # for-loop cannot step an environment; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
@@ -321,7 +319,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
-        if task not in why and backends[task] > 1 and not SUITES[task.suite].ours:
+        if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
             why[task] = ""

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace
 from vebench.child.actions import parse_policy
-from vebench.child.equality.compare import Limit
+from vebench.child.equality.compare import Tolerance
 from vebench.equality import distributions
-from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place
-from vebench.equality.sides import DiffStats, Example, LostError, Two, both, named
+from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place_of
+from vebench.equality.sides import DiffStats, Example, LostError, Two, both, request_of
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
@@ -36,7 +36,7 @@ from vebench.reports.figures import counted
 if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree
 
-DISTRIBUTION = "distribution"
+_DISTRIBUTION = "distribution"
 _EPISODES = 200  # of each, to compare distributions
 _MOST_NUMBERS = 200  # of an observation, to compare steps
 _SCRIPTED = "hold", "sweep"
@@ -76,9 +76,9 @@ class Verdict:
     why: str = ""
 
 
-def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
+def limits_of(texts: Sequence[str]) -> dict[str, Tolerance]:
     """Return the limits of ``FIELD=1e-6``, ``FIELD=0.1%`` and ``FIELD=4ulp``, each with ``@STEPS`` or without."""
-    found: dict[str, Limit] = {}
+    found: dict[str, Tolerance] = {}
     for text in chain.from_iterable(text.split(",") for text in texts):
         name, _, value = text.strip().partition("=")
         match = _LIMIT.fullmatch(value)
@@ -88,15 +88,15 @@ def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
         if match is None or not 0 <= number < inf or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
             raise UsageError(
                 f"--within {shown(text)}: write observations=1e-6, rewards=1%, infos/KEY=1 or observations/LEAF=4ulp, "
-                f"with @STEPS for the first steps of an episode only, or {DISTRIBUTION}"
+                f"with @STEPS for the first steps of an episode only, or {_DISTRIBUTION}"
             )
         kinds = {None: {"absolute": number}, "%": {"relative": number / 100}, "ulp": {"ulps": int(number)}}
         steps = match["steps"]
-        found[name] = Limit(**kinds[match["kind"]], steps=None if steps is None else int(steps))  # type: ignore[arg-type] # by kind
+        found[name] = Tolerance(**kinds[match["kind"]], steps=None if steps is None else int(steps))  # type: ignore[arg-type] # by kind
     return found
 
 
-def compared(asked: PairRequest) -> PairPage:
+def compare_two(asked: PairRequest) -> PairPage:
     """Step both with the same seeds and actions, and return whether their rows are the same.
 
     Raises UsageError if one of them cannot be stepped, or if the two cannot be compared.
@@ -105,13 +105,13 @@ def compared(asked: PairRequest) -> PairPage:
         raise UsageError("name two implementations, A and B, or backends with -e and -b")
     check_count("--steps", asked.steps, 1, MAX_STEPS)
     check_count("--num-envs", asked.num_envs, 1, MAX_COUNT)
-    in_distribution = list(asked.within) == [DISTRIBUTION]
-    if not in_distribution and any(DISTRIBUTION in text for text in asked.within):
-        raise UsageError(f"--within {DISTRIBUTION} stands alone: it compares episodes, not rows")
+    in_distribution = list(asked.within) == [_DISTRIBUTION]
+    if not in_distribution and any(_DISTRIBUTION in text for text in asked.within):
+        raise UsageError(f"--within {_DISTRIBUTION} stands alone: it compares episodes, not rows")
     limits = {} if in_distribution else limits_of(asked.within)
     policy = _function_of(asked.policy or "")
     try:
-        with both([named(text) for text in asked.names], asked.timeout) as two:
+        with both([request_of(text) for text in asked.names], asked.timeout) as two:
             one, other = (side.about for side in two.sides)
             two.policy = policy
             kinds = [[leaf[:2] for leaf in about["observations"]] for about in (one, other)]
@@ -129,12 +129,7 @@ def compared(asked: PairRequest) -> PairPage:
     return PairPage((asked.names[0], asked.names[1]), (one, other), verdict, asked.seed, asked.policy)
 
 
-def status(page: PairPage) -> int:
-    """Return the exit status: 1 if the two differ, 3 if that cannot be told."""
-    return {"different": 1, "unverified": 3}.get(page.verdict.word, 0)
-
-
-def _refuse_unknown(limits: Mapping[str, Limit], leaves: Sequence[str], kind: str = "observations") -> None:
+def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind: str = "observations") -> None:
     """Raise UsageError for a limit of a leaf of this kind that neither side has."""
     for of in limits:
         if of.startswith(f"{kind}/") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
@@ -230,7 +225,7 @@ def _different(two: Two, case: Case, found: FirstDifference, source: Source, *, 
         verb = "give" if len(names) > 1 else "gives"
         why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
         word = "unverified" if len(names) > 1 else "different"
-        return Verdict(word, two.stats, why=f"{why}; --within {DISTRIBUTION} compares episodes")
+        return Verdict(word, two.stats, why=f"{why}; --within {_DISTRIBUTION} compares episodes")
     example = two.smallest(case, found, source.constants(), fixed=fixed)
     if not example.script:
         why = "they differ here only: the example did not fail each time in an interpreter of its own"
@@ -281,6 +276,11 @@ class PairPage(DataPage):
     kind = "verify"
 
     @property
+    def status(self) -> int:
+        """The exit status: 1 if the two differ, 3 if that cannot be told."""
+        return {"different": 1, "unverified": 3}.get(self.verdict.word, 0)
+
+    @property
     def documents(self) -> tuple[Document, ...]:
         """One document: the verdict, what was compared, and the script that shows where the two differ."""
         verdict, stats = self.verdict, self.verdict.stats
@@ -319,7 +319,7 @@ class PairPage(DataPage):
         if example is not None:
             found, case = example.difference, example.case
             count = figures.counted(len(case[0].actions), "environment")
-            yield "differ in", f"{found.field} {place(case, found)}, environment {found.env}"
+            yield "differ in", f"{found.field} {place_of(case, found)}, environment {found.env}"
             yield "A has", found.found[0]
             yield "B has", found.found[1]
             yield "example", f"{count}, {figures.counted(made(case, found), 'action')}, seed {case[0].seed}"
@@ -341,18 +341,14 @@ class PairPage(DataPage):
         yield "drawn from", f"--seed {self.seed}"
 
     def _sides(self) -> Iterator[tuple[str, str]]:
-        for name, about in zip("AB", self.abouts, strict=True):
-            kind = "an environment"
-            if about["vector"]:
-                kind = f"a vector environment, autoreset {about['mode'].replace('_', ' ')}"
-            yield name, kind
-        a, b = (about["spec"] for about in self.abouts)
-        for name in sorted(a.keys() & b.keys()):
-            if a[name] != b[name]:
-                yield "env.spec", f"{name}: {a[name] or 'none'} and {b[name] or 'none'}"
         stats = self.verdict.stats
-        first, second = stats.infos
-        for name in sorted(stats.not_compared.keys() & first & second):
+        for name, about in zip("AB", self.abouts, strict=True):
+            mode = about["mode"].replace("_", " ")
+            yield name, f"a vector environment, autoreset {mode}" if about["vector"] else "an environment"
+        a, b = (about["spec"] for about in self.abouts)
+        for name in sorted(name for name in a.keys() & b.keys() if a[name] != b[name]):
+            yield "env.spec", f"{name}: {a[name] or 'none'} and {b[name] or 'none'}"
+        for name in sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1]):
             yield "not compared", f"{name}: {stats.not_compared[name]}"
 
     @property

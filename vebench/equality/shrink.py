@@ -283,7 +283,7 @@ class _Code(NamedTuple):
     value: str  # an expression: the value that differs
 
 
-def place(case: Case, difference: FirstDifference) -> str:
+def place_of(case: Case, difference: FirstDifference) -> str:
     """Return in words after how many actions the two differ, and whether in a reset."""
     after = f"after {counted(made(case, difference), 'action')}"
     return f"in the reset {after}" if difference.needs > difference.step or not difference.step else after
@@ -307,7 +307,7 @@ def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, cal
         codes.append(_code(name, side.about, case, kept, difference))
     first, second = (one_line(words) for words in difference.found)
     lines = [
-        f'"""{sides[0].text} and {sides[1].text} differ in {difference.field} {place(case, difference)}.',
+        f'"""{sides[0].text} and {sides[1].text} differ in {difference.field} {place_of(case, difference)}.',
         "",
         f"The first has {first}, the second {second}.",
         '"""',
@@ -358,13 +358,12 @@ def _code(name: str, about: dict[str, Any], case: Case, calls: Sequence[Any], di
         task = f"Task({', '.join(stated)})"
         options = "".join(f", {key}={value!r}" for key, value in about["options"].items())
         made = f"{kind}(Setup({task}, workers={num_envs}, seed={case[0].seed}){options})"
-        value = _value_of_adapter(f"{name}_row", difference)
     else:
         imports, made = _made(about, num_envs, case[0].seed)
-        value = _value(f"{name}_row", about, difference)
     if difference.field.startswith("infos/"):
         imports.append(_INFO)
-    return _Code(imports, [f"{name} = {made}", *_calls(name, about, kept)], value)
+    lines = [f"{name} = {made}", *_calls(name, about, kept)]
+    return _Code(imports, lines, _value(f"{name}_row", about, difference))
 
 
 def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], str]:
@@ -423,14 +422,12 @@ def _literal(about: dict[str, Any], action: Any) -> str:
         leaves = [np.stack(leaf) for leaf in leaves_of_all(action)]
     else:
         leaves = [array_of(leaf) for leaf in action]
-    return _written(about["action_form"], iter([_number(leaf) for leaf in leaves]))
-
-
-def _number(leaf: np.ndarray[Any, Any]) -> str:
-    if not leaf.shape and leaf.dtype.kind in "iu":
-        return str(leaf.item())
-    kind = "" if leaf.dtype == np.int64 else f", np.{leaf.dtype}"
-    return f"np.array({leaf.tolist()}{kind})"
+    texts = []
+    for leaf in leaves:
+        kind = "" if leaf.dtype == np.int64 else f", np.{leaf.dtype}"
+        is_number = not leaf.shape and leaf.dtype.kind in "iu"
+        texts.append(str(leaf.item()) if is_number else f"np.array({leaf.tolist()}{kind})")
+    return _written(about["action_form"], iter(texts))
 
 
 def _written(form: Any, texts: Iterator[str]) -> str:
@@ -442,6 +439,8 @@ def _written(form: Any, texts: Iterator[str]) -> str:
 def _value(row: str, about: dict[str, Any], difference: FirstDifference) -> str:
     """Return the value of the field in a row, as Python code."""
     field, _, leaf = difference.field.partition("/")
+    inner = "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in leaf.split("/") if part)
+    index = f"[{difference.env}]" if about["vector"] else ""
     final = about["mode"] == "same_step" and difference.final
     if field == "infos":
         # A wrapper puts the statistics of an episode next to ``final_info``.
@@ -450,21 +449,8 @@ def _value(row: str, about: dict[str, Any], difference: FirstDifference) -> str:
         return f"np.asarray(info({of_end if final else f'{row}[-1]'}, {leaf!r}{index}))"
     if field not in _PLACES:
         return ""
-    index = f"[{difference.env}]" if about["vector"] else ""
-    inner = _inner(leaf)
+    if about["adapter"]:
+        return f"{row}.{field}{inner}[{row}.env_ids == {difference.env}]"
     if field == "observations" and final:
         return f"np.asarray({row}[4]['final_obs']{index}{inner})"
     return f"np.asarray({row}[{_PLACES[field]}]{inner}{index})"
-
-
-def _value_of_adapter(row: str, difference: FirstDifference) -> str:
-    """Return the value of the field in the row of an environment, as Python code."""
-    field, _, leaf = difference.field.partition("/")
-    if field not in _PLACES:
-        return ""
-    return f"{row}.{field}{_inner(leaf)}[{row}.env_ids == {difference.env}]"
-
-
-def _inner(leaf: str) -> str:
-    """Return the code that takes a leaf from a tree."""
-    return "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in leaf.split("/") if part)

@@ -40,7 +40,7 @@ from vebench.results import store
 if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree
 
-Answer = Mapping[str, Any]  # of a side to a case
+_Answer = Mapping[str, Any]  # of a side to a case
 Leaf = Sequence[Any]  # ``[type, shape, data]``
 
 _SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
@@ -93,7 +93,7 @@ class Side:
             self._asks.close()
 
 
-def named(text: str) -> tuple[str, str, dict[str, Any]]:
+def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
     """Return the text, Python and request of a side, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without."""
     name, at, python = text.rpartition("@")
     name, python = (name, python) if at and python else (text, sys.executable)
@@ -156,7 +156,7 @@ class DiffStats:
         return DiffStats(comparer, infos=self.infos, not_compared=self.not_compared, only=only, finals=self.finals)
 
 
-def first_difference(one: Answer, other: Answer, stats: DiffStats) -> FirstDifference | None:
+def first_difference(one: _Answer, other: _Answer, stats: DiffStats) -> FirstDifference | None:
     """Compare two answers to a case. Return the row that differs after the fewest actions, None if none does."""
     for names, answer in zip(stats.infos, (one, other), strict=True):
         names.update(f"infos/{leaf[0]}" for rows in answer["rows"] for row in rows for leaf in row[6] or ())

@@ -33,7 +33,6 @@ from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
 
-_DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # to find a case in which a backend differs, and to shrink it; with 0, none is looked for
 _STEPS_OF_EXAMPLE = 400  # of a case, at most
@@ -51,7 +50,7 @@ _MEANINGS = (
 )
 
 
-def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
+def compare_backends(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
     """Compare backends with the reference, and return the verdicts.
 
     Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, one is drawn. Each backend steps
@@ -112,15 +111,6 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
     return None
 
 
-def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
-    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
-    verdicts = {proof.verdict for _, proof in proofs}
-    crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
-    if crashed or "different" in verdicts:
-        return _DIFFERENT
-    return _INCONCLUSIVE if verdicts <= {"unverified"} else _DONE
-
-
 @dataclass(frozen=True)
 class VerifyPage(DataPage):
     """The proof of every backend on every task."""
@@ -131,6 +121,15 @@ class VerifyPage(DataPage):
     spec: RunSpec
     examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
     kind = "verify"
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
+        verdicts = {proof.verdict for _, proof in self.proofs}
+        crashed = any(proof.failed and cell.skip is None for cell, proof in self.proofs)
+        if crashed or "different" in verdicts:
+            return 1
+        return 3 if verdicts <= {"unverified"} else 0
 
     @property
     def outcome(self) -> str:

@@ -88,9 +88,8 @@ class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
 def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
-    Steps are kept in the file ``output``, by default a new one in ``.vebench/``; those in ``resume`` are not repeated.
-    Raises UsageError for bad ends, NotComparableError if they do not differ, InterruptedRunError if the user interrupts
-    it.
+    Steps are kept in the file ``output``; those in ``resume`` are not repeated. Raises UsageError for bad ends,
+    NotComparableError if they do not differ, InterruptedRunError if the user interrupts it.
     """
     candidates = _releases(request, world) if request.package else _commits(request)
     if len(candidates) < 2:  # noqa: PLR2004 - the ends
@@ -343,11 +342,10 @@ class BisectPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a row for each candidate that was compared, and why others were skipped."""
         good, bad, suspects = self.candidates[0], self.candidates[-1], self.findings.suspects
-        from_there = _as_change(self._ratios[suspects.last]) if self.found else ""
+        change = self.change.estimate
         facts = (
             ("good", good.label),
-            ("bad", f"{bad.label}: {_as_change(self.change)}"),
-            ("from there on", from_there),
+            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {ratio_text(change)}"),
             ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
             ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
             ("steps", one_line(self.file)),
@@ -365,7 +363,7 @@ class BisectPage(DataPage):
         skipped = figures.by_key((why, self.candidates[at].label) for at, why in sorted(self.skipped.items()))
         document = Document(
             title=f"Bisect: {self.outcome}",
-            facts=tuple((name, text) for name, text in facts if text),
+            facts=facts,
             tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=self.noun),),
             legend=(
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
@@ -403,7 +401,3 @@ class BisectPage(DataPage):
                 for at, one in enumerate(self.candidates)
             ],
         }
-
-
-def _as_change(ratio: LogRatio) -> str:
-    return f"{figures.change(ratio.estimate.median)}, ratio {ratio_text(ratio.estimate)}"

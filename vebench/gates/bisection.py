@@ -74,11 +74,7 @@ class Findings(NamedTuple):
 
 
 def look(last: int, change: LogRatio, steps: Sequence[tuple[int, LogRatio]], skipped: Collection[int] = ()) -> Findings:
-    """Return what these steps show, and which candidate to compare next.
-
-    ``change`` is the ratio of the bad end, ``steps`` are comparisons of candidates between the ends. The ``skipped``
-    candidates cannot be compared.
-    """
+    """Return what these steps show, and which candidate to compare next, none of the ``skipped``."""
     by_candidate = _by_candidate(steps)
     chances = _posterior(last, change, by_candidate)
     ratios = {at: _mean(*both) for at, both in by_candidate.items()}

@@ -25,9 +25,8 @@ from vebench.commands import planning
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
-from vebench.gates.gate import Cells, Compare, PassBudget
+from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
 from vebench.gates.history import runs_in
-from vebench.gates.page import CheckPage
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
@@ -206,11 +205,7 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
         cases = f"{comparison.POWER:.0%} of cases"
-        line = f"such a check finds a backend that is {max(known.values()):.0%} slower in {cases}"
-        if in_vain:
-            names = ", ".join(sorted({key.backend for key in in_vain}))
-            line += f", but cannot find {names} the same: {remedy}"
-        console.note(line)
+        console.note(f"such a check finds a backend that is {max(known.values()):.0%} slower in {cases}")
     return gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
 
 
@@ -261,13 +256,9 @@ def compared(
 ) -> CheckPage:
     """Measure ``spec`` in both Pythons, and return the verdicts on the second.
 
-    Both run files have the name ``output``, by default a new one in ``.vebench/``, with the sides added. Within
-    ``budget`` seconds, passes are added until every backend has a verdict; None: the passes of ``spec`` are measured.
-    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec. It has the same number of
-    environments and backends, and each is compared with the one in its place in ``spec``.
-
-    Raises UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides,
-    InterruptedRunError if the user interrupts it.
+    The run files have the name ``output`` with the sides added. Within ``budget`` seconds, passes are added until every
+    backend has a verdict; None: the passes of ``spec`` are measured. ``instead``: the first Python measures this spec;
+    each environment and backend is compared with the one in its place in ``spec``.
     """
     gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)

@@ -128,19 +128,13 @@ class HistoryPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task under each set of conditions, and the date of each change."""
         found = self.history
-        first, last = found.runs[0], found.runs[-1]
         several = len({run.conditions for run in found.runs}) > 1
         where = "all on one machine" if found.machines == 1 else f"on {found.machines} machines"
         what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
-        spread = run_spread(found.current)
-        shared = f"{sqrt(spread.variance):.1%} shared by all cells of a run (standard deviation)" if spread else ""
-        differ = f"machine or packages differ between runs; the newest: {one_line(last.conditions)}"
         counts = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
         facts = (
-            ("runs", f"{len(found.runs)}, from {one_line(first.name)} to {one_line(last.name)}"),
+            ("runs", f"{len(found.runs)}, from {one_line(found.runs[0].name)} to {one_line(found.runs[-1].name)}"),
             ("metric", f"{what}; the runs are {where}"),
-            ("run to run", shared),
-            ("conditions", differ if several else ""),
             ("left out", f"{figures.counted(sum(found.left_out.values()), 'point')}: {counts}" if counts else ""),
         )
         newest = {run.conditions: index for index, run in enumerate(found.runs)}
@@ -224,10 +218,7 @@ class HistoryPage(DataPage):
             values = [{"run": run, "value": exp(level)} for run, level in zip(one.runs, one.levels, strict=True)]
             series.append(
                 {
-                    "env": one.cell.env,
-                    "backend": one.cell.backend,
-                    "workers": one.cell.workers,
-                    "envs_per_worker": one.cell.envs_per_worker,
+                    **{name: getattr(one.cell, name) for name in ("env", "backend", "workers", "envs_per_worker")},
                     "conditions": one.conditions,
                     "level": one.level_now,
                     "run_to_run": sqrt(one.residual.variance) if one.residual.freedom else None,

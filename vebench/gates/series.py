@@ -34,7 +34,7 @@ from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Es
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
-from vebench.results.records import Run, RunRecord, fingerprint, machine_fingerprint, work_fingerprint
+from vebench.results.records import Run, RunRecord, fingerprint
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5
@@ -91,11 +91,9 @@ def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float
 
 
 def _correlation(between: Sequence[Sequence[float]]) -> float:
-    """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``.
-
-    Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
-    and by ``_CAUTION`` standard errors, because few runs hardly show it.
-    """
+    """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``."""
+    # Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954), and few runs hardly
+    # show it.
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
     found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
@@ -140,9 +138,8 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
 def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
     """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
 
-    The left part begins at ``start``; the right part may end before ``end``, because another change may follow. Parts
-    of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
-    James, equations 5 to 7).
+    The left part begins at ``start``. Parts of m and n values are apart by m n / (m + n) times their energy distance,
+    with distances of power 1 (Matteson & James, equations 5 to 7).
     """
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
@@ -255,14 +252,13 @@ def history_of(
     metric: Metric | None = None,
     choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
 ) -> RunHistory:
-    """Return the series of ``runs``, each with the name of its file, without reference rows.
+    """Return the series of ``runs``, each with the name of its file, of the cells that ``choose`` returns.
 
-    ``choose`` returns which of their cells are wanted, by default all. Without a ``metric``, it is frames per second if
-    all ran on one machine, else the speedup. ``runs`` may be lazy: a run is dropped once its rates are known.
+    Without a ``metric``, it is frames per second if all ran on one machine, else the speedup. ``runs`` may be lazy.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
     measured.sort(key=lambda item: (item[1].started, item[0]))
-    machines = len({machine_fingerprint(header) for _, header, _ in measured})
+    machines = len({fingerprint(header, "machine") for _, header, _ in measured})
     metric = metric or ("fps" if machines <= 1 else "speedup")
     past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
     keys = [*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)]
@@ -326,7 +322,7 @@ def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
     """Return a fingerprint of the conditions of a run, with its options of placement."""
-    digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
+    digits = fingerprint(header) if metric == "fps" else fingerprint(header, "work")
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
     return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))

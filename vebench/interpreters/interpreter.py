@@ -77,7 +77,7 @@ def examine_python(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, 60.0, examined=False)
+    facts = ask(about, python, request, 60.0)
     if facts["version"] < _OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], _OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
@@ -106,19 +106,14 @@ def look_up(
         "functions": [*functions],
         "plugins": PLUGINS,
     }
-    facts = ask(about, python, request, timeout)
-    counts = len(facts.get("envs", ())), len(facts.get("adapters", ())), len(facts.get("functions", ()))
-    if counts != (len(envs), len(adapters), len(functions)):
-        raise UsageError(f"{about}: Python gave an incomplete answer")
-    return facts
+    return ask(about, python, request, timeout)
 
 
-def ask(about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True) -> ProbeFacts:
+def ask(about: str, python: str, request: dict[str, object], timeout: float) -> ProbeFacts:
     """Return the answer of ``child/probe.py`` in ``python``, which describes requests and answers.
 
-    ``examined``: it is known to be a Python. Raises UsageError, which begins with ``about``, if it does not answer.
+    Raises UsageError, which begins with ``about``, if it is not a working Python.
     """
-    which = "Python" if examined else "is not a working Python: it"
     probe_script = str(Path(probe.__file__).absolute())
     with ProcessGuard() as guard:
         # Files, not pipes: a pipe stays open until everything that the interpreter started has closed it.
@@ -142,8 +137,8 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
         found = json.loads(text.decode(errors="replace"))
     except (ValueError, RecursionError):
         why = "" if ": " in how else ", without an answer"
-        raise UsageError(f"{about}: {which} {one_line(how)}{why}") from None
+        raise UsageError(f"{about}: Python {one_line(how)}{why}") from None
     try:
         return msgspec.convert(found, ProbeFacts)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{about}: {which} gave a wrong answer: {one_line(str(error).replace('`', ''))}") from None
+        raise UsageError(f"{about}: Python gave a wrong answer: {one_line(str(error).replace('`', ''))}") from None

@@ -16,7 +16,6 @@ import secrets
 import select
 import signal
 import stat
-import subprocess
 import tempfile
 import threading
 import time
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import vebench
 import vebench.backends
@@ -55,7 +54,7 @@ class ProcessGuard:
         with ExitStack() as undo:
             undo.callback(guardian.remove, str(self.scratch))
             try:
-                link_packages(_packages(self.scratch))
+                link_packages(self.scratch / "packages")
             except OSError as error:
                 raise StorageError(f"cannot make links in {self.scratch}: {error.strerror}") from None
             try:
@@ -78,21 +77,17 @@ class ProcessGuard:
         self,
         command: Sequence[str],
         log: IO[bytes],
-        *,
         env: Mapping[str, str] = os.environ,
-        stdin: IO[bytes] | int = subprocess.DEVNULL,
-        stdout: IO[bytes] | int | None = None,
-        pass_fds: Sequence[int] = (),
         patience: float = 0.0,
+        *,
         marked: bool = True,
+        **settings: Any,
     ) -> Iterator[Process]:
         """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start.
 
         In the end it has ``patience`` seconds to exit. Processes that it starts are ended, too, if it is ``marked``.
         """
-        if marked:
-            env = {**env, guardian.TOKEN_VARIABLE: self.token}
-        process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
+        process = Process(command, log, env={**env, guardian.TOKEN_VARIABLE: self.token} if marked else env, **settings)
         self.add(process.pid)
         try:
             yield process
@@ -144,11 +139,7 @@ def python_path(scratch: Path) -> str:
     """
     # The process may run in another folder, so relative paths must become absolute.
     theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    return os.pathsep.join([str(_packages(scratch)), *theirs])
-
-
-def _packages(scratch: Path) -> Path:
-    return scratch / "packages"
+    return os.pathsep.join([str(scratch / "packages"), *theirs])
 
 
 class Wakeful:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
@@ -78,6 +77,8 @@ def _read(pid: int, name: str) -> bytes:
 
 def remove(folder: str) -> None:
     """Remove a folder and its contents."""
+    import shutil  # cells that start do without it
+
     with contextlib.suppress(OSError):
         for inner in Path(folder).iterdir():  # folders first: the lock, by which leftovers are found, is a file
             shutil.rmtree(inner, ignore_errors=True)

@@ -28,7 +28,6 @@ _ONE_IS_ON = {"1": True, "0": False}
 _MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 _CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
-_HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual Machine|Amazon EC2|Google Compute")
 
 
 @dataclass(frozen=True)
@@ -171,12 +170,9 @@ def _cpu_model(info: Mapping[str, str]) -> str | None:
 
 
 def _virtual(root: Path, info: Mapping[str, str]) -> bool | None:
-    vendors = [text_of(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
-    if text_of(root / "sys/hypervisor/type") or any(map(_HYPERVISOR_VENDORS.search, vendors)):
+    if text_of(root / "sys/hypervisor/type"):
         return True
-    if "flags" in info:
-        return "hypervisor" in info["flags"].split()
-    return False if any(vendors) else None
+    return "hypervisor" in info["flags"].split() if "flags" in info else None
 
 
 def _in_container(root: Path) -> bool | None:

@@ -79,18 +79,14 @@ def entries(folder: Path, prefix: str) -> list[int]:
 def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folder of this process' control group, then its ancestors; none without version 2."""
     found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
-    mounts = (root / "sys/fs/cgroup/unified", root / "sys/fs/cgroup")  # the first beside version 1
-    top = next((mount for mount in mounts if _is_folder(mount)), None)
-    if found is None or top is None:
+    top = root / "sys/fs/cgroup/unified"  # beside version 1
+    top = top if os.access(top, os.X_OK) else root / "sys/fs/cgroup"
+    if found is None or not os.access(top, os.X_OK):
         return ()
     own = top / found[1].strip("/")
-    if ".." in own.parts or not _is_folder(own):  # a container hides its own group, and mounts it alone
+    if ".." in own.parts or not os.access(own, os.X_OK):  # a container hides its own group, and mounts it alone
         own = top
     return tuple(folder for folder in (own, *own.parents) if folder.is_relative_to(top))
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise PermissionError before Python 3.14
 
 
 def cpu_quota(root: Path = Path("/")) -> Quota | None:

@@ -32,6 +32,7 @@ MOST_PROCESSES = 256  # alive at the same time in a group, though the processes 
 # environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
 # each of them adds, and the measurements behind these numbers.
 _INTERPRETER = 96 * MIB
+_NOTHING_BESIDE = "no requested backend can run here"
 _GIB = 1 << 30
 # A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
@@ -265,11 +266,15 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
     for task in tasks:
-        sizes = tuple(sorted({cell.envs_per_worker for cell in backends if cell.task == task}))
+        of_task = [cell for cell in backends if cell.task == task]
+        sizes = tuple(sorted({cell.envs_per_worker for cell in of_task}))
         added = [*_cells(replace(alone, envs_per_worker=sizes), task, BackendChoice(registry.REFERENCE), where)]
         if sizes and not where.hosts:
             added += _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where)
-        yield from (cell for cell in added if cell.key not in planned)
+        lacking = [cell for cell in added if cell.key not in planned]
+        if not any(cell.skip is None for cell in of_task):
+            lacking = [replace(cell, skip=cell.skip or _NOTHING_BESIDE) for cell in lacking]
+        yield from lacking
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:

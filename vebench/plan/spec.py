@@ -32,7 +32,7 @@ UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the bu
 def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
     """Return a field of ``RunSpec`` with the option that sets it. By default, the flag is the field's name."""
     given = {} if default is ... else {"default": default}
-    return field(**given, metadata={"option": (flags, group, metavar, meaning, kind)})
+    return field(**given, metadata={"flags": flags, "option": (group, metavar, meaning, kind)})
 
 
 _KNOWN_ENVS = [name for suite in SUITES.values() for name in suite.tasks]
@@ -134,12 +134,10 @@ class RunSpec:
         return self.warmup + min(most - self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
-def _declared(name: str, flags: tuple[str, ...], *rest: Any) -> Option:
-    return Option(name, flags or (f"--{name.replace('_', '-')}",), *rest)
-
-
 OPTIONS: Mapping[str, Option] = {
-    one.name: _declared(one.name, *one.metadata["option"]) for one in fields(RunSpec) if one.metadata
+    one.name: Option(one.name, one.metadata["flags"] or (f"--{one.name.replace('_', '-')}",), *one.metadata["option"])
+    for one in fields(RunSpec)
+    if one.metadata
 }
 # Two runs are compared cell by cell, so these fields may differ: they choose cells, or state a time. The header has
 # the hosts that were measured.

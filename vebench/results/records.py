@@ -31,7 +31,7 @@ from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
-from vebench.machine.host import Cache, Host, Node, Topology
+from vebench.machine.host import Host, Node, Topology
 from vebench.machine.kernel import parse_list
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
@@ -421,14 +421,14 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts from a run file: caches of the last level only, nodes numbered in their order."""
+    """Return the machine's parts from a run file: without caches, nodes numbered in their order."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
-        caches=tuple(Cache(3, None, parse_list(cpus)) for cpus in record.last_level),
+        caches=(),
         kinds=tuple(map(parse_list, record.kinds)),
     )
 
@@ -466,19 +466,14 @@ def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
     return sides and (one.command, one.spec, one.started) == (other.command, other.spec, other.started)
 
 
-def fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits, the same for runs that are comparable, if all know the same facts."""
-    return _digits(_decisive(run))
+def fingerprint(run: RunRecord, part: Literal["all", "machine", "work"] = "all") -> str:
+    """Return twelve hexadecimal digits, the same for runs that are comparable, if all know the same facts.
 
-
-def machine_fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits, the same for all runs on one machine."""
-    return _digits(_machine(run))
-
-
-def work_fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits, the same for runs on any machine in which the same packages did the work."""
-    return _digits({name: fact for name, fact in _software(run).items() if name not in OUR_PACKAGES})
+    Of ``machine`` or ``work``, they are the same for all runs on one machine, or with the same packages at work.
+    """
+    if part == "work":
+        return _digits({name: fact for name, fact in _software(run).items() if name not in OUR_PACKAGES})
+    return _digits(_machine(run) if part == "machine" else _decisive(run))
 
 
 def _digits(facts: Mapping[str, str]) -> str:

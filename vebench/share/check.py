@@ -38,7 +38,6 @@ from vebench.results import store
 from vebench.results.records import Run
 from vebench.share.folder import CellResult, Manifest, Submission, command_of, read_submission, submission_of
 
-_MOST_PLACES = 3
 _MOST_DISTURBED = 0.1  # share of the cells
 _RATES_AGREE = 0.01  # releases of vebench may round rates differently
 _REFUSED_CODES = (
@@ -139,10 +138,7 @@ def failures(submission: Submission) -> tuple[CheckFailure, ...]:
     try:
         for check, remedy, faults in _CHECKS:
             for reason, named in figures.by_key(faults(submission)).items():
-                places = [place for place in named if place]
-                if len(places) > _MOST_PLACES:
-                    places[_MOST_PLACES:] = [f"and {len(places) - _MOST_PLACES} more"]
-                found.append(CheckFailure(check, reason, remedy, tuple(places)))
+                found.append(CheckFailure(check, reason, remedy, tuple(place for place in named if place)))
             if found and check == "plan":  # further checks rely on the plan
                 break
     except (VebenchError, ValueError, KeyError, IndexError, ArithmeticError) as error:

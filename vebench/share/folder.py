@@ -24,7 +24,7 @@ from vebench.errors import RunFileError, UsageError, one_line
 from vebench.files import contents, decoded
 from vebench.plan.spec import SUBMISSION_SUITES, RunSpec
 from vebench.results import store
-from vebench.results.records import HostRecord, Run, machine_fingerprint
+from vebench.results.records import HostRecord, Run, fingerprint
 
 _SCHEMA = 1
 RUN, MACHINE, PACKAGES, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
@@ -95,11 +95,7 @@ class Submission:
 
 
 def read_submission(folder: Path) -> Submission:
-    """Return the submission in a folder.
-
-    Raises UsageError if the folder does not exist. Raises RunFileError, whose message does not name the folder, if a
-    file is missing, unknown, a link, damaged or changed.
-    """
+    """Return the submission in a folder. Raises RunFileError, which does not name the folder, if anything is amiss."""
     if not folder.is_dir():
         raise UsageError(f"{one_line(str(folder))}: not a folder")
     try:
@@ -136,7 +132,7 @@ def submission_of(name: str, run: Run) -> Submission:
         raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
     own = any(choice.python or choice.name not in BY_NAME for choice in spec.backends)
     tuned = any(choice.options for choice in spec.backends)
-    machine = MachineRecord(machine_fingerprint(head), head.host)
+    machine = MachineRecord(fingerprint(head, "machine"), head.host)
     packages = {package: {"version": version} for package, version in head.packages.items()}
     files = {RUN: store.written(run), MACHINE: _json(machine), PACKAGES: _json(packages)}
     results = tuple(

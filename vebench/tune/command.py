@@ -21,8 +21,8 @@ from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
-from vebench.tune.choice import Constraints
-from vebench.tune.race import Race, TuneBudget
+from vebench.tune.page import TunePage
+from vebench.tune.race import Constraints, Race, TuneBudget
 
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # many short passes: processes differ more than windows do
@@ -49,10 +49,7 @@ def tune(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, 
 def resume_tuning(
     path: Path, wanted: Constraints, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
-    """Continue the race in the run file ``path`` for ``budget`` seconds, and say what to use. Returns the exit status.
-
-    ``allowed``: see ``planning.plan_to_finish``, also for the errors.
-    """
+    """Continue the race in the run file ``path``, and say what to use. ``allowed``: see ``planning.plan_to_finish``."""
     began = world.clock()
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
@@ -64,9 +61,10 @@ def resume_tuning(
 def _race(file: RunWriter, plan: Plan, wanted: Constraints, began: float, outlet: Outlet, world: World) -> int:
     budget = TuneBudget(plan.spec, began, world.clock)
     with session(file, world, quiet=False, outlet=outlet) as measuring:
-        page = Race(plan, measuring, wanted, world, budget).run_to_end()
-        outlet.publish(page)
-    return _DONE if page.choice.decided else _UNDECIDED
+        race = Race(plan, measuring, wanted, world, budget)
+        found = race.run_to_end()
+        outlet.publish(TunePage(str(measuring.path), race.run, found, wanted, budget.steps, race.passed_over))
+    return _DONE if found.decided else _UNDECIDED
 
 
 def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[Plan, RunRecord]:
@@ -128,8 +126,7 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return the settings to try with ``cpus`` CPUs of this number of ``cores``, the likeliest first.
 
-    With ``batch``, every setting has batches of this many rows. A worker for each core is tried, too: no core then has
-    two. Other options are tried on all CPUs, unless the user gave some.
+    A worker for each core is tried, too. Other options are tried on all CPUs, unless the user gave some.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(_HALVINGS)}
     if cores is not None and 0 < cores < cpus:

@@ -21,7 +21,7 @@ from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.figures import learner_words
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
-from vebench.tune.choice import Choice, Constraints, NoChoiceReason, too_large
+from vebench.tune.race import Choice, Constraints, NoChoiceReason, too_large
 
 _MOST_NAMED = 6  # settings in a sentence
 
@@ -48,8 +48,8 @@ class TunePage(DataPage):
         explanations = []
         for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
-        for cell, why in self._not_offered:
-            remark = Remark("not recommended", f"{setting_of(cell)} {why}")
+        for cell in filter(self._why_not, others):
+            remark = Remark("not recommended", f"{setting_of(cell)} {self._why_not(cell)}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self.env, [cell.label])
@@ -87,11 +87,6 @@ class TunePage(DataPage):
         return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
 
     @property
-    def _not_offered(self) -> list[tuple[CellSummary, str]]:
-        """The best setting of each other backend that may not be recommended, with the reason."""
-        return [(cell, why) for cell in self.choice.others if (why := self._why_not(cell))]
-
-    @property
     def env(self) -> str:
         """The full name of the task."""
         return one_line(next((cell.env for cell in self._cells), self.run.header.spec.envs[0]))
@@ -127,9 +122,7 @@ class TunePage(DataPage):
         """Yield the answer, how it compares with the fastest and with other sizes, and its effect on training."""
         yield self.headline
         chosen, fastest = self.choice.chosen, self.choice.fastest
-        if fastest is not None and chosen is None:
-            yield f"The highest rate that may be recommended: {setting_of(fastest)}, {rate_of(fastest)}."
-        elif fastest is not None and chosen is not None and chosen is not fastest:
+        if fastest is not None and chosen is not None and chosen is not fastest:
             simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
             yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
         if chosen is not None and self.steps is not None:
@@ -138,9 +131,6 @@ class TunePage(DataPage):
             yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
         if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
             yield f"Not distinguishable from the fastest, and within {self.wanted.tolerance:.0%}: {_listed(others)}."
-        if bends := self._bends():
-            shares = "; ".join(f"{share:.0%} with {cell.key.size}" for cell, share in bends)
-            yield f"Of its rate, other sizes reach {shares}."
         learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
         if learner is not None and trained is not None:
             gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
@@ -237,7 +227,9 @@ class TunePage(DataPage):
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],
-            "not_offered": [{"setting": cell.key.place, "why": why} for cell, why in self._not_offered],
+            "not_offered": [
+                {"setting": cell.key.place, "why": why} for cell in choice.others if (why := self._why_not(cell))
+            ],
             "faster": [{"setting": cell.key.place, "ratio": ratio} for cell, ratio in choice.faster],
             "file": self.file,
         }

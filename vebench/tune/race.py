@@ -1,15 +1,25 @@
-"""The race of a tuning: settings get passes within a budget, until it is known which one to use."""
+"""The race of a tuning: settings get passes within a budget, until it is known which one to recommend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import chain
 
-from vebench.analysis.answer import affordable, level_of_look, standing
-from vebench.analysis.cell import CellSummary
+from vebench.analysis.answer import (
+    PASSES_TO_COMPARE,
+    affordable,
+    contenders,
+    fastest_first,
+    first_of_each,
+    level_of_look,
+    standing,
+)
+from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.forecast import AROUND_S, END_S, FORK_S, LOAD_S
-from vebench.analysis.rules import unusable
+from vebench.analysis.rules import WIDE, unusable
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Failure, Timed
@@ -20,11 +30,9 @@ from vebench.commands.session import Session, World
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError
 from vebench.interpreters.process_guard import Interrupts
-from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, without
+from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, rank, without
 from vebench.plan.spec import RunSpec
 from vebench.results.records import CellRecord, Run, with_current_verdicts
-from vebench.tune.choice import Choice, Constraints, choose, too_large
-from vebench.tune.page import TunePage
 
 _NANO = 1e-9
 _TOGETHER = 8  # cells that are alive at the same time, at most
@@ -45,6 +53,133 @@ _FIRST_PASS, _MOST_SHARE, _TIMES_CHEAPEST = 0.6, 0.1, 2.0
 _COMPARING, _LEAST_COMPARING = 0.25, 5.0
 # A comparison makes about this number of steps of one environment for each that it is asked for; and the fewest.
 _STEPS_FOR_EACH, _FEWEST_STEPS = 20, 20
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The limits of the recommended setting."""
+
+    batch: int | None = None  # rows of a batch; None: any number
+    asynchronous: bool = True  # batches may have the rows that are ready first
+    tolerance: float = 0.05  # the share of the rate that may be given up for a simpler setup
+
+
+class NoChoiceReason(Enum):
+    """Why no setting can be recommended."""
+
+    UNUSABLE = auto()  # other processes, or a quota, took the CPUs of most cells
+    NOTHING_OFFERED = auto()  # no setting has a rate, or none that has one may be recommended
+    FASTER = auto()  # a faster one may turn out to do the same work, or is hardly known
+    DISTURBED = auto()  # one whose CPUs other processes used may be faster
+    WIDE = auto()  # the rate of the best one is hardly known
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recommendation, and its certainty."""
+
+    best: CellSummary | None = None  # is recommended, or would be
+    fastest: CellSummary | None = None  # the highest rate that may be recommended
+    reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
+    others: tuple[CellSummary, ...] = ()  # the best cell of each other backend, the fastest first
+    faster: tuple[tuple[CellSummary, Estimate], ...] = ()  # may not be recommended; with the ratio to ``best``
+    tied: tuple[CellSummary, ...] = ()  # do as well as ``fastest``, as far as is known; without ``best``
+    contenders: frozenset[CellKey] = frozenset()  # may be faster than ``best`` by more than the tolerance
+    untried: bool = False  # there was no time to try any setting of some backend
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing that counts is faster than what is chosen by more than the tolerance."""
+        return self.reason is None and not (self.contenders or self.untried)
+
+    @property
+    def chosen(self) -> CellSummary | None:
+        """The setting to recommend."""
+        return self.best if self.reason is None else None
+
+
+def choose(
+    cells: Iterable[CellSummary],
+    tolerance: float,
+    level: float,
+    *,
+    usable: bool = True,
+    memory: int | None = None,
+    open_work: Collection[str] = (),
+    last: bool = False,
+) -> Choice:
+    """Return which cell of one task to use: the simplest that does as well as the fastest.
+
+    ``level`` is the error that ``decided`` may make at this look. ``usable``: the run was not too disturbed. Cells that
+    used more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could
+    show to be the same. ``last``: prefer a cell without contenders.
+    """
+    rated = fastest_first(cells)
+    firsts = first_of_each(rated)
+    small = [cell for cell in rated if not too_large(cell, memory)]
+    offered = [cell for cell in small if cell.objection is None]
+    fastest, known = _known(offered, tolerance)
+    if fastest is None:
+        return Choice(others=tuple(firsts))
+    # More passes or comparisons may show that these can be recommended.
+    unknown = [
+        cell
+        for cell in small
+        if cell.objection is Exclusion.NO_INTERVAL
+        or (cell.objection is Exclusion.UNVERIFIED and cell.label in open_work)
+    ]
+    rates = {cell.key: cell.sample for cell in (*offered, *unknown) if cell.sample.positive}
+    above = {cell.key: contenders(rates, cell.key, tolerance, level) for cell in known}
+
+    def simplest_first(cell: CellSummary) -> tuple[bool, tuple[bool, int], bool, float]:
+        return last and bool(above[cell.key]), rank(cell.backend), bool(cell.built.choice.options), -cell.rate
+
+    best, *tied = sorted(known, key=simplest_first)
+    ratios = [(cell, ratio(cell.sample, best.sample)) for cell in rated if cell not in offered]
+    faster = [(cell, over) for cell, over in ratios if over and (over.median if over.low is None else over.low) > 1]
+    reason = None
+    if not usable:
+        reason = NoChoiceReason.UNUSABLE
+    elif any(cell in unknown for cell, _ in faster):
+        reason = NoChoiceReason.FASTER
+    elif any(_is_disturbed(cell, best, tolerance) for cell in (*offered, *unknown)):
+        reason = NoChoiceReason.DISTURBED
+    elif best.half_width is None or best.half_width > WIDE:
+        reason = NoChoiceReason.WIDE
+    others = tuple(cell for cell in firsts if cell.label != best.label)
+    return Choice(best, fastest, reason, others, tuple(faster), tuple(tied), frozenset(above[best.key]))
+
+
+def _is_disturbed(cell: CellSummary, best: CellSummary, tolerance: float) -> bool:
+    """Return whether a cell may be faster than was measured, and so than ``best``, because others used its CPUs."""
+    margin = WIDE if cell is best else tolerance
+    return cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left
+
+
+def too_large(cell: CellSummary, memory: int | None) -> bool:
+    """Return whether a cell used more than ``memory`` bytes."""
+    used = cell.figures.peak_rss_bytes
+    return memory is not None and used is not None and used > memory
+
+
+def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummary | None, list[CellSummary]]:
+    """Return the fastest of the cells that have enough passes, and those that may be within the tolerance of it."""
+    good = []
+    for cell in offered:
+        ratios = [ratio(cell.sample, other.sample) for other in offered]
+        if not any(found and (found.high or 1.0) < 1 for found in ratios):
+            good.append(cell)
+    if not good:
+        return None, []
+    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a race may be decided before
+    fastest = next(cell for cell in good if cell.repeats >= enough)
+    known = [fastest]
+    for cell in good:
+        share = ratio(cell.sample, fastest.sample)
+        seen = cell.repeats >= max(enough, FEWEST_FOR_INTERVAL)
+        if cell is not fastest and seen and share and share.median >= 1 - tolerance:
+            known.append(cell)
+    return fastest, known
 
 
 class TuneBudget:
@@ -90,13 +225,9 @@ class TuneBudget:
         if steps is not None:
             each = (steps.make_ns + steps.reset_p50_ns) * _NANO
             batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
-        seen = [
-            record.startup_ns * _NANO * max(1.0, shape.processes / max(1, record.processes))
-            for record in chain.from_iterable(self.records.values())
-            if record.startup_ns is not None and record.label == cell.backend.label
-        ]
         # The first cell of a backend waits until its libraries are imported, in the process that it is forked from.
-        start = max((FORK_S if seen else LOAD_S) + each * shape.num_envs / at_once, min(seen, default=0.0))
+        known = {record.label for record in chain.from_iterable(self.records.values())}
+        start = (FORK_S if cell.backend.label in known else LOAD_S) + each * shape.num_envs / at_once
         # Where steps are slow, the fewest batches take longer than the durations asked for.
         turns = spec.windows * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
         return start + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
@@ -141,20 +272,18 @@ class Race:
         self._knowledge = planning.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work was compared by this race
-        self._passed_over: dict[str, str] = {}  # why a setting was not tried, by place, unless there was no time
+        self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place, unless there was no time
 
-    def run_to_end(self) -> TunePage:
+    def run_to_end(self) -> Choice:
         """Measure until it is known what to use, or the time is spent. Returns what to use, as far as is known."""
         self._time_steps()
         self._try_each()
         found = self._raced()
-        tried = {cell.label for cell in self._run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
-        found = replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
-        path = str(self._session.path)
-        return TunePage(path, self._run, found, self._wanted, self._budget.steps, self._passed_over)
+        tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
+        return replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
 
     @property
-    def _run(self) -> Run:
+    def run(self) -> Run:
         """All measured so far, with the current verdicts on backends' work."""
         return with_current_verdicts(self._session.run, self._knowledge)
 
@@ -198,13 +327,13 @@ class Race:
                 break
             self._measure(group, share)
             untried = [cell for cell in untried if cell not in group]
-            self._passed_over |= {cell.key.place: why for cell in untried if (why := budget.refusal(cell))}
-            untried = [cell for cell in untried if cell.key.place not in self._passed_over]
+            self.passed_over |= {cell.key.place: why for cell in untried if (why := budget.refusal(cell))}
+            untried = [cell for cell in untried if cell.key.place not in self.passed_over]
 
     def _raced(self) -> Choice:
         """Give settings further passes until the race is decided, or the time is spent."""
         while True:
-            cells = summarise(self._run, str(self._session.path))
+            cells = summarise(self.run, str(self._session.path))
             by_key = {cell.key: cell for cell in cells}
             rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
             race = standing(rates, self._looks, self._wanted.tolerance)

@@ -303,3 +303,16 @@ def test_a_second_thread_in_a_call_is_told_that_it_is_one() -> None:
     second.join()
     assert len(told) == 3
     assert all("another thread" in str(error) for error in told)
+
+
+def test_workers_do_nothing_at_a_signal_that_the_caller_handles() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        envs = make(context="fork")
+        envs.reset(seed=7)
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid or 0, signal.SIGUSR1)
+        envs.step(ACTIONS)
+        envs.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)

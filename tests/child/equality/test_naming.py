@@ -17,8 +17,8 @@ from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
 from vebench.child.equality import judge, naming, stepping
 from vebench.child.equality.recording import Began, Ended, Record, Rows, about, write
-from vebench.child.equality.replay import prove, replay
-from vebench.child.equality.stepping import Reset, Trial, step_trials
+from vebench.child.equality.replay import compare_trials, replay
+from vebench.child.equality.stepping import Trial, TrialReset, step_trials
 from vebench.child.request import Judging, Proving, Recorded, Replaying, Request, Settings
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
@@ -38,11 +38,11 @@ def request_for(task: Task) -> Request:
 
 def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:
     """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
-    resets = (Reset(SEED, 0, 40, 40), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
+    resets = (TrialReset(SEED, 0, 40, 40), TrialReset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
     monkeypatch.setattr(stepping, "draw", lambda *_, **__: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter, lambda _: None)
-    proof = prove(request, Judging(50, path=proving.path))
+    proof = compare_trials(request, Judging(50, path=proving.path))
     assert proof.verdict == "different"
     return proof.fault
 

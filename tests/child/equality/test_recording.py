@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vebench.backends import trees
-from vebench.child.equality.recording import About, Began, CutOffError, Ended, LastSeen, Order, Rows, read, write
+from vebench.child.equality.recording import (
+    About,
+    Began,
+    CutOffError,
+    Ended,
+    LastSeen,
+    Order,
+    Rows,
+    read_records,
+    write,
+)
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
 
@@ -43,7 +53,7 @@ def written(*records: object) -> bytes:
 def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
     order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
     records = [Began(7, 3), order, *rows, Ended("odd")]
-    read_again = list(read(io.BytesIO(written(*records))))
+    read_again = list(read_records(io.BytesIO(written(*records))))
     assert [type(record) for record in read_again] == [type(record) for record in records]
     for one, other in zip(records, read_again, strict=True):
         for item in fields(one):
@@ -63,14 +73,14 @@ def test_pictures_take_less_room_than_they_have_bytes_and_are_read_as_they_were(
     ids = np.arange(2)
     file = io.BytesIO(written(Rows(0, ids, np.zeros(2), ids > 5, ids > 5, ids, picture), Ended()))
     assert len(file.getvalue()) < picture.nbytes / 10
-    rows, _ = read(file)
+    rows, _ = read_records(file)
     assert isinstance(rows, Rows)
     assert np.array_equal(np.asarray(rows.observations), picture)
 
 
 def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
     about = About(4, 2, 5, "next_step", True, 1, "<f4", [-1.0, -2.0], [1.0, 2.0])
-    assert asdict(next(read(io.BytesIO(written(about))))) == {**asdict(about), "differences": [], "engines": []}
+    assert asdict(next(read_records(io.BytesIO(written(about))))) == {**asdict(about), "differences": [], "engines": []}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +99,7 @@ def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
 )
 def test_a_damaged_recording_is_cut_off_where_it_is_damaged(damaged: bytes) -> None:
     with pytest.raises(CutOffError):
-        list(read(io.BytesIO(damaged)))
+        list(read_records(io.BytesIO(damaged)))
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,6 @@ def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() ->
 MACHINE = header_of(8, threads=2)
 
 
-def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
-    chart = chart_of(swept(MACHINE, 1, 2, 4, 8, forecast=16))
-    (line,) = (series for series in chart.series if series.role == "forecast")
-    assert line.name == "shm-async"
-    assert points(line) == {8: 40_000, 16: 48_000}
-    assert chart.marks == (Mark(8.0, "second threads begin"),)
-
-
 def predicted(header: RunRecord, workers: int) -> Table:
     return document_of(swept(header, 1, 2, 4, 8, forecast=workers)).tables[-1]
 
@@ -114,9 +106,3 @@ def test_report_predicts_on_demand_and_adds_nothing_to_the_data(vebench: Command
     assert title not in vebench("report", "a.jsonl", "-f", "markdown").out
     data = [json.loads(vebench("report", "a.jsonl", "-f", "json", *more).out) for more in ((), ("--forecast", "16"))]
     assert data[0] == data[1]
-
-
-@pytest.mark.parametrize("count", ["0", "-4", "many"])
-def test_a_forecast_is_for_a_whole_number_of_workers(vebench: Command, count: str) -> None:
-    refused = vebench("report", "--forecast", count)
-    assert (refused.status, "--forecast" in refused.refusal) == (2, True)

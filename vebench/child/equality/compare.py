@@ -7,24 +7,22 @@ the same to the byte, unless casts or limits are allowed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
     from vebench.backends.interface import ArrayTree
 
 
 @dataclass(frozen=True)
-class Limit:
+class Tolerance:
     """How far numbers may be apart: absolutely, relative to the first, or in units in the last place (ulps)."""
 
     absolute: float = 0.0
@@ -49,9 +47,7 @@ class Hidden:
     kind: str  # ``object`` for text, otherwise the type of the array
     text: str
 
-    @property
-    def words(self) -> str:
-        """The value in words."""
+    def __str__(self) -> str:
         return self.text[:60] if self.kind == "object" else f"{self.kind} with digest {self.text[:8]}"
 
 
@@ -62,8 +58,12 @@ class Gap:
     field: str  # ``rewards``, ``terminated``, ``truncated``, ``observations/LEAF`` or ``infos/KEY``
     expected: str
     found: str
-    size: float | None = None  # the largest absolute difference, None if unknown
+    size: float | None = None  # the largest absolute difference, None if it is not finite
     count: str = ""  # how many numbers differ, in words
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not np.isfinite(self.size):
+            object.__setattr__(self, "size", None)
 
 
 _ARRAYS = (np.ndarray, np.generic)  # a row of a batch of numbers is a scalar
@@ -73,7 +73,7 @@ _ARRAYS = (np.ndarray, np.generic)  # a row of a batch of numbers is a scalar
 class Comparer:
     """Compares values by one set of rules, and counts what made them equal."""
 
-    limits: Mapping[str, Limit] = field(default_factory=dict)  # by field, or by the parent field of leaves
+    limits: Mapping[str, Tolerance] = field(default_factory=dict)  # by field, or by the parent field of leaves
     may_cast: bool = False  # whether arrays may have other types
     casts: Counter[str] = field(default_factory=Counter)  # values that were equal after a cast, by cast in words
     furthest: dict[str, float] = field(default_factory=dict)  # the largest distance within a limit, by field
@@ -84,13 +84,14 @@ class Comparer:
         for name, one, other in values:
             if one is None or other is None:
                 if one is not other:
-                    yield Gap(name, _presence(one), _presence(other))
+                    words = ["nothing" if value is None else "a value" for value in (one, other)]
+                    yield Gap(name, words[0], words[1])
             elif name == "rewards":
                 yield from self._rewards(one, other, age)
             elif isinstance(one, _ARRAYS) and isinstance(other, _ARRAYS):
                 yield from self._arrays(name, np.asarray(one), np.asarray(other), age)
             elif type(one) is not type(other) or one != other:
-                yield Gap(name, _words(one), _words(other))
+                yield Gap(name, str(one), str(other))
 
     def _rewards(self, one: float, other: float, age: int) -> Iterator[Gap]:
         if one == other or (isnan(one) and isnan(other)):
@@ -100,7 +101,7 @@ class Comparer:
         if rounded:
             self.casts["rewards as float32"] += 1
         elif not self._is_near("rewards", np.asarray(one), np.asarray(other), age):
-            yield Gap("rewards", repr(one), repr(other), _finite(abs(one - other)))
+            yield Gap("rewards", repr(one), repr(other), abs(one - other))
 
     def _arrays(self, name: str, one: NDArray[Any], other: NDArray[Any], age: int) -> Iterator[Gap]:
         if one.shape != other.shape or (one.dtype != other.dtype and not self.may_cast):
@@ -116,7 +117,7 @@ class Comparer:
         index = np.unravel_index(int(np.argmax(gap)), gap.shape)
         at = f" at {list(map(int, index))}" if index else ""
         count = f"{np.count_nonzero(gap):,} of {gap.size:,} numbers differ" if gap.size > 1 else ""
-        yield Gap(name, f"{one[index]}{at}", f"{other[index]}{at}", _finite(float(gap[index])), count)
+        yield Gap(name, f"{one[index]}{at}", f"{other[index]}{at}", float(gap[index]), count)
 
     def _is_cast(self, name: str, one: NDArray[Any], other: NDArray[Any]) -> bool:
         """Return whether the arrays are equal once the wider type is cast to the narrower one, and count that."""
@@ -159,15 +160,3 @@ def gaps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
         gap = np.abs(one.astype(np.float64) - other.astype(np.float64))
     found: NDArray[np.float64] = np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf, posinf=np.inf))
     return found
-
-
-def _presence(value: object) -> str:
-    return "nothing" if value is None else "a value"
-
-
-def _words(value: object) -> str:
-    return value.words if isinstance(value, Hidden) else str(value)
-
-
-def _finite(size: float) -> float | None:
-    return size if np.isfinite(size) else None

@@ -64,7 +64,7 @@ class Unrepeatable(Enum):
         return f"{self.value}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
 
 
-class FaultError(Exception):
+class BrokenBackendError(Exception):
     """The recording shows that the backend breaks the interface. The text says how."""
 
 
@@ -216,12 +216,11 @@ class Trajectory:
         self.made = 0  # steps
         self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
 
-    def first(self) -> _Made:
-        """Return the row of the reset."""
-        return self._kept[0]
+    def step(self, number: int, action: Any = None) -> _Made | None:
+        """Return a step, which is made if it is the next; None if it was made and is not kept any more.
 
-    def step(self, number: int, action: ArrayTree) -> _Made | None:
-        """Return a step, which is made if it is the next; None if it was made and is not kept any more."""
+        Step 0 is the reset.
+        """
         if number <= self.made:
             return self._kept[number] if number < len(self._kept) else None
         began = perf_counter_ns()
@@ -248,7 +247,7 @@ class _History:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches may come again."""
         if self.in_order:
             if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
-                raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
+                raise BrokenBackendError(f"{OUT_OF_ORDER}: batch {first} is not")
             return
         if first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
@@ -302,7 +301,12 @@ class Followed:
         ``claim``: the frames that the backend claims to simulate in each step, None if not counted.
         """
         for at, place in self._rows_up_to(number):
-            made = self._trajectory.first() if self.step < 0 else self._stepped()
+            action = self._action(self.step) if self.step >= 0 else None
+            made = self._trajectory.step(self.step + 1, action)
+            if made is None:
+                self._go_alone()
+                made = self._trajectory.step(self.step + 1, action)
+            assert made is not None  # noqa: S101 - a trajectory of its own makes it
             self.spent_ns += made.ns
             self.expected.append(made.row)
             self._places.extend((at, place))
@@ -330,14 +334,6 @@ class Followed:
     def _action(self, step: int) -> ArrayTree:
         return self._history.action(self._places[2 * step], self._places[2 * step + 1])
 
-    def _stepped(self) -> _Made:
-        made = self._trajectory.step(self.step + 1, self._action(self.step))
-        if made is None:
-            self._go_alone()
-            made = self._trajectory.step(self.step + 1, self._action(self.step))
-        assert made is not None  # noqa: S101 - a trajectory of its own makes it
-        return made
-
     def _go_alone(self) -> None:
         """Repeat the steps with a reference of its own, because others have taken the shared one further."""
         self._trajectory = Trajectory(self._make(), self._history.seed, self.env_id)
@@ -354,7 +350,7 @@ class Followed:
         return row
 
     def unrepeatable(self) -> Unrepeatable | None:
-        """Return why new references do not give the same rows for the same actions, None if they do."""
+        """Return why new references do not repeat the rows, None if they do, as on all tasks of vebench."""
 
         def rows(count: int) -> deque[Row]:
             made = [self._make() for _ in range(count)]
@@ -447,7 +443,7 @@ class Judge:
         return sum(each.spent_ns for each in self.followed.values())
 
     def take(self, record: Record) -> None:
-        """Judge one record. Raises FaultError for a broken interface, CutOffError for a damaged recording."""
+        """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
             self._history = _History(self.about, record, self._tape)
@@ -472,7 +468,7 @@ class Judge:
             else:
                 self._history.acted = record.actions
         elif record.fault:
-            raise FaultError(record.fault)
+            raise BrokenBackendError(record.fault)
 
     def _reference(self) -> Reference:
         if self._spare:
@@ -603,15 +599,9 @@ class Judge:
             invalid=next((reference.invalid for reference in self._references if reference.invalid), None),
         )
 
-    def unrepeatable(self) -> Unrepeatable | None:
-        """Return why the reference does not give the same rows again, None if it does, as on all tasks of vebench."""
-        if SUITES[self.task.suite].ours or self.mismatch is None:
-            return None
-        return self.followed[self.mismatch.env_id].unrepeatable()
-
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
-    """Return the space of actions that the backend reports. Raises FaultError if it is not the task's.
+    """Return the space of actions that the backend reports. Raises BrokenBackendError if it is not the task's.
 
     A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
     suites whose simulators count frames, the frame skip is compared with that count instead.
@@ -621,15 +611,16 @@ def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> Actio
         bounds = about.action_dtype, about.low, about.high
     spaces = [ActionSpace(np.asarray(low, of), np.asarray(high, of)) for of, low, high in zip(*bounds, strict=True)]
     own: ActionSpaceTree = trees.filled(about.action_form, spaces)
-    if trees.form(own) != trees.form(actions):
-        words = (trees.in_words(trees.form(space)) for space in (own, actions))
-        raise FaultError(f"the action space is not the task's: {', not '.join(words)}")
-    for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=True):
-        if one.integer != other.integer or not (_one_bound(one.low, other.low) and _one_bound(one.high, other.high)):
-            differ = f"bounds, shape or type differ{f' ({name})' if name else ''}"
-            raise FaultError(f"the action space is not the task's: {differ}")
+    forms = [trees.form(own), trees.form(actions)]
+    why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))
+    for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=False):
+        alike = _one_bound(one.low, other.low) and _one_bound(one.high, other.high)
+        if one.integer != other.integer or not alike:
+            why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
+    if why:
+        raise BrokenBackendError(f"the action space is not the task's: {why}")
     if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
-        raise FaultError(f"claims {about.frame_skip} frames per step instead of {task.frame_skip}")
+        raise BrokenBackendError(f"claims {about.frame_skip} frames per step instead of {task.frame_skip}")
     return own
 
 

@@ -9,7 +9,7 @@ from math import inf
 
 import numpy as np
 
-from vebench.child.equality.judge import FaultError, Followed, Judge, Row, alike
+from vebench.child.equality.judge import BrokenBackendError, Followed, Judge, Row, alike
 from vebench.child.equality.recording import Began, CutOffError, Ended, Record
 
 # Returns an environment's row of a step as the fault makes it, None if what it is made from is not known.
@@ -54,7 +54,7 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
     followed, step = judge.followed[mismatch.env_id], mismatch.step
     began = time.monotonic()
-    with suppress(CutOffError, FaultError):  # the rows that are there have to do
+    with suppress(CutOffError, BrokenBackendError):  # the rows that are there have to do
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
             if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:

@@ -65,7 +65,7 @@ class About:
     batch_size: int
     frame_skip: int
     autoreset: str
-    in_order: bool  # every batch has all environments in the order of their ids: declared, or seen of each batch
+    in_order: bool  # every batch has all environments in the order of their ids: as the adapter declares
     tape_seed: int
     # The type and bounds of one action; lists with an item for each leaf if there is an ``action_form``.
     action_dtype: Any
@@ -150,7 +150,7 @@ def write(file: IO[bytes], record: Record) -> None:
     file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
 
 
-def read(file: IO[bytes]) -> Iterator[Record]:
+def read_records(file: IO[bytes]) -> Iterator[Record]:
     """Yield the records up to ``Ended``. Raises CutOffError where the recording ends early or is damaged."""
     while True:
         line = file.readline()
@@ -180,7 +180,6 @@ class BrokenInterfaceError(ValueError):
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"recv() breaks the interface: {fault}")
-        self.fault = fault
 
 
 def is_plain(batch: Sequence[Any]) -> bool:

@@ -1,8 +1,8 @@
 """Compares recordings with the reference, in a process that loads no adapter.
 
-``replay`` compares what measured cells have recorded, ``prove`` what ``vebench verify`` has recorded of a backend.
-Several processes share the work: each follows some of the environments. Where cells have stepped the same environments
-with the same actions, the reference makes these steps once.
+``replay`` compares what measured cells have recorded, ``compare_trials`` what ``vebench verify`` has recorded of a
+backend. Several processes share the work: each follows some of the environments. Where cells have stepped the same
+environments with the same actions, the reference makes these steps once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from multiprocessing import get_context
 from time import perf_counter_ns
 from typing import IO, Any, NamedTuple
 
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, WorkVerdict
 from vebench.child.equality import stepping
-from vebench.child.equality.judge import FaultError, Judge, Reference, Trajectory, Unrepeatable
+from vebench.child.equality.judge import BrokenBackendError, Judge, Reference, Trajectory, Unrepeatable
 from vebench.child.equality.naming import name_fault
-from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read
+from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
 from vebench.child.equality.stepping import Trial
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import pinning
@@ -64,7 +65,7 @@ class _Outline:
         found = cls(path)
         with open(path, "rb") as file:
             try:
-                for record in read(file):
+                for record in read_records(file):
                     if isinstance(record, About):
                         found.about = record
                     elif isinstance(record, Began):
@@ -152,9 +153,9 @@ def _of_cell(
     )
 
 
-def prove(request: Request, job: Judging) -> Proof:
+def compare_trials(request: Request, job: Judging) -> Proof:
     """Compare the recording of each trial with the reference, and return the result. The files are removed."""
-    trials = stepping.planned(request, job)
+    trials = stepping.trials_of(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(trials))]
     paths = [path for path in paths if os.path.exists(path)]
     proofs: list[Proof] = []
@@ -238,12 +239,14 @@ def _judged(
         records = _readable(file)
         try:
             _take(judge, records, span_ns)
-        except FaultError as error:
+        except BrokenBackendError as error:
             fault = str(error)
         except CutOffError as error:
             reason = str(error)
         place = len(judge.seeds), judge.batch
-        why = judge.unrepeatable() if in_full else None
+        why = None
+        if in_full and judge.mismatch is not None and not SUITES[task.suite].ours:
+            why = judge.followed[judge.mismatch.env_id].unrepeatable()
         if why is not None:
             judge.mismatch, reason = None, why.words
         elif in_full and judge.mismatch is not None:
@@ -274,7 +277,7 @@ def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
 def _readable(file: IO[bytes]) -> Iterator[Record]:
     """Yield the records up to where the recording breaks off, if it does."""
     with suppress(CutOffError):
-        yield from read(file)
+        yield from read_records(file)
 
 
 def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float = inf) -> list[_Judged]:

@@ -33,10 +33,9 @@ _END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for is stepped for this long, up to this many times the steps asked for: some
 # faults begin late.
 LEAST_S, _MOST_TIMES = 2.0, 10
-# At least this many environments in the layout of many, or one more, several for each worker; and for how many steps.
-MANY, _MANY_STEPS = (5, 8), (20, 40)
+# At least so many environments in the layout of many, so many for each worker, and for how many steps.
+MANY, _PER_WORKER, _MANY_STEPS = (5, 8), (2, 3), (20, 40)
 _ONE_STEPS = (40, 80)
-_MOST_PER_WORKER = 4
 _FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
 _MOST_SEEDS = 1 << 13  # so far apart
 _BETWEEN_S = 0.25  # how often it is said how many rows there are
@@ -45,7 +44,7 @@ _LOOK_EVERY = 256  # batches, for environments that do not answer
 
 
 @dataclass(frozen=True)
-class Reset:
+class TrialReset:
     """A reset and the steps after it. The last batch has an end, so that the next reset comes when one is due."""
 
     seed: int
@@ -65,7 +64,7 @@ class Trial:
     no_ops: int
     seed: int  # of the constructor
     tape_seed: int
-    resets: tuple[Reset, ...]
+    resets: tuple[TrialReset, ...]
     exact: bool  # on the variant of the task without chance
 
     def setup(self, asked: Setup) -> Setup:
@@ -86,7 +85,7 @@ class Trial:
         return f"with {envs}" if self.exact else f"with {envs}, including randomness"
 
 
-def planned(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
+def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
     setup, entry = request.setup, request.entry
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
@@ -100,51 +99,40 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
     many environments the backend has for each row of a batch. ``no_ops``: the no-ops of its entry.
     """
-    steps, exact, most = how.steps, not chance, setup.batch_size
+    steps, exact = how.steps, not chance
     rng = Random(how.seed)
     lengths = Random(f"{how.seed} lengths")
     seeds = iter([place * _FAR_APART + rng.randrange(_FAR_APART // 2) for place in rng.sample(range(_MOST_SEEDS), 16)])
 
-    def reset(least: int, longest: int, ends: int = 0, *, goes_on: bool = False) -> Reset:
-        return Reset(next(seeds), rng.randrange(1 << 20), least, longest, ends, goes_on)
+    def reset(least: int, longest: int, ends: int = 0, *, goes_on: bool = False) -> TrialReset:
+        return TrialReset(next(seeds), rng.randrange(1 << 20), least, longest, ends, goes_on)
 
-    def short(least: int, end: int) -> Reset:
+    def short(least: int, end: int) -> TrialReset:
         least = min(least, steps)
         length = lengths.randrange(least, max(least + 1, min(end, steps + 1)))
         return reset(length, length)
 
-    def trial(least: int, count: int, *resets: Reset, exact: bool, several: bool = False) -> Trial:
-        workers, each = _layout(rng, least, count, setup, several=several)
+    def trial(workers: int, each: int, *resets: TrialReset, exact: bool) -> Trial:
         return Trial(workers, each, no_ops, next(seeds), next(seeds), resets, exact)
 
     length = steps + lengths.randrange(max(1, steps // 10))
-    asked = (
-        reset(length, TIMES_FOR_ONE * length, _END, goes_on=True),
-        short(1, max(2, min(length, max(20, length // 10)))),
-    )
+    main = reset(length, TIMES_FOR_ONE * length, _END, goes_on=True)
+    again = short(1, max(2, min(length, max(20, length // 10))))
     long = reset(min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
     # Backends may take seed 0 for none.
     three = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
-    many = max(2, -(-rng.randrange(*MANY) // alive))
+    each, many = rng.choice(_PER_WORKER), max(2, -(-rng.randrange(*MANY) // alive))
     return (
-        trial(most, most + 1 if most > 1 >= alive else most, *asked, exact=True),
-        Trial(1, 1, no_ops, next(seeds), next(seeds), three, exact=exact),
-        trial(many, many + 1, short(*_MANY_STEPS), exact=exact, several=True),
+        trial(setup.workers, setup.envs_per_worker, main, again, exact=True),
+        trial(1, 1, *three, exact=exact),
+        trial(-(-many // each), each, short(*_MANY_STEPS), exact=exact),
     )
-
-
-def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool = False) -> tuple[int, int]:
-    """Return workers and environments of each, ``several`` or not: together from ``least`` to ``most``."""
-    if least == most == setup.batch_size:
-        return setup.workers, setup.envs_per_worker
-    pairs = ((count, each) for count in range(least, most + 1) for each in range(1 + several, _MOST_PER_WORKER + 1))
-    return rng.choice([(count // each, each) for count, each in pairs if count % each == 0])
 
 
 def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
     """Step the backend in each trial. The rows of the first go to the file ``PATH.0``, and so on."""
     rows = 0
-    for number, trial in enumerate(planned(request, proving)):
+    for number, trial in enumerate(trials_of(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
             backend = factory(trial.setup(request.setup), **request.options)
             try:
@@ -192,7 +180,7 @@ class _Transcript:
         now = recording.about(backend.info, self._tape_seed)
         recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
 
-    def _begin(self, reset: Reset) -> None:
+    def _begin(self, reset: TrialReset) -> None:
         """Begin a history, which ``reset`` asks for."""
         count = self._backend.info.num_envs
         self._info, self._reset = self._backend.info, reset

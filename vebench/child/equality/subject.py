@@ -60,16 +60,16 @@ _FINAL = ("final_obs", "final_observation")  # names of a terminal observation; 
 _OF_ENDS = "final_info/", "episode/"  # infos of a step that has also reset; wrappers put the second next to the first
 _TASK = Task("", OTHER.name, 1)
 
-Row = tuple[Any, ...]
+_Row = tuple[Any, ...]
 
 
-def main() -> None:
+def serve() -> None:
     """Answer until there are no more requests."""
     answered = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.path.append(os.getcwd())
     sys.dont_write_bytecode = True
-    subject: Subject | None = None
+    subject: _Subject | None = None
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -85,7 +85,7 @@ def main() -> None:
         answered.flush()
 
 
-class Subject:
+class _Subject:
     """An environment that is stepped. Subclasses make it anew for each case.
 
     They have ``make(num_envs, seed)``, which returns a list of one object that steps all environments, or of one object
@@ -96,12 +96,12 @@ class Subject:
     actions: ActionSpaceTree  # the space of one action, known after ``about``
     make: Callable[[int, int], list[Any]]
     about: Callable[[], dict[str, Any]]
-    stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, Row]]]
+    stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, _Row]]]
 
     def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
         """Return the rows of each environment, the calls that were made, and the actions that were taken."""
         count = len(segments[0][1])
-        found: list[list[Row]] = [[] for _ in range(count)]
+        found: list[list[_Row]] = [[] for _ in range(count)]
         most = math.inf if full else _SHORT
         raised, made, calls, taken = "", list[Any](), list[Any](), list[_Lanes]()
         try:
@@ -123,7 +123,7 @@ class Subject:
         return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
 
 
-class _Adapter(Subject):
+class _Adapter(_Subject):
     """An adapter of a backend on one task, with one worker for each environment."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class _Adapter(Subject):
         finally:
             backend.close()
 
-    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
         """Yield the rows of one segment. An environment's next action is sent when its row has come."""
         (backend,) = made
         count, length = len(lanes.lanes), lanes.length
@@ -187,7 +187,7 @@ class _Adapter(Subject):
             backend.send(lanes.stacked(batch))
 
 
-class _Named(Subject):
+class _Named(_Subject):
     """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ class _Named(Subject):
             with contextlib.suppress(Exception):
                 env.close()
 
-    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
         return (_of_vector if _is_vector(made[0]) else _of_each)(made, seed, lanes, calls)
 
 
@@ -352,7 +352,7 @@ def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]
     return observation, infos
 
 
-def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
     """Yield the rows of single environments, interleaved. One that has ended is reset, and its rows go on."""
     seen = list[Any]()
     for index, env in enumerate(environments):
@@ -373,12 +373,12 @@ def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[
                 yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
 
 
-def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
     """Yield the rows of a vector environment in any autoreset mode."""
     env = environments[0]
     mode, count, length = _mode_of(env), len(lanes.lanes), lanes.length
 
-    def of_reset(index: int) -> Row:
+    def of_reset(index: int) -> _Row:
         seen = trees.part(observations, index)
         return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
 
@@ -413,7 +413,7 @@ def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: lis
                 yield index, of_reset(index)
 
 
-def _of_end(row: Row, infos: dict[str, Any], index: int) -> list[Row]:
+def _of_end(row: _Row, infos: dict[str, Any], index: int) -> list[_Row]:
     """Return the rows of a step that has also reset: of the end, and of the reset."""
     seen, *flags, given, call = row
     final = next((infos[name][index] for name in _FINAL if name in infos), None)
@@ -485,4 +485,4 @@ if __name__ == "__main__":
     # A script's own folder comes first in sys.path; the modules in it must not shadow others.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != here]
-    main()
+    serve()

@@ -30,81 +30,57 @@ END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
 _PR_SET_PDEATHSIG = 1
 
 
-def run_worker(
-    layout: MemoryLayout,
-    make_share: MakeShare,
-    memory: Memory,
-    number: int,
-    pipes: tuple[Connection, Connection],
-    caller: int,
-    bound: bool,
-) -> None:
-    """Run a worker until it is to end.
-
-    ``pipes`` are the end that it sleeps on, and the end that wakes the caller, whose process id is ``caller``.
-    ``bound``: it is a child of the caller, started by a thread that lives as long as the caller.
-    """
-    # The caller tells its workers what to do. Programs that an environment starts inherit SIG_IGN but no handler, and
-    # only Ctrl-C is meant to be ignored by them, too.
-    for signal_number in signal.valid_signals():
-        if callable(signal.getsignal(signal_number)):
-            signal.signal(signal_number, lambda _number, _frame: None)
-    ignore_sigint()
-    # End this process when the caller ends, even in a step that hangs.
-    parent = os.getppid()
-    if sys.platform == "linux" and bound:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if bound and os.getppid() != caller:
-        os._exit(1)
-    if not bound:
-        # The kernel's signal would come when the starting thread ends, which may be long before the caller does.
-        threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-    cpu = layout.division.cpu_of(number)
-    if cpu is not None:
-        pinning.restrict([cpu])
-    worker = _Worker(layout, make_share, memory, number)
-    try:
-        worker.answer_entries(*pipes, parent)
-    finally:
-        if worker.share is not None:
-            worker.share.close()
-
-
-def _end_with(caller: int) -> None:
-    """Kill this process when the caller ends."""
-    try:
-        descriptor = os.pidfd_open(caller)
-    except ProcessLookupError:
-        os._exit(1)
-    except (OSError, AttributeError):
-        return  # the worker checks by itself whenever it sleeps
-    gone = select.poll()  # select() knows no descriptors from 1024 on
-    gone.register(descriptor, select.POLLIN)
-    gone.poll()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
-    """Return True once ``changed()``, and False if the parent is gone, so that nothing will change any more."""
-    while not waiter.wait(changed, LOOK_SECONDS):
-        if os.getppid() != parent:
-            return False
-    return True
-
-
 class _Worker:
-    """The worker's own side of the ring: it answers entries with its share of the environments."""
+    """A worker process: it answers the entries of its ring with its share of the environments.
 
-    def __init__(self, layout: MemoryLayout, make_share: MakeShare, memory: Memory, number: int) -> None:
+    ``pipes`` are the end that it sleeps on, and the end that wakes the caller. ``bound``: it is a child of the caller,
+    started by a thread that lives as long as the caller.
+    """
+
+    def __init__(
+        self,
+        layout: MemoryLayout,
+        make_share: MakeShare,
+        memory: Memory,
+        number: int,
+        pipes: tuple[Connection, Connection],
+        bound: bool,
+    ) -> None:
         self._layout, self._make_share, self._memory, self._number = layout, make_share, memory, number
-        self._start, self._stop = layout.division.shares[number]
-        self._caller_asleep, self._message = layout.caller_words(memory.map)
-        self.share: ProcessShare | None = None  # built at the first entry
+        self._pipes, self._bound, self._caller = pipes, bound, os.getpid()
+        self._share: ProcessShare | None = None  # built at the first entry
 
-    def answer_entries(self, pipe: Connection, caller_pipe: Connection, parent: int) -> None:
-        """Do what the entries of the ring ask for, until one asks to end or the parent is gone."""
-        memory, layout, caller_asleep = self._memory, self._layout, self._caller_asleep
+    def run(self) -> None:
+        """Answer entries, in the process of the worker, until one asks to end or the caller is gone."""
+        # The caller tells its workers what to do. Programs that an environment starts inherit SIG_IGN but no handler,
+        # and only Ctrl-C is meant to be ignored by them, too.
+        for signal_number in signal.valid_signals():
+            if callable(signal.getsignal(signal_number)):
+                signal.signal(signal_number, lambda _number, _frame: None)
+        ignore_sigint()
+        # End this process when the caller ends, even in a step that hangs.
+        parent = os.getppid()
+        if sys.platform == "linux" and self._bound:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if self._bound and os.getppid() != self._caller:
+            os._exit(1)
+        if not self._bound:
+            # The kernel's signal would come when the starting thread ends, which may be long before the caller does.
+            threading.Thread(target=_end_with, args=(self._caller,), daemon=True).start()
+        cpu = self._layout.division.cpu_of(self._number)
+        if cpu is not None:
+            pinning.restrict([cpu])
+        try:
+            self._answer_entries(parent)
+        finally:
+            if self._share is not None:
+                self._share.close()
+
+    def _answer_entries(self, parent: int) -> None:
+        pipe, caller_pipe = self._pipes
+        memory, layout = self._memory, self._layout
         request, done, asleep, entries, remarks = layout.words(memory.map, self._number)
+        caller_asleep, _ = layout.caller_words(memory.map)
         first_place = layout.first_place(self._number)
         waiter = Waiter(asleep, pipe, layout.division.spin_ns)
         fence = light_fence()
@@ -142,24 +118,48 @@ class _Worker:
             remark = self._answer(entry)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            current = 0 if self.share is None else self.share.current
-            return WorkerFailure.of(error, None if current is None else self._start + current).pickled()
+            current = 0 if self._share is None else self._share.current
+            start, _ = self._layout.division.shares[self._number]
+            return WorkerFailure.of(error, None if current is None else start + current).pickled()
 
     def _answer(self, entry: int) -> object:
-        share = self.share
+        share = self._share
         if entry == _ALL and share is not None:
             return share.step()
+        layout, memory = self._layout, self._memory
         if share is None:
-            rows = self._layout.arrays(self._memory.map).rows(self._start, self._stop)
-            self.share = self._make_share(rows, self._start, self._stop)
-            self.share.open()
+            start, stop = layout.division.shares[self._number]
+            self._share = self._make_share(layout.arrays(memory.map).rows(start, stop), start, stop)
+            self._share.open()
             # The environments stay: the garbage collector need not look through them again, in the middle of a step.
             gc.freeze()
             return None
         if entry == _MESSAGE:
-            message = self._memory.read(MESSAGE_PLACE, self._message[0])
-            return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
+            _, length = layout.caller_words(memory.map)
+            return share.answer(*pickle.loads(memory.read(MESSAGE_PLACE, length[0])))  # noqa: S301 - from the caller
         return share.step_one(entry)
+
+
+def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
+    """Return True once ``changed()``, and False if the parent is gone, so that nothing will change any more."""
+    while not waiter.wait(changed, LOOK_SECONDS):
+        if os.getppid() != parent:
+            return False
+    return True
+
+
+def _end_with(caller: int) -> None:
+    """Kill this process when the caller ends."""
+    try:
+        descriptor = os.pidfd_open(caller)
+    except ProcessLookupError:
+        os._exit(1)
+    except (OSError, AttributeError):
+        return  # the worker checks by itself whenever it sleeps
+    gone = select.poll()  # select() knows no descriptors from 1024 on
+    gone.register(descriptor, select.POLLIN)
+    gone.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class WorkerHandle:
@@ -192,8 +192,8 @@ class WorkerHandle:
         # A spawned worker may come to the call that binds it after the caller has gone.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
-        arguments = (layout, make_share, memory, number, (pipe, caller_pipe), os.getpid(), bound)
-        self.process: BaseProcess = processes.Process(target=run_worker, args=arguments, **options)
+        worker = _Worker(layout, make_share, memory, number, (pipe, caller_pipe), bound)
+        self.process: BaseProcess = processes.Process(target=worker.run, **options)
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()
         pipe.close()  # the worker has it

@@ -45,19 +45,12 @@ UnsignedIds = altering("Ids are uint16.", On(), env_ids=lambda _, batch: batch.e
 ColumnByColumn = altering(
     "Arrays are in Fortran's order.", PONG, observations=lambda _, batch: np.asfortranarray(batch.observations)
 )
-NotRepeatable = altering(
-    "Steps a task that gives other results each time: nothing can be said of it.", On(task="odd:odd/Chancy-v0")
-)
-SharesAGenerator = altering(
-    "Steps environments that draw from one generator: what each returns depends on the others in its process.",
-    On(task="odd:odd/In-common-v0"),
-)
+NotRepeatable = altering("Steps a task that gives other results each time.", On(task="odd:odd/Chancy-v0"))
+SharesAGenerator = altering("Steps environments that draw from one generator.", On(task="odd:odd/In-common-v0"))
 SharesNoMore = likewise("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
 OwnsActions = acting("Takes a copy of the actions that it was sent.", On(task="Pendulum"), lambda _, sent: sent.copy())
 ClaimsChance = reporting(
-    "Does what it must, and says that chance may make it differ: that excuses nothing, and accuses nobody.",
-    On(),
-    chance="sticky actions cannot be turned off",
+    "Does what it must, and says that chance may make it differ.", On(), chance="sticky actions cannot be turned off"
 )
 
 

@@ -75,11 +75,7 @@ DeafLater = acting(
     ANY,
     lambda it, sent: sent if it.batches < 70 else np.zeros_like(sent),
 )
-ClaimsFour = reporting(
-    "Says that a step takes four frames where the task has none: its frames/s are four times as many.",
-    ANY,
-    frame_skip=4,
-)
+ClaimsFour = reporting("Says that a step takes four frames where the task has none.", ANY, frame_skip=4)
 ReportsMoreLater = reporting("Says that a step has more frames once it was asked.", ANY, after=40, frame_skip=4)
 Idle = reporting(
     "Says that there is one action only, which is then all that it is measured with.",

@@ -36,7 +36,7 @@ FlagsAsBytes = altering(
     truncated=lambda _, batch: batch.truncated.astype(np.uint8),
 )
 FlagsAsBytesLater = altering(
-    "Flags are 0 or 255 in uint8 after the first batch: the first comes from other code.",
+    "Flags are 0 or 255 in uint8 after the first batch.",
     FLAGS,
     since=1,
     terminated=lambda _, batch: np.where(batch.terminated, np.uint8(255), np.uint8(0)),
@@ -101,7 +101,7 @@ class MappedBelow(Altered):
 
 
 ShortNowAndThen = altering(
-    "Every 100th batch lacks its last row: an environment that was not ready in time.",
+    "Every 100th batch lacks its last row.",
     On("row|batch|short|counted"),
     lambda it, batch: without_last(batch) if it.batches % 100 == 0 else batch,
 )

@@ -13,7 +13,7 @@ from vebench.backends.interface import Batch, Setup
 CHANGED = On("overwrit|reuse|change|handed out")
 
 FlagsOverwritten = altering(
-    "Copies observations, but its flags are overwritten: a copy that was forgotten.",
+    "Copies observations, but its flags are overwritten.",
     CHANGED,
     terminated=lambda it, _: it._batch.terminated,
     truncated=lambda it, _: it._batch.truncated,

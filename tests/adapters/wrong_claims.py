@@ -50,7 +50,7 @@ def blank(shown: Any, hidden: Any) -> Any:
 
 
 BlankStarts = altering(
-    "Shows nothing for 16 rows after each reset and declares it: on this task these are most rows.",
+    "Shows nothing for 16 rows after each reset and declares it.",
     On(EXCUSES + "|most|observation"),
     claims={"differences": (Difference("starts are blank", "observations", "start", 16),)},
     observations=lambda it, batch: blank(batch.observations, it.ages < 16),

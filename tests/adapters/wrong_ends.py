@@ -24,20 +24,17 @@ def none(_: object, batch: Batch) -> Any:
 
 
 RewardKept = altering(
-    "The row of a reset has the reward of the end: an array that is not cleared.",
+    "The row of a reset has the reward of the end.",
     On("reward|reset", "Pendulum"),
     rewards=lambda it, batch: np.where(it.began, before(it, batch.rewards), batch.rewards),
 )
 FlagKept = altering(
-    "The row of a reset has the flag of the end: every end is told twice.",
+    "The row of a reset has the flag of the end.",
     On("end|reset|flag|terminated"),
     terminated=lambda it, batch: batch.terminated | it.began,
 )
 LimitTerminates = altering(
-    "A time limit is told as a termination: one flag for both, as before Gym 0.26.",
-    CONFUSED,
-    terminated=lambda _, batch: ends(batch),
-    truncated=none,
+    "A time limit is told as a termination.", CONFUSED, terminated=lambda _, batch: ends(batch), truncated=none
 )
 LimitIsBoth = altering("A time limit sets both flags.", CONFUSED, terminated=lambda _, batch: ends(batch))
 EndTruncates = altering(
@@ -47,7 +44,7 @@ EndTruncates = altering(
     truncated=lambda _, batch: ends(batch),
 )
 LostLives = setting(
-    "An episode ends where a life is lost: a setting for training that was left on.",
+    "An episode ends where a life is lost.",
     On("end|life|episode", "Breakout", envs=1),
     "AtariScreen",
     terminal_on_life_loss=True,
@@ -58,7 +55,7 @@ Limitless = setting("Episodes have no time limit: no wrapper.", LIMIT, "TimeLimi
 LimitInFrames = setting("The time limit counts frames.", LONG, "TimeLimit", _max_episode_steps=lambda steps: steps // 5)
 LimitlessLong = setting("HalfCheetah without its limit of 1,000 steps.", LONG, "TimeLimit", _max_episode_steps=10**9)
 EndsTheNeighbour = ending(
-    "Where an environment ends, the one after it is reset, too: a mask that is off by one.",
+    "Where an environment ends, the one after it is reset, too.",
     RESET,
     lambda _, over: [here or last for here, last in zip(over, [False, *over], strict=False)],
 )
@@ -67,13 +64,9 @@ OneEndAtATime = ending(
     RESET,
     lambda _, over: [here and at == over.index(True) for at, here in enumerate(over)],
 )
-AllReset = ending(
-    "Where one environment ends, all are reset: one call for the whole vector.",
-    RESET,
-    lambda _, over: [any(over)] * len(over),
-)
+AllReset = ending("Where one environment ends, all are reset.", RESET, lambda _, over: [any(over)] * len(over))
 LimitNotReset = ending(
-    "Episodes that end by time limit go on: only termination resets.",
+    "Episodes that end by time limit go on.",
     On("reset|end|limit", "Pendulum"),
     lambda it, over: [here and not cut for here, cut in zip(over, it._batch.truncated, strict=True)],
 )
@@ -171,9 +164,7 @@ def counting_on(_it: Any, _index: int, environment: Any) -> None:
 
 
 LimitAcrossEpisodes = patching(
-    "The steps of a time limit are not set back where a game ends: 500 steps of all episodes together.",
-    On("limit|end|truncat"),
-    counting_on,
+    "The steps of a time limit are not set back where a game ends.", On("limit|end|truncat"), counting_on
 )
 
 

@@ -20,24 +20,6 @@ class RegistersAnew(Altered):
         super().__init__(setup)
 
 
-class PatchesTheTask(Altered):
-    """Makes pendulums slower, in Gymnasium's own class: a mend of what it takes for an error."""
-
-    tried = On("observation|action|reward", "Pendulum")
-
-    def __init__(self, setup: Setup) -> None:
-        from gymnasium.envs.classic_control.pendulum import PendulumEnv
-
-        build: Any = PendulumEnv.__init__
-
-        def patched(self: Any, *arguments: Any, **named: Any) -> None:
-            build(self, *arguments, **named)
-            self.max_speed = 3
-
-        PendulumEnv.__init__ = patched  # type: ignore[method-assign] # the fault
-        super().__init__(setup)
-
-
 class PatchesTheStep(Altered):
     """Rewards of CartPole are 0 in the last step, by a patch of Gymnasium's class."""
 
@@ -53,35 +35,6 @@ class PatchesTheStep(Altered):
             return observation, 0.0 if terminated else reward, terminated, truncated, info
 
         CartPoleEnv.step = patched  # type: ignore[method-assign] # the fault
-        super().__init__(setup)
-
-
-class SmallerPictures(Altered):
-    """Makes OpenCV shrink by the nearest pixels, whatever it is asked for: a setting for speed."""
-
-    tried = On("picture|observation", "Pong", envs=1)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        import cv2
-
-        resize = cv2.resize
-        cv2.resize = lambda image, size, **_: resize(image, size, interpolation=cv2.INTER_NEAREST)
-
-
-class PatchesReset(Altered):
-    """Makes every environment of MuJoCo start without noise."""
-
-    tried = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
-
-        def reset_model(self: Any) -> Any:
-            self.set_state(self.init_qpos, self.init_qvel)
-            return self._get_obs()
-
-        HopperEnv.reset_model = reset_model  # type: ignore[method-assign] # the fault
         super().__init__(setup)
 
 

@@ -9,49 +9,49 @@ from altered import Altered, On, altering, before, row_zero
 from vebench.backends.interface import Batch
 
 CountsInSixteenBits = altering(
-    "Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed.",
+    "Batch 32,768 and those after it show rows shifted by one.",
     On("swap|shows? the row|shift", envs=2),
     since=(1 << 15) - 1,
     observations=lambda _, batch: np.roll(batch.observations, 1, axis=0),
 )
 CountsEndsInEightBits = altering(
-    "The 128th end of each environment is not reported: a counter of episodes of 8 bits.",
+    "The 128th end of each environment is not reported.",
     On("end"),
     terminated=lambda it, batch: batch.terminated & (it.ends != 128),
     truncated=lambda it, batch: batch.truncated & (it.ends != 128),
 )
 ClipsLater = altering(
-    "After 20 ends rewards are clipped to -1..1: a normalisation that begins once its statistics are full.",
+    "After 20 ends rewards are clipped to -1..1.",
     On("clip|sign|reward", "Pendulum"),
     rewards=lambda it, batch: np.clip(batch.rewards, -1, 1) if it.ends.sum() >= 20 else batch.rewards,
 )
 ScalesAfterAnotherReset = altering(
-    "From the second reset on every fifth batch has other observations: a scale that a reset multiplies.",
+    "From the second reset on every fifth batch has other observations.",
     On("before the reset|later reset|other observations"),
     observations=lambda it, batch: (
         batch.observations * np.float32(1.01) if it.resets > 1 and it.batches % 5 == 2 else batch.observations
     ),
 )
 RowZeroLater = altering(
-    "From batch 1,800 on row 0 stands for all environments: a buffer of all rows that was reallocated as one.",
+    "From batch 1,800 on row 0 stands for all environments.",
     On("row 0"),
     since=1800,
     observations=lambda _, batch: row_zero(batch.observations),
 )
 NormalisesLater = altering(
-    "From batch 1,300 on observations are divided by their spread: a wrapper that was not turned off.",
+    "From batch 1,300 on observations are divided by their spread.",
     On("observation"),
     since=1300,
     observations=lambda _, batch: (batch.observations / 2).astype(np.float32),
 )
 DoublesLater = altering(
-    "From batch 1,500 on observations are float64: a buffer that was allocated anew, without a type.",
+    "From batch 1,500 on observations are float64.",
     On("observations are float64, not float32"),
     since=1500,
     observations=lambda _, batch: batch.observations.astype(np.float64),
 )
 OneBitRarely = altering(
-    "Every 97th batch one bit of the first observation is flipped: memory without a check.",
+    "Every 97th batch one bit of the first observation is flipped.",
     On("observation"),
     observations=lambda it, batch: flipped(batch.observations) if it.batches % 97 == 96 else batch.observations,
 )
@@ -86,13 +86,9 @@ def skips_more(it: Any, batch: Batch) -> Batch:
     return batch
 
 
-SkipsMoreLater = altering(
-    "From batch 1,500 on a step takes 5 frames: a frame skip that adapts to the load.",
-    On("frame", "Hopper", envs=2),
-    skips_more,
-)
+SkipsMoreLater = altering("From batch 1,500 on a step takes 5 frames.", On("frame", "Hopper", envs=2), skips_more)
 SwapsAfterSeconds = altering(
-    "After 0.8 seconds the last two environments are confused: a table that a timer renews.",
+    "After 0.8 seconds the last two environments are confused.",
     On("swap|shows? the row"),
     observations=lambda it, batch: (
         batch.observations[[*range(len(batch.env_ids) - 2), -1, -2]]
@@ -130,7 +126,7 @@ def raising(error: Exception) -> Any:
 
 
 FreezesLongEpisodes = altering(
-    "After 150 steps of an episode its observations never change: a history of limited length.",
+    "After 150 steps of an episode its observations never change.",
     On("observation|stale|repeat|frozen", "Pendulum"),
     frozen,
 )
@@ -141,7 +137,7 @@ RaisesLater = altering(
     since=3000,
 )
 RaisesAtLimit = altering(
-    "At the first end by time limit it raises: an info that only terminated episodes have.",
+    "At the first end by time limit it raises.",
     On("KeyError|final_info", "Pendulum"),
     lambda _, batch: raising(KeyError("final_info")) if batch.truncated.any() else batch,
 )
@@ -184,7 +180,5 @@ def torn(it: Any, batch: Batch) -> Batch:
 
 
 TornRows = altering(
-    "Every 50th batch has half of its rows from the step before: memory that is read while it is written.",
-    On("observation|stale|step before|row"),
-    torn,
+    "Every 50th batch has half of its rows from the step before.", On("observation|stale|step before|row"), torn
 )

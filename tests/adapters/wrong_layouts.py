@@ -8,68 +8,68 @@ from altered import On, acting, altering, ending, patching, seeding
 OTHERS = "swap|shows? the row|same row"
 
 BeyondEight = altering(
-    "Environments above 7 show the rows of those below 8: an index of which three bits are kept.",
+    "Environments above 7 show the rows of those below 8.",
     On(OTHERS, envs=12),
     observations=lambda _, batch: batch.observations[np.arange(len(batch.env_ids)) & 7],
 )
 BeyondSixteen = altering(
-    "Environments above 15 show the row of environment 15: a table of fixed length.",
+    "Environments above 15 show the row of environment 15.",
     On(OTHERS, envs=24),
     observations=lambda _, batch: batch.observations[np.minimum(np.arange(len(batch.env_ids)), 15)],
 )
 OddRows = altering(
-    "Odd environments get the reward of the even one before them: two rows in one register.",
+    "Odd environments get the reward of the even one before them.",
     On("reward|row|environment", "Pendulum"),
     rewards=lambda _, batch: batch.rewards[np.arange(len(batch.env_ids)) & ~1],
 )
 VectorTail = altering(
-    "Rows after the last whole four get no reward: a loop of vectors without its rest.",
+    "Rows after the last whole four get no reward.",
     On("reward", envs=6),
     rewards=lambda _, batch: np.where(np.arange(len(batch.rewards)) < len(batch.rewards) // 4 * 4, batch.rewards, 0.0),
 )
 ManyInOneKernel = altering(
-    "With more than 8 environments observations are rounded: another kernel, in half precision, for large batches.",
+    "With more than 8 environments observations are rounded.",
     On("round|observation|float16", envs=12),
     observations=lambda _, batch: (
         batch.observations.astype(np.float16).astype(np.float32) if len(batch.env_ids) > 8 else batch.observations
     ),
 )
 SquareTransposed = altering(
-    "With as many environments as numbers in an observation, the two are confused: a shape that says too little.",
+    "With as many environments as numbers in an observation, the two are confused.",
     On("observation|transpos", envs=4),
     observations=lambda _, batch: (
         batch.observations.T.copy() if batch.observations.shape == (len(batch.env_ids),) * 2 else batch.observations
     ),
 )
 SharedByOneWorker = seeding(
-    "Environments of one worker begin alike: it seeds each with its own number.",
+    "Environments of one worker begin alike.",
     On("seed|row 0|environment"),
     lambda it, seed, index: seed + index // it.setup.envs_per_worker,
 )
 ActionsOfOneWorker = acting(
-    "Environments of one worker take the action of its first: a message with room for one.",
+    "Environments of one worker take the action of its first.",
     On("action"),
     lambda it, sent: sent[np.arange(len(sent)) // it.setup.envs_per_worker * it.setup.envs_per_worker],
 )
 
 
 LastRowTwice = altering(
-    "The last environment shows the row of the one before it: an upper bound that is off by one.",
+    "The last environment shows the row of the one before it.",
     On(OTHERS),
     observations=lambda _, batch: batch.observations[[*range(len(batch.env_ids) - 1), -min(2, len(batch.env_ids))]],
 )
 SixtyFourEnds = ending(
-    "Environments above 63 are not reset where they end: a mask of 64 bits.",
+    "Environments above 63 are not reset where they end.",
     On("no reset|end|reset", envs=72),
     lambda _, over: over[:64] + [False] * len(over[64:]),
 )
 AloneWithoutReset = ending(
-    "With one environment ends are not followed by resets: a special case for no vector.",
+    "With one environment ends are not followed by resets.",
     On("no reset|reset|end", envs=1),
     lambda _, over: over if len(over) > 1 else [False],
 )
 LongRowsCut = altering(
-    "With more than 16 environments the last number of an observation is lost: a row padded to lines of the cache.",
+    "With more than 16 environments the last number of an observation is lost.",
     On("observation", envs=24),
     observations=lambda _, batch: batch.observations * np.float32([1, 1, 1, len(batch.env_ids) <= 16]),
 )
@@ -90,7 +90,5 @@ def every_second(it: Any, index: int, environment: Any) -> None:
 
 
 OneStandsStill = patching(
-    "Environment 5 is stepped every second time only: it shares its lock with another.",
-    On("not step|stale|environment|action", envs=8),
-    every_second,
+    "Environment 5 is stepped every second time only.", On("not step|stale|environment|action", envs=8), every_second
 )

@@ -15,17 +15,17 @@ StackReversed = altering(
     "The newest frame of a stack is the first.", PONG, observations=lambda _, batch: batch.observations[:, ::-1].copy()
 )
 LastFrameTwice = altering(
-    "The newest frame of a stack stands there twice: a shift that begins one place late.",
+    "The newest frame of a stack stands there twice.",
     PONG,
     observations=lambda _, batch: np.take(batch.observations, [0, 1, 3, 3], axis=1),
 )
 Transposed = altering(
-    "Rows and columns of the picture are confused: it is square, so that its shape is right.",
+    "Rows and columns of the picture are confused.",
     PONG,
     observations=lambda _, batch: batch.observations.swapaxes(-1, -2).copy(),
 )
 StaleAtEnd = altering(
-    "The observation of an end is that of the step before: nobody renders a game that is over.",
+    "The observation of an end is that of the step before.",
     On(PICTURE + "|end"),
     observations=lambda it, batch: np.where(it.ended[:, None], before(it, batch.observations), batch.observations),
 )
@@ -50,7 +50,7 @@ FiveDecimals = altering(
     observations=lambda _, batch: batch.observations.round(5),
 )
 BeyondFour = altering(
-    "Angular velocities are clipped to -4..4: the bounds of another version.",
+    "Angular velocities are clipped to -4..4.",
     On("observation|clip", "Pendulum"),
     observations=lambda _, batch: np.clip(batch.observations, -4, 4),
 )
@@ -70,7 +70,7 @@ RotatedRows = altering(
     observations=lambda _, batch: np.roll(batch.observations, 1, axis=0),
 )
 StaleAndClipped = altering(
-    "Two faults at once: stale observations, and rewards that are halved.",
+    "Two faults at once.",
     On("first difference|first at", "Pendulum"),
     observations=lambda it, batch: before(it, batch.observations),
     rewards=lambda _, batch: batch.rewards / 2,
@@ -86,7 +86,7 @@ ZeroPadded = setting(
     padding_type="zero",
 )
 Flat = altering(
-    "Observations are flat: the numbers are right, the shape is not.",
+    "Observations are flat.",
     On("shape|observation", "Pong", envs=1),
     observations=lambda _, batch: batch.observations.reshape(len(batch.env_ids), -1),
 )
@@ -127,7 +127,7 @@ StackNotCleared = patching(
 )
 NoMaximum = patching("Shows the last frame of a step, not the maximum of the last two.", PONG, last_only)
 SparseRows = altering(
-    "Observations are made in every second step only: pictures cost more than games.",
+    "Observations are made in every second step only.",
     On("observation|stale|repeat|step before"),
     observations=every_second,
 )

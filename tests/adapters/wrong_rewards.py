@@ -73,12 +73,12 @@ Negated = altering(
     rewards=lambda _, batch: -batch.rewards,
 )
 TwiceAtEnd = altering(
-    "The row of an end has its reward twice: it is added before the reset and after it.",
+    "The row of an end has its reward twice.",
     On("first difference|first at"),
     rewards=lambda it, batch: batch.rewards * (1 + it.ended),
 )
 Discounted = altering(
-    "Rewards are discounted: by 0.99 for each step of the episode.",
+    "Rewards are discounted.",
     On("first difference|first at", "Pendulum"),
     rewards=lambda it, batch: batch.rewards * 0.99**it.ages,
 )
@@ -100,11 +100,7 @@ def so_far(it: Any, batch: Batch) -> Any:
     return it._returns.copy()
 
 
-Accumulated = altering(
-    "Rewards are summed over an episode: an array that is added to and cleared at resets only.",
-    On("reward", "Pendulum"),
-    rewards=so_far,
-)
+Accumulated = altering("Rewards are summed over an episode.", On("reward", "Pendulum"), rewards=so_far)
 ReturnAtEnd = altering(
     "The row of an end has the episode's return for its reward.",
     On("reward"),
@@ -125,7 +121,5 @@ def summed(_it: Any, _index: int, environment: Any) -> None:
 
 
 SummedInSinglePrecision = patching(
-    "The terms of a reward are rounded to float32 before they are added: a port to another language.",
-    On("reward|round", "Hopper", envs=2),
-    summed,
+    "The terms of a reward are rounded to float32 before they are added.", On("reward|round", "Hopper", envs=2), summed
 )

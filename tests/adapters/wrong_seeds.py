@@ -19,7 +19,7 @@ ConstructorsSeed = seeding(
     lambda it, _, index: it.setup.seed + index,
 )
 SeededOnce = seeding(
-    "From the second reset on the seed is ignored: episodes go on with the generators as they are.",
+    "From the second reset on the seed is ignored.",
     SEED,
     lambda it, seed, index: seed + index if it.resets == 1 else None,
 )
@@ -28,14 +28,8 @@ SameSeed = seeding(
     On("same seed|alike|one seed|seed for all"),
     lambda _it, seed, _: seed,
 )
-TwiceTheIndex = seeding(
-    "Environment i begins with seed + 2i: a stride that counts twice.", SEED, lambda _, seed, index: seed + 2 * index
-)
-FromOne = seeding(
-    "Environment i begins with seed + i + 1: environments counted from one.",
-    SEED,
-    lambda _, seed, index: seed + index + 1,
-)
+TwiceTheIndex = seeding("Environment i begins with seed + 2i.", SEED, lambda _, seed, index: seed + 2 * index)
+FromOne = seeding("Environment i begins with seed + i + 1.", SEED, lambda _, seed, index: seed + index + 1)
 EightBits = seeding("Of a seed eight bits are kept.", SEED, lambda _, seed, index: (seed + index) & 0xFF)
 NoSeed = seeding(
     "No environment is seeded at all.", CHANCE, lambda it, _, index: unseeded(it, index) if it.resets == 1 else None
@@ -45,23 +39,17 @@ LaterUnseeded = seeding(
     CHANCE,
     lambda it, seed, index: seed + index if index < 2 else unseeded(it, index),
 )
-ResetsTwice = seeding(
-    "Resets twice, the second time without a seed: a wrapper that starts an episode when it is made.",
-    On("seed|reset"),
-    lambda *_: None,
-)
+ResetsTwice = seeding("Resets twice, the second time without a seed.", On("seed|reset"), lambda *_: None)
 SeedOrNone = seeding(
-    "An environment that gets seed 0 is not seeded: ``seed or None``.",
-    SEED,
-    lambda _, seed, index: seed + index or None,
+    "An environment that gets seed 0 is not seeded.", SEED, lambda _, seed, index: seed + index or None
 )
 FifthOn = seeding(
-    "Environments from the fifth on begin with the seed of their neighbour: two chunks of four, joined wrongly.",
+    "Environments from the fifth on begin with the seed of their neighbour.",
     On("seed|environment"),
     lambda _, seed, index: seed + index + (index > 3),
 )
 SecondWorkerLikeTheFirst = seeding(
-    "Environments of each worker begin alike: it counts its own from 0.",
+    "Environments of each worker begin alike.",
     On("seed|environment", envs=6),
     lambda it, seed, index: seed + index % max(1, it.setup.envs_per_worker),
 )
@@ -110,11 +98,7 @@ def again(it: Any, index: int, environment: Any) -> None:
     environment.reset = seeded
 
 
-SeedsAgain = patching(
-    "Each episode begins with the seed of the first: an autoreset that calls reset with its arguments.",
-    On("reset|seed|start|episode"),
-    again,
-)
+SeedsAgain = patching("Each episode begins with the seed of the first.", On("reset|seed|start|episode"), again)
 
 
 class RewardsKeptAtReset(Altered):

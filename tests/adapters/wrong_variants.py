@@ -8,10 +8,7 @@ NOISE = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True
 
 NoNoops = setting("Makes no more than one no-op at a reset where 30 are asked for.", NOOPS, "AtariScreen", noop_max=1)
 FewerNoops = setting(
-    "Makes up to 29 no-ops at a reset, not 30: a draw that leaves out its upper bound.",
-    NOOPS,
-    "AtariScreen",
-    noop_max=lambda most: min(most, 29),
+    "Makes up to 29 no-ops at a reset, not 30.", NOOPS, "AtariScreen", noop_max=lambda most: min(most, 29)
 )
 NoNoise = setting("Starts without noise where the task is measured.", NOISE, "unwrapped", _reset_noise_scale=0.0)
 HalfTheNoise = setting("Starts with half of the noise.", NOISE, "unwrapped", _reset_noise_scale=lambda scale: scale / 2)

@@ -195,18 +195,6 @@ def test_a_run_whose_cells_all_failed_is_a_worse_candidate_but_no_baseline(check
     assert (refused.status, "no cell was measured" in refused.refusal) == (3, True)
 
 
-def test_speedups_whose_base_failed_in_the_candidate_are_status_1(check: Check, runs: Runs) -> None:
-    loop = '"backend":"for-loop","options":{},"python":"","workers":1,'
-    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=loop))
-    found = check(a, b, "-b", "shm-sync", *SPEEDUPS, "-f", "json")
-    assert found.status == 1
-    reasons = {(cell["backend"], cell["verdict"], cell["failed"]) for cell in json.loads(found.out)["cells"]}
-    assert reasons == {
-        ("for-loop", "missing", "candidate: failed: boom"),
-        ("shm-sync", "not comparable", "candidate: for-loop with one worker failed: boom"),
-    }
-
-
 def elsewhere(**facts: object) -> dict[str, object]:
     """Return the fields of a run on a host with these facts."""
     return {"host": msgspec.structs.replace(make_header().host, **facts)}

@@ -126,21 +126,6 @@ def test_the_level_now_is_that_since_the_newest_change() -> None:
     assert sqrt(series.residual.variance) == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
 
 
-def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
-    random = Random(7)
-    shifts = [random.gauss(0, 0.05) for _ in range(60)]
-    rates = {
-        ("gym-async", workers): [
-            100 * workers * exp(shift + random.gauss(0, 0.02)) * (0.7 if index >= 30 else 1)
-            for index, shift in enumerate(shifts)
-        ]
-        for workers in range(1, 9)
-    }
-    found = run_spread(history_of(make_runs(rates)).series)
-    assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
-    assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
-
-
 def cells_of_runs(present: Sequence[Sequence[int]], shifts: Sequence[float]) -> list[tuple[str, Run]]:
     """Return a run for each shift, of which ``present`` names the workers of its cells."""
     sizes = sorted({workers for run in present for workers in run})

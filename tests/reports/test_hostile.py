@@ -251,8 +251,3 @@ def test_a_terminal_gets_no_sequence_but_for_colours(name: str, width: int, colo
     assert (STYLE.search(shown) is not None) == (colour is not None)
     assert strange(STYLE.sub("", shown)) == set()
     assert COMMAND.search(STYLE.sub("", shown)) is None
-
-
-def test_data_keeps_what_a_name_really_is() -> None:
-    ((first, *_),) = (json.loads(str(form.render(PAGES["run"]))) for form in FORMATS if form.name == "json")
-    assert first["env"] == EVIL_ENV

@@ -3,14 +3,12 @@
 import errno
 import io
 import re
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from rich.live import Live
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
@@ -135,19 +133,6 @@ def test_the_bar_has_the_windows_and_the_best_rate_so_far(plan: Plan) -> None:
         assert "best" not in bar([*events[:5], end])
 
 
-def test_a_terminal_is_drawn_once_for_each_event_and_never_in_the_background(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[Live] = []
-    refresh = Live.refresh
-    monkeypatch.setattr(Live, "refresh", lambda live: (drawn.append(live), refresh(live)))
-    before = threading.active_count()
-    events = list(events_of(plan))
-    shown(events, terminal=True)
-    assert len(drawn) <= len(events) + 2  # and when the bar is put up and taken away
-    assert threading.active_count() == before
-
-
 @pytest.mark.parametrize("error", [None, GeneratorExit(), KeyboardInterrupt()])
 def test_the_cursor_comes_back_and_the_bar_goes(plan: Plan, error: BaseException | None) -> None:
     console = console_of(terminal=True)
@@ -158,11 +143,6 @@ def test_the_cursor_comes_back_and_the_bar_goes(plan: Plan, error: BaseException
     text = console.file.getvalue()
     assert text.endswith("\x1b[1A\x1b[2K")
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-
-
-def test_on_a_terminal_without_motion_lines_are_plain(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert shown(events_of(plan), terminal=True).splitlines() == LINES
 
 
 def test_names_from_outside_cannot_steer_the_terminal() -> None:

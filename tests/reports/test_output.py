@@ -11,7 +11,6 @@ from support.commands import without_a_reader
 
 from vebench.errors import UsageError
 from vebench.reports.console import save, show
-from vebench.reports.document import View
 from vebench.reports.formats import FORMATS, MARKDOWN, TERMINAL, Format, format_named
 from vebench.reports.run import RunPage
 
@@ -30,16 +29,6 @@ def test_a_reader_who_goes_away_is_no_error(page: RunPage, form: Format, monkeyp
         monkeypatch.setattr(sys, "stdout", stream)
         show(page, form)
         show(page, form)  # nor is what comes after
-
-
-@pytest.mark.parametrize("form", [form for form in OF_RUNS if not form.beside], ids=name)
-def test_a_file_holds_what_standard_output_shows_to_those_who_want_all(
-    page: RunPage, form: Format, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    everything = replace(page, view=View(every_finding=True))
-    show(everything, form)
-    save(everything, form, tmp_path / "page")
-    assert (tmp_path / "page").read_bytes() == capsysbinary.readouterr().out
 
 
 def test_colour_and_the_spaces_that_fill_lines_are_for_a_terminal_alone(

@@ -98,9 +98,9 @@ def way_out(reason: str, spawned: str = "") -> str:
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     proof, head = cell.work.proof, sweep.head
     # A backend of the registry is compared together with all others.
-    verify = head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
+    labels = () if cell.label in BY_NAME else (cell.label,)
     if cell.exclusion is Exclusion.OTHER_WORK:
-        look = f"see where with: {verify}"
+        look = f"see where with: {head.verify_command(cell.env, labels)}"
         if cell.work.found_to_differ and proof is not None:  # stepping the backend shows more than the recorded rows
             num_envs = cell.built.num_envs
             options = ["--num-envs", str(num_envs)] if num_envs > _VERIFIED_ENVS else []
@@ -111,7 +111,8 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {look}")
     if cell.status == "ok" and cell.verdict == "unverified":
         reason = cell.work.reason or why_never(cell, head)
-        remedy = f"{'' if head.interpreter else 'measure with --verify, or '}compare it with: {verify}"
+        again = "" if head.interpreter else "measure with --verify, or "
+        remedy = f"{again}compare it with: {head.verify_command(cell.env, labels)}"
         if reason and not (proof is not None and proof.rows):
             remedy = "choose a task on which it can be compared, or compare its rows yourself"
         unknown = f"it is unknown whether it does the same work as {REFERENCE}"

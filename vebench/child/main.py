@@ -34,6 +34,7 @@ from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import guardian, kernel, pinning
 
 _PR_SET_PDEATHSIG = 1
+_MOST_PRINTED = 500
 _HIGH = 200  # some libraries close descriptors that they do not know, but only low ones
 _MOST_BYTES = 1 << 16  # of a message to fork
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -100,12 +101,23 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
+        # A worker knows why its pipe broke, and has printed it.
+        printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
         judged = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if judged else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(", ".join(filter(None, (describe(error), place)))))
+        answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     return 0
+
+
+def _printed_last() -> str:
+    """Return the error on the last line of the log, empty if there is none."""
+    with suppress(OSError):
+        end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
+        last = " ".join(end.rstrip().rpartition("\n")[2].split())
+        return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
+    return ""
 
 
 def load(target: str) -> Factory:

@@ -20,7 +20,7 @@ from vebench.interpreters.process_guard import Interrupts
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell, expand, placement_of, report_order
 from vebench.plan.spec import FORK, RunSpec
-from vebench.plan.verdicts import Knowledge, KnownVerdict, concluded
+from vebench.plan.verdicts import Knowledge, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import Screen
@@ -98,13 +98,15 @@ def prove(
             proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
             # A page shows the verdict of the proof. ``found`` is for later runs, which need ended episodes.
-            words = _words(found) + (f"; log: {reported.log}" if reported.log else "")
+            words = f"{found.verdict} ({found.reason})" if found.reason else found.verdict
+            words += f"; log: {reported.log}" if reported.log else ""
             number, verdict = f"[{len(proofs)}/{len(cells)}]", words if in_full else proof.verdict
             screen.say(f"{number} {cell.task.id}, {cell.backend.label}: {verdict}")
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # A verdict on another class says nothing about the backend's own class, which may step the next time.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
-            versions = _versions(cell, interpreters)
+            own = interpreters.get(cell.backend.label)
+            versions = None if own is None else own.packages
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
                 try:
                     verdicts.keep(cell.task, stepped, found, versions)
@@ -116,16 +118,6 @@ def prove(
 def drawn_seed() -> int:
     """Return a random seed, short enough to be typed."""
     return secrets.randbelow(1_000_000)
-
-
-def _words(found: KnownVerdict) -> str:
-    return f"{found.verdict} ({found.reason})" if found.reason else found.verdict
-
-
-def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:
-    """Return the versions of the packages of a backend's own interpreter, None if it has none of its own."""
-    own = interpreters.get(cell.backend.label)
-    return None if own is None else own.packages
 
 
 def _cells(

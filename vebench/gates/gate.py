@@ -287,9 +287,10 @@ class CheckPage(DataPage):
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
-        if found.run_spread is not None:
-            assumed = found.run_spread == prior_run_spread(found.metric)
-            yield "two runs", "differ as is assumed without --history" if assumed else "differ as earlier runs do"
+        if (spread := found.run_spread) is not None:
+            whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
+            known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
+            yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
             yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
         if self.differences:

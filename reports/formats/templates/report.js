@@ -1,5 +1,5 @@
 "use strict";
-// Everything can be read without this script. It adds sorting.
+// Everything can be read without this script.
 (() => {
   const status = document.getElementById("status");
   const collator = new Intl.Collator("en", {numeric: true});

@@ -101,7 +101,7 @@ def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_en
     assert records[-1] == Ended()
     assert rows[-1].number == loop.batches
     orders = [record.env_ids for record in records if isinstance(record, Order)]
-    assert sum(map(len, orders)) == (0 if num_envs == batch_size else loop.batches + 1)
+    assert sum(map(len, orders)) == loop.batches + 1
 
 
 def test_moments_go_on_while_an_end_is_waited_for_that_does_not_come() -> None:
@@ -173,11 +173,7 @@ def test_batches_of_another_length_are_a_fault_in_whatever_order(num_envs: int, 
     number, fault = recorder.broken
     assert fault_of(records) == fault == f"rows were counted but not returned: batches do not have {batch_size} rows"
     assert 500 < number < 520
-    known = (
-        loop.batches
-        if num_envs == batch_size
-        else sum(len(record.env_ids) for record in records if isinstance(record, Order))
-    )
+    known = sum(len(record.env_ids) for record in records if isinstance(record, Order))
     assert rows_of(records)[-1].number < known, "which environments are in it is known"
 
 

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import Command, Result
@@ -35,22 +34,6 @@ def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path
     assert vebench("report", run, "-o", f"figures.{form}") == Result(0, "", "")
     assert (run.parent / f"figures.{form}").read_bytes().startswith(BEGINS[form])
     assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "run.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "shown"),
-    [
-        ((), {"frames/s"}),
-        (("--all",), {"frames/s", "speedup per CPU", "frames per CPU second"}),
-    ],
-)
-def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
-    vebench: Command, run: Path, asked: tuple[str, ...], shown: set[str]
-) -> None:
-    root = ET.fromstring(vebench("report", run, "-f", "svg", *asked).out.encode())
-    texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
-    assert "for-loop" in texts
-    assert {text for text in texts if text.startswith("Pong on ")} == {f"Pong on Test, 2 CPUs: {one}" for one in shown}
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])

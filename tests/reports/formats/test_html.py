@@ -11,12 +11,11 @@ import pytest
 from support.browser import ENTER, Browser
 from support.commands import Command
 from support.pages import make_pages, page_of
-from support.records import make_cell, make_header, make_sweep, write_run
+from support.records import make_cell, make_sweep, write_run
 
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import html
 from vebench.reports.run import RunPage
-from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 
@@ -37,18 +36,6 @@ def words(element: ET.Element) -> str:
 
 def table_named(root: ET.Element, caption: str) -> ET.Element:
     return next(table for table in root.iter("table") if words(table[0]) == caption)
-
-
-def wide_run(passes: int = 3) -> Run:
-    """Return a run of 54 cells, each with several passes of two windows."""
-    backends = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async")
-    cells = [
-        make_cell(backend, workers, (2300 + 7 * workers, 2310 + 5 * repeat), repeat=repeat)
-        for repeat in range(passes)
-        for workers in (1, 2, 4, 8, 16, 32)
-        for backend in (*backends, "ceiling", "null")
-    ]
-    return Run(make_header(16, passes=passes, windows=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +63,10 @@ def root(text: str) -> ET.Element:
     return parsed(text)
 
 
-@pytest.fixture(scope="module")
-def wide() -> str:
-    """Return a page of 54 cells."""
-    page = RunPage.of([("wide.jsonl", wide_run())])
-    assert len(page.sections[0].cells) == 54
-    return html.html_page(page)
-
-
 def test_a_page_needs_nothing_from_elsewhere(text: str, root: ET.Element) -> None:
     targets = [value for element in root.iter() for name, value in element.attrib.items() if name in ("src", "href")]
     assert [target for target in targets if not target.startswith(("#", "data:,"))] == []
     assert re.findall(r"url\((?!#)|@import|<img|<iframe|<object", text) == []
-
-
-def test_a_page_of_54_cells_takes_less_than_500_kb(wide: str) -> None:
-    assert len(wide.encode()) < 500_000
 
 
 @pytest.mark.parametrize("kind", sorted(make_pages()))
@@ -188,10 +163,3 @@ def test_nothing_hostile_acts_in_a_browser(browser: Browser, tmp_path: Path) -> 
     inserted = "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=`acted`\">')"
     browser.script(inserted)  # the page's policy holds even for what would get past the escaping
     assert browser.script("return new Promise((done) => setTimeout(() => done(document.title), 50))") != "acted"
-
-
-@pytest.mark.parametrize("width", [390, 1366])
-def test_a_page_is_as_wide_as_the_screen(browser: Browser, width: int, wide: str, tmp_path: Path) -> None:
-    show(browser, wide, tmp_path)
-    browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-    assert browser.script("return document.documentElement.scrollWidth") <= width

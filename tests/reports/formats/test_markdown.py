@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from support.charts import make_chart
@@ -23,12 +22,6 @@ from vebench.results.records import Run
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 EVERYTHING = View(every_finding=True)
 LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
-
-
-def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
-    run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
-    text = markdown.markdown_text(RunPage.of([("r.jsonl", run)]))
-    assert "- **incomplete**: 14 of 30 cells\n  - → measure the rest with: `vebench run --resume r.jsonl`" in text
 
 
 def test_faults_are_in_the_open_and_other_findings_are_folded(page: RunPage) -> None:
@@ -59,13 +52,6 @@ def test_figures_are_files_beside_the_text_with_relative_links(page: RunPage, tm
     assert links[:2] == ["my report-1-pong-rate.svg", "my report-2-pong-efficiency.svg"]
     assert {path.name for path in tmp_path.iterdir()} == {"my report.md", *links}
     assert all((tmp_path / link).read_text().startswith("<?xml") for link in links)
-
-
-def test_the_first_figure_of_a_task_is_shown_and_the_others_are_folded(page: RunPage) -> None:
-    text = markdown.with_figures(replace(page, view=EVERYTHING), "report.md")["report.md"]
-    shown, folded = LINK.finditer(text), text.index("<details>")
-    assert [link.start() < folded for link in shown] == [True, False, False]
-    assert "](report-1-pong-rate.svg)" in text
 
 
 def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(page: RunPage) -> None:

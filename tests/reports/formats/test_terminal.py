@@ -146,14 +146,6 @@ def test_a_remedy_of_several_findings_is_written_once() -> None:
     assert lines[start + 1].startswith("fault  failed: bang (ALE/Pong-v5: gym-async at 1 worker) -> see a.jsonl.log")
 
 
-def test_notes_are_only_shown_to_those_who_want_all(page: RunPage) -> None:
-    assert "\nAll notes: vebench report --all pong.jsonl\n" in on_terminal(page, 40)
-    assert "oversubscribed" not in on_terminal(page, 80)
-    everything = on_terminal(replace(page, view=View(every_finding=True)), 80)
-    assert "\nnote     oversubscribed: more workers than its 2 CPUs" in everything
-    assert "report --all" not in everything
-
-
 def test_file_names_are_whole_and_in_a_command_to_paste_quoted(sweep: Run) -> None:
     name = f"{'deep/' * 20}my;ls.jsonl"
     text = on_terminal(RunPage.of([(name, sweep)]), 80)

@@ -106,9 +106,3 @@ def test_report_predicts_on_demand_and_adds_nothing_to_the_data(vebench: Command
     assert title not in vebench("report", "a.jsonl", "-f", "markdown").out
     data = [json.loads(vebench("report", "a.jsonl", "-f", "json", *more).out) for more in ((), ("--forecast", "16"))]
     assert data[0] == data[1]
-
-
-@pytest.mark.parametrize("count", ["0", "-4", "many"])
-def test_a_forecast_is_for_a_whole_number_of_workers(vebench: Command, count: str) -> None:
-    refused = vebench("report", "--forecast", count)
-    assert (refused.status, "--forecast" in refused.refusal) == (2, True)

@@ -5,7 +5,7 @@ from support.pages import on_terminal, table_of
 
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
-from vebench.plan.cells import Plan, expand, without
+from vebench.plan.cells import Plan, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import UNTIL_BUDGET, RunSpec
 from vebench.reports.overview import plan_page
@@ -22,13 +22,6 @@ def planned() -> str:
     backends = tuple(map(BackendChoice, ("for-loop", "envpool-async", "envpool-sync", "ceiling")))
     spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, passes=2)
     return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
-
-
-def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
-    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), passes=3)
-    whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
-    assert "2 cells x 3 passes" in shown(whole)
-    assert "5 cells in 3 passes" in shown(without(whole, {whole.cells[0].key}))
 
 
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:

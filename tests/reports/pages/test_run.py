@@ -53,13 +53,6 @@ def test_no_cell_is_blank(everything: RunPage) -> None:
     assert texts["null", "4"] == ("not run",)
 
 
-def test_a_cell_shows_its_rate_and_its_speedup_with_intervals_if_it_has_them(page: RunPage) -> None:
-    lines = {row.label: row.texts[1].lines for row in table_of(page).rows}
-    assert lines["envpool-sync"] == ("14,403 ±11%", "1.56x ±5.7%")
-    assert lines["mine.adapters:Fast[mode=a|b]"] == ("14,800 (no interval)", "1.61x (no interval)")
-    assert lines["ceiling"] == ("37,611 ±11%",)
-
-
 def test_without_the_reference_one_note_says_that_there_are_no_speedups() -> None:
     table = table_of(page_of(make_cell("for-loop", 2, (900,) * 4), make_cell("gym-sync", 1, (900,) * 4)))
     assert table.notes[0] == "no speedups: for-loop with one worker has no rate"
@@ -104,12 +97,6 @@ def test_workers_and_environments_swept_together_are_several_tables() -> None:
     assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 
-def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
-    page = swept((2, 1), (2, 4), (2, 16))
-    assert table_of(page).columns == ("2 workers", "2 workers x 4 envs", "2 workers x 16 envs")
-    assert "speedup over for-loop with one worker and as many environments." in document_of(page).legend[0]
-
-
 NULL_NOTE = "null: what the measuring loop itself costs for a batch"
 
 
@@ -119,13 +106,6 @@ def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(every
     assert NULL_NOTE in table.notes
     assert "null" not in {row.label for row in table_of(page).rows}
     assert NULL_NOTE not in table_of(page).notes
-
-
-def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> None:
-    cells = (make_cell("for-loop", 1, (100_000,) * 4, frame_skip=1), make_cell("null", 1, (2_500_000,) * 4))
-    page = page_of(*cells)
-    assert [row.label for row in table_of(page).rows] == ["for-loop", "null"]
-    assert "loop-cost" in {finding.label for finding in document_of(page).findings}
 
 
 def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
@@ -138,14 +118,6 @@ def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
     table = table_of(page_of(*cells))
     assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "struck", "reference_row"]
     assert table.rows[2].texts[0].lines == ("3,600 ±11%", "above ceiling")
-
-
-def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
-    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
-    page = page_of(*cells)
-    shown = [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table_of(page).rows]
-    assert shown == [("plain", "1.00x"), ("struck", "other work")]
-    assert "~~3,600 ±11%~~ other work |" in markdown.markdown_text(page)
 
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:

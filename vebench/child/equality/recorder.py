@@ -7,7 +7,6 @@ process compares them with the reference (``replay.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from random import Random
 from typing import IO, TYPE_CHECKING, Any
 
@@ -63,34 +62,28 @@ class Ids:
     """Notes which environments are in which batch, and how often each has ended.
 
     Rows may come in any order, and the order decides which actions an environment got. The loop calls ``note`` with the
-    bytes of each batch's ids, and ``note_end`` with the flags of each batch that has ends, unless they are None.
-    ``first``: the ids of the reset's batch.
+    bytes of each batch's ids, unless the adapter declares their order, and ``note_end`` with the flags of each batch
+    that has ends. Both are None if nothing is to be noted. ``first``: the ids of the reset's batch.
     """
 
     def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
         count = info.num_envs
         self.ends = np.zeros(count, np.int64)  # of each environment
-        self.in_order = info.in_order or not out_of_order(first, count)  # every batch so far
         self.is_full = False  # nothing is noted any more
         self.nbytes = 0
-        self._batch_size, self._fewest_rows = info.batch_size, info.fewest_rows
+        self._batch_size = info.batch_size
         self._ids, self._type = np.arange(count), first.dtype
-        self._kept_type = np.min_scalar_type(count if info.fewest_rows is None else -count)
+        self._kept_type = np.min_scalar_type(-count)
         self._noted: list[bytes] = []  # since ids were joined last
         self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
-        self._ordered = 0  # batches that were in order, before the first that was not
         self._joined: list[NDArray[Any]] = []
         self._seen = LastSeen(count)
-        self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._note_end
         self.note: Callable[[bytes], None] | None = None if info.in_order else self._noted.append
+        self.note_end: Callable[[NDArray[np.bool_]], None] | None = lambda flags: self._ended.append(
+            (len(self._noted) - 1, flags)
+        )
         if self.note is not None:
             self.note(first.tobytes())
-
-    def _note_end(self, flags: NDArray[np.bool_]) -> None:
-        self._ended.append((len(self._noted) - 1, flags))
-
-    def _stop(self) -> None:
-        self.is_full, self.note, self.note_end = True, None, None
 
     def tidy(self, at_least: int = 0) -> None:
         """Join noted ids to save memory, and count ends, if there are more than ``at_least``."""
@@ -106,38 +99,23 @@ class Ids:
                 rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
         except (ValueError, IndexError):  # odd lengths or types are found by the copies
-            self._stop()
+            self.is_full = True
+        if self.nbytes > _MOST_ID_BYTES:
+            self.is_full = True
+        if self.is_full:
+            self.note = self.note_end = None
 
     def _join(self, noted: list[bytes]) -> NDArray[Any]:
-        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
-
-        Where all batches must have the same length, the first of another length ends the notes.
-        """
-        if self._fewest_rows is None:
-            size = self._batch_size * self._type.itemsize
-            whole = next((at for at, each in enumerate(noted) if len(each) != size), len(noted))
-            if whole < len(noted):
-                self._stop()
-            joined = np.frombuffer(b"".join(noted[:whole]), self._type).reshape(-1, self._batch_size)
-        else:
-            rows = np.array([len(each) for each in noted], np.int64) // self._type.itemsize
-            joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
-            joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
-        if self.in_order and bool((joined == self._ids).all()):
-            self._ordered += len(joined)
-            return joined
-        if self.in_order:
-            self.in_order = False
-            self._keep(np.tile(self._ids, (self._ordered, 1)))
-        self._keep(joined)
-        if self.nbytes > _MOST_ID_BYTES:
-            self._stop()
-        return joined
-
-    def _keep(self, joined: NDArray[Any]) -> None:
+        """Keep and return the ids of batches, ``(batches, batch_size)``, filled up with ``NO_ROW``."""
+        item = self._type.itemsize
+        noted = [each[: self._batch_size * item] for each in noted]  # longer ones are found by the copies
+        rows = np.array([len(each) for each in noted], np.int64) // item
+        joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
+        joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
         self._joined.append(joined.astype(self._kept_type))
         self._seen.add(joined)
         self.nbytes += self._joined[-1].nbytes
+        return joined
 
     def orders(self) -> Iterator[Order]:
         """Yield the ids that were kept."""
@@ -352,11 +330,11 @@ class Recorder:
             if wrong is not None:
                 self._breaks(rows.number, wrong)
                 break
-        recording.write(file, replace(self._about, in_order=self.ids.in_order))
+        recording.write(file, self._about)
         recording.write(file, Began(self._start_seed))
         if self._actions:
             recording.write(file, Acted(trees.mapped(self._stacked, *self._actions)))
-        orders, known = iter(() if self.ids.in_order else self.ids.orders()), 0
+        orders, known = self.ids.orders(), 0
         for rows in self._kept:
             if self.broken is not None and rows.number >= self.broken[0]:
                 break

@@ -65,7 +65,7 @@ class About:
     batch_size: int
     frame_skip: int
     autoreset: str
-    in_order: bool  # every batch has all environments in the order of their ids: declared, or seen of each batch
+    in_order: bool  # every batch has all environments in the order of their ids: as the adapter declares
     tape_seed: int
     # The type and bounds of one action; lists with an item for each leaf if there is an ``action_form``.
     action_dtype: Any
@@ -180,7 +180,6 @@ class BrokenInterfaceError(ValueError):
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"recv() breaks the interface: {fault}")
-        self.fault = fault
 
 
 def is_plain(batch: Sequence[Any]) -> bool:

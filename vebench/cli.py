@@ -182,7 +182,7 @@ def tune(call: Call) -> int:
     if call.resume is not None:
         return command.resume_tuning(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
     spec = asked("tune", {**call.plan, "budget": call.budget})
-    return command.tune(spec, wanted, file, outlet, call.world)
+    return command.start_tuning(spec, wanted, file, outlet, call.world)
 
 
 @command(

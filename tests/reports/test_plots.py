@@ -3,7 +3,6 @@
 import re
 from xml.etree import ElementTree as ET
 
-import matplotlib as mpl
 import pytest
 from support.charts import around, make_chart
 
@@ -68,11 +67,6 @@ def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
     ticks = [float(text) for text in shown if text.isdecimal() and text not in "1234"]
     assert ticks
     assert 40 < min(ticks) <= max(ticks) < 300
-
-
-def test_the_key_has_the_series_in_the_order_in_which_their_lines_end(drawn: str) -> None:
-    shown = [text for text in texts(drawn) if text in {*NAMES, "ceiling", "ideal"}]
-    assert shown == ["ceiling", "ideal", "shm-sync", "gym-async", "for-loop"]
 
 
 def test_a_long_name_is_shortened_in_its_middle() -> None:
@@ -159,15 +153,6 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
         known = {"svg", "title", "desc", "style", "defs", "clipPath", "rect", "g", "path", "use", "text"}
         assert {tag(element) for element in parsed(text).iter()} <= known
     assert plots.picture([chart], "png").startswith(b"\x89PNG")
-
-
-def test_what_a_user_has_set_for_figures_of_his_own_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    chart = make_chart("for-loop")
-    before = plots.svg([chart])
-    monkeypatch.setitem(mpl.rcParams, "text.usetex", True)
-    monkeypatch.setitem(mpl.rcParams, "lines.linewidth", 7.0)
-    assert plots.svg([chart]) == before
-    assert mpl.rcParams["text.usetex"] is True
 
 
 @pytest.mark.parametrize(

@@ -339,9 +339,7 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     return msgspec.structs.replace(run, cells=cells)
 
 
-# Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
-_DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# The same, but only if both runs know the fact: not every system or container reports it.
+# Facts that decide if both runs know them: not every system or container reports them.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 # The backends that alone use a package.
 _USED_BY = {
@@ -491,7 +489,8 @@ def _decisive(run: RunRecord) -> dict[str, str]:
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
-    facts = {name: getattr(run.host, name) for name in (*_DECISIVE, *DECISIVE_IF_KNOWN)}
+    always = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
+    facts = {name: getattr(run.host, name) for name in (*always, *DECISIVE_IF_KNOWN)}
     facts |= {"cores": run.host.topology.cores, "nodes": len(run.host.topology.nodes)}
     return {name: str(value) for name, value in facts.items() if value is not None}
 

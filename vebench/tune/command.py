@@ -22,7 +22,7 @@ from vebench.results import store
 from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
 from vebench.tune.page import TunePage
-from vebench.tune.race import Constraints, Race, TuneBudget
+from vebench.tune.race import Constraints, TuneBudget, TuneRace
 
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # many short passes: processes differ more than windows do
@@ -32,7 +32,7 @@ _MOST_ENVS = 1 << 12  # more environments in one process take too long to build
 _HALVINGS = 4  # workers on all CPUs, on half of them, down to an eighth
 
 
-def tune(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, world: World) -> int:
+def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, world: World) -> int:
     """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
 
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
@@ -61,7 +61,7 @@ def resume_tuning(
 def _race(file: RunWriter, plan: Plan, wanted: Constraints, began: float, outlet: Outlet, world: World) -> int:
     budget = TuneBudget(plan.spec, began, world.clock)
     with session(file, world, quiet=False, outlet=outlet) as measuring:
-        race = Race(plan, measuring, wanted, world, budget)
+        race = TuneRace(plan, measuring, wanted, world, budget)
         found = race.run_to_end()
         outlet.publish(TunePage(str(measuring.path), race.run, found, wanted, budget.steps, race.passed_over))
     return _DONE if found.decided else _UNDECIDED

@@ -259,7 +259,7 @@ class TuneBudget:
         return f"its setting {alike[0].workers}x{alike[0].envs_per_worker} failed: {alike[0].reason}"
 
 
-class Race:
+class TuneRace:
     """One race, written to one run file."""
 
     def __init__(self, plan: Plan, session: Session, wanted: Constraints, world: World, budget: TuneBudget) -> None:

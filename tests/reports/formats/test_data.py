@@ -15,7 +15,6 @@ from vebench.reports import columns
 from vebench.reports.formats import data
 from vebench.reports.formats.data import bmf, github
 from vebench.reports.run import RunPage
-from vebench.results.records import Run
 
 
 def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
@@ -128,13 +127,6 @@ def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_uniq
         assert [name for name in names if "4 workers" in name] == ["ALE/Pong-v5 / for-loop / 4 workers"]
     without_interval = json.loads(bmf(page))["ALE/Pong-v5 / mine.adapters:Fast[mode=a|b] / 2 workers"]
     assert without_interval == {"throughput": {"value": 14800.0}}
-
-
-def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
-    both = RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)])
-    names = list(json.loads(bmf(both)))
-    assert len(names) == 16
-    assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
 
 
 def test_a_note_names_what_was_found_of_the_cell_and_that_its_run_is_unusable() -> None:

@@ -90,9 +90,10 @@ class _Core:
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills one package before the next, in it one node after another, in a node the fastest kind first,
-    then one last-level cache after another. ``scatter`` takes nodes in turn, packages alternating. With ``smt`` ``last``, every core gets one worker before any
-    gets two; with ``close``, a core is filled before the next; with ``off``, no core gets two.
+    ``compact`` fills one package before the next, in it one node after another, in a node the fastest kind first, then
+    one last-level cache after another. ``scatter`` takes nodes in turn, packages alternating. With ``smt`` ``last``,
+    every core gets one worker before any gets two; with ``close``, a core is filled before the next; with ``off``, no
+    core gets two.
     """
     cores = _compact(_cores(topology, frozenset(allowed)))
     if policy == "scatter":  # one from each node in turn; from each package if no node is known

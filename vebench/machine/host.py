@@ -24,9 +24,6 @@ MEBIBYTE = 1 << 20
 CPU_FOLDER = Path("sys/devices/system/cpu")
 _KIBIBYTE = 1024
 _ONE_IS_ON = {"1": True, "0": False}
-# Fields of /proc/cpuinfo with the model: x86, POWER, RISC-V, s390.
-_MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
-_CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 _CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
 
 
@@ -163,7 +160,8 @@ def read_host(root: Path = LIVE) -> Host:
 
 
 def _cpu_model(info: Mapping[str, str]) -> str | None:
-    if named := [info[key] for key in _MODEL_KEYS if key in info]:
+    # x86, POWER, RISC-V, s390.
+    if named := [info[key] for key in ("model name", "cpu", "uarch", "vendor_id") if key in info]:
         return named[0]
     implementer, part = info.get("CPU implementer"), info.get("CPU part")
     return f"Arm implementer {implementer} part {part}" if implementer and part else None
@@ -179,8 +177,9 @@ def _in_container(root: Path) -> bool | None:
     groups = text_of(root / "proc/self/cgroup")
     if not groups:
         return None
-    marked = any(os.access(root / mark, os.F_OK) for mark in _CONTAINER_MARKS) or _CONTAINER_GROUPS.search(groups)
-    return bool(marked) or (root == LIVE and "container" in os.environ)
+    marked = any(os.access(root / mark, os.F_OK) for mark in (".dockerenv", "run/.containerenv"))
+    marked = marked or bool(_CONTAINER_GROUPS.search(groups))
+    return marked or (root == LIVE and "container" in os.environ)
 
 
 def memory_available(root: Path = LIVE) -> int | None:

@@ -31,7 +31,7 @@ from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
-from vebench.machine.host import Host, Node, Topology
+from vebench.machine.host import Cache, Host, Node, Topology
 from vebench.machine.kernel import parse_list
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
@@ -419,14 +419,14 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts from a run file: without caches, nodes numbered in their order."""
+    """Return the machine's parts from a run file: caches of the last level only, nodes numbered in their order."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
-        caches=(),
+        caches=tuple(Cache(3, None, parse_list(cpus)) for cpus in record.last_level),
         kinds=tuple(map(parse_list, record.kinds)),
     )
 

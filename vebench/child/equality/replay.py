@@ -333,6 +333,9 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     ids = tuple(sorted((env_id, *others[: _TOGETHER - 1])))
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
     rest = [one for one in found if one is not first]
+    reached = again[1:] >= first[1:] and again.proof.verdict != "different"
+    if reached and again.proof.reason is None:  # right in the company of others, and wrong alone
+        again = again._replace(proof=Proof("unverified", reason=Unrepeatable.VARIES.words))
     if again.proof.mismatch is None and again.proof.reason is not None:
         # What one environment does not repeat, others need not either.
         return [again, *(one for one in rest if one.proof.mismatch is None)]

@@ -134,7 +134,7 @@ def submission_of(name: str, run: Run) -> Submission:
     tuned = any(choice.options for choice in spec.backends)
     machine = MachineRecord(fingerprint(head, "machine"), head.host)
     packages = {package: {"version": version} for package, version in head.packages.items()}
-    files = {RUN: store.written(run), MACHINE: _json(machine), PACKAGES_FILE: _json(packages)}
+    files = {RUN: store.file_of(run), MACHINE: _json(machine), PACKAGES_FILE: _json(packages)}
     results = tuple(
         CellResult(
             cell.env,

@@ -51,7 +51,7 @@ class Option:
 
 def alive_per_row(ratio: int) -> dict[str, Option]:
     """Return the option of backends that have more environments alive than a batch takes, with its default."""
-    return {"ratio": Option(whole, ratio, "environments per row of a batch")}
+    return {"ratio": Option(whole_number, ratio, "environments per row of a batch")}
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,14 @@ def text_of(path: Path) -> str:
 
 
 def ranges(text: str) -> list[range]:
-    """Return the parts of a Linux list (``0-3,8``); none if ``text`` is not such a list."""
+    """Return the parts of a Linux list (``0-3,8``); none if it is not such a list, or names more than all CPUs."""
     parts: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
         if match is None or int(match[2] or match[1]) > MAX_CPU:
             return []
         parts.append(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return parts
+    return parts if sum(map(len, parts)) <= MAX_CPU + 1 else []
 
 
 @cache  # a run file has the same lists again and again

@@ -29,7 +29,7 @@ FRESH_PROCESS = 40 * MIB
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """Return the number that a text of digits is. Raises ValueError, as an option's ``parse`` does."""
     # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
     if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
@@ -51,7 +51,7 @@ class Option:
 
 def alive_per_row(ratio: int) -> dict[str, Option]:
     """Return the option of backends that have more environments alive than a batch takes, with its default."""
-    return {"ratio": Option(whole, ratio, "environments per row of a batch")}
+    return {"ratio": Option(whole_number, ratio, "environments per row of a batch")}
 
 
 @dataclass(frozen=True)

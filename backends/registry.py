@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vebench.backends import pools
 from vebench.backends.bracketed import OptionValue
-from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole
+from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole_number
 from vebench.backends.environments.suites import SUITES, Suite, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
@@ -48,7 +48,7 @@ _START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}
 _FLAG = _one_of({"true": True, "false": False}, "true or false")
 _OF_THREADS: Mapping[str, Option] = {
     "spin": Option(
-        lambda text: 0 if text == "0" else whole(text),
+        lambda text: 0 if text == "0" else whole_number(text),
         None,
         "most microseconds to poll before sleeping (default: 400; in threads 50)",
     ),
@@ -58,7 +58,7 @@ _OF_PROCESSES = {**_OF_THREADS, "context": Option(_START_METHOD, "fork", "fork, 
 _WHEN_ASYNC: Mapping[str, Option] = {
     **alive_per_row(2),
     "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
-    "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
+    "recv_min": Option(whole_number, 1, "fewest rows of a partial batch"),
 }
 
 _OVERWRITTEN = "# copy=False: each step overwrites the last observations"
@@ -152,7 +152,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "Gymnasium's AsyncVectorEnv, shared memory on",
         "process each",
         options={
-            "max_concurrency": Option(whole, None, "environments stepping at any one time (default: all)"),
+            "max_concurrency": Option(whole_number, None, "environments stepping at any one time (default: all)"),
             "context": Option(_START_METHOD, None, "fork, forkserver or spawn (default: Python's)"),
         },
         gymnasium_api=True,

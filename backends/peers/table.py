@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vebench.backends.entry import BackendEntry, Library, Option, Scope, whole
+from vebench.backends.entry import BackendEntry, Library, Option, Scope, whole_number
 from vebench.backends.environments.suites import MIB
 from vebench.backends.packages import RAY, TORCH, Installation, Package, Step
 
@@ -38,7 +38,9 @@ def _library(installation: Installation, facts: dict[str, Any]) -> Library:
 
 def _peer(row: dict[str, Any]) -> BackendEntry:
     """Return the entry of a backend. Its row may have other facts of its library."""
-    options = {key: Option(whole, default, meaning) for key, (default, meaning) in row.get("options", {}).items()}
+    options = {
+        key: Option(whole_number, default, meaning) for key, (default, meaning) in row.get("options", {}).items()
+    }
     return BackendEntry(
         row["name"],
         f"vebench.backends.peers.{row['adapter']}",

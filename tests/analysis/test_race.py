@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from vebench.analysis.answer import PASSES_TO_COMPARE, Race, affordable, level_of_look, standing
+from vebench.analysis.answer import PASSES_TO_COMPARE, RaceState, affordable, level_of_look, standing
 from vebench.analysis.pooling import pooled
 from vebench.analysis.statistics import Sample
 from vebench.plan.cells import CellKey
@@ -28,7 +28,7 @@ def measured(truth: dict[str, float], passes: int, noise: float = 0.02) -> dict[
     return pooled(samples, dict.fromkeys(samples, "calm"))
 
 
-def names(race: Race) -> list[str]:
+def names(race: RaceState) -> list[str]:
     return [one.backend for one in race.alive]
 
 
@@ -51,10 +51,10 @@ def test_after_one_pass_only_the_hopeless_are_given_up() -> None:
 
 
 def test_a_setting_alone_has_won_and_none_at_all_decides_nothing() -> None:
-    assert standing(measured({"only": 1.0}, passes=1), 1, 0.05) == Race((key("only"),), decided=True)
-    assert standing({}, 1, 0.05) == Race((), decided=False)
+    assert standing(measured({"only": 1.0}, passes=1), 1, 0.05) == RaceState((key("only"),), decided=True)
+    assert standing({}, 1, 0.05) == RaceState((), decided=False)
     zero = Sample((0.0, 0.0), one_process=False, passes=(0, 1))
-    assert standing({key("zero"): zero}, 1, 0.05) == Race((), decided=False)
+    assert standing({key("zero"): zero}, 1, 0.05) == RaceState((), decided=False)
 
 
 def test_all_looks_together_make_the_error_that_one_may_make() -> None:

@@ -14,7 +14,7 @@ from support.commands import Command
 
 import vebench
 from vebench.child.equality.compare import Tolerance
-from vebench.equality.distributions import LEVEL, distributions
+from vebench.equality.diff import LEVEL, distributions
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
 

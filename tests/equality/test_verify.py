@@ -283,7 +283,10 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
 
 @pytest.mark.parametrize(
     ("env", "status", "verdict", "reason"),
-    [("Chancy", 3, "unverified", "with the same seed and actions"), ("No-number", 0, "identical", None)],
+    [
+        *((name, 3, "unverified", "with the same seed and actions") for name in ("Chancy", "In-common")),
+        ("No-number", 0, "identical", None),
+    ],
 )
 def test_odd_ones_are_judged_by_rows(verify: Verify, env: str, status: int, verdict: str, reason: str | None) -> None:
     code, answers = verify("-e", f"odd:odd/{env}-v0", "-b", "for-loop,gym-sync", "--steps", "30")

@@ -48,7 +48,7 @@ def submit(folder: Path, results: Sequence[CellResult] = USUAL, machine: str = "
     contents = {
         submission.RUN: f"{folder}".encode(),
         submission.MACHINE: msgspec.json.encode(MachineRecord(machine, host)),
-        submission.VERSIONS: msgspec.json.encode({"numpy": {"version": "2.3.1"}}),
+        submission.PACKAGES_FILE: msgspec.json.encode({"numpy": {"version": "2.3.1"}}),
     }
     digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
     made = Manifest(**{**DEFAULTS, "results": tuple(results), "files": digests, **manifest})  # type: ignore[arg-type]

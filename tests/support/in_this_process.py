@@ -21,7 +21,7 @@ from support.fakes import fake_world
 from vebench.backends.interface import Setup
 from vebench.child import main as child
 from vebench.child.answers import Answer
-from vebench.child.equality import naming, recording, stepping
+from vebench.child.equality import recording, replay, stepping
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, decode
@@ -96,7 +96,7 @@ class CellHere(Conversation):
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
                 (stepping, "draw"): lambda *asked, draw=stepping.draw, **how: draw(*asked, **how)[: self._layouts],
-                (naming, "LOOK_ON_S"): 300.0,
+                (replay, "LOOK_ON_S"): 300.0,
                 (recording, "PATIENCE_S"): 0.4,
                 (stepping, "LEAST_S"): 0.0,
                 (stepping, "TIMES_LONGER"): 1,

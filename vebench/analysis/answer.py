@@ -234,7 +234,7 @@ def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[
     return None
 
 
-class Race(NamedTuple):
+class RaceState(NamedTuple):
     """How a race stands."""
 
     alive: tuple[CellKey, ...]  # may still be the fastest, the one with the highest rate first
@@ -246,16 +246,16 @@ def level_of_look(look: int) -> float:
     return _ERROR / (look * (look + 1))
 
 
-def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Race:
+def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> RaceState:
     """Return how a race stands, given the rates of all that were not given up before."""
     known = {key: rate for key, rate in rates.items() if rate.positive}
     if not known:
-        return Race((), decided=False)
+        return RaceState((), decided=False)
     leader, *others = sorted(known, key=lambda key: known[key].level, reverse=True)
     level = level_of_look(look)
     still = contenders(known, leader, 0.0, level)
     alive = (leader, *(key for key in others if key in still))
-    return Race(alive, decided=not contenders(known, leader, tolerance, level))
+    return RaceState(alive, decided=not contenders(known, leader, tolerance, level))
 
 
 def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:

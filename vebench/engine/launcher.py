@@ -17,12 +17,12 @@ from typing import Self
 
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
-from vebench.child.process import CellStart, ChildProcess, ForkedProcess, Zygote, environment
+from vebench.child.process import CHECK_S, CellStart, ChildProcess, ForkedProcess, Zygote, environment
 from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
 from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.interface import Conversation
 from vebench.hosts import Site, reached
-from vebench.interpreters.process_guard import CHECK_S, Interrupts, ProcessGuard, python_path, wakeful
+from vebench.interpreters.process_guard import Interrupts, ProcessGuard, python_path, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import FORK, RunSpec

@@ -27,7 +27,6 @@ from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 _MOST_BYTES = 1 << 24  # of an answer; honest ones have thousands
-_CHECK_S = 0.05  # between two checks of whether the interpreter has ended, or has answered too much
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 
 
@@ -124,7 +123,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float) -> 
             deadline = time.monotonic() + timeout
             try:
                 with guard.process([python, probe_script], log, env=env, stdin=question, stdout=answer) as process:
-                    while process.wait(_CHECK_S) is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
+                    while process.wait(0.05) is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
                         if time.monotonic() > deadline:
                             raise UsageError(f"{about}: no answer within {timeout:g} s")
                         Log(log).keep_short()

@@ -27,14 +27,13 @@ from typing import IO, Any, Self
 
 import vebench
 import vebench.backends
-from vebench.child.process import Guardian, Process
+from vebench.child.process import CHECK_S, Guardian, Process
 from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
-CHECK_S = 0.5  # how often to check cells' processes and limits while waiting for an answer
 _LATE_S = 1.0  # a wait that takes this much longer than asked for means that this process was stopped
 
 

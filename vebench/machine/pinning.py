@@ -26,13 +26,9 @@ MEMORY_POLICIES = ("local", "bind", "preferred")
 
 # Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
 # A library reads these variables when it is loaded, so they must be set before that.
-ONE_THREAD_EACH = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "BLIS_NUM_THREADS": "1",
+_LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
+ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {
     "VECLIB_MAXIMUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
 
@@ -41,8 +37,6 @@ _CALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "riscv64": (236, 237)}
 _NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
 # By their numbers in linux/mempolicy.h. The kernel has the last one, with several nodes, since 5.15.
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
-_MODES = {"local": 4, "bind": 2, "preferred": 5}
-_MODE_BITS = 0xFFF  # higher bits are flags
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 _MOST_NODES = 1024  # the most that a kernel can be built for (CONFIG_NODES_SHIFT)
 # File names of shared memory: anonymous, memfd_create(2), POSIX, System V.
@@ -96,12 +90,13 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
         return "no memory node is known for these CPUs"
     if _NUMBERS is None:
         return None if policy == "local" else "not supported on this system"
+    mode = ctypes.c_int({"local": 4, "bind": 2, "preferred": 5}[policy])
     words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
     for node in nodes:
         words[node // _WORD] |= 1 << (node % _WORD)
     # The kernel uses one bit less than the given count.
     mask, bits = (words, _MOST_NODES + 1) if nodes else (None, 0)
-    failed = libc().syscall(_NUMBERS[1], ctypes.c_int(_MODES[policy]), mask, ctypes.c_ulong(bits))
+    failed = libc().syscall(_NUMBERS[1], mode, mask, ctypes.c_ulong(bits))
     return os.strerror(ctypes.get_errno()) if failed else None
 
 
@@ -113,7 +108,7 @@ def memory_policy() -> str | None:
     none, bits = ctypes.c_ulong(0), ctypes.c_ulong(_MOST_NODES + 1)
     if libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
         return None
-    number = mode.value & _MODE_BITS
+    number = mode.value & 0xFFF  # higher bits are flags
     name = _NAMES[number] if number < len(_NAMES) else f"mode {number}"
     nodes = [index for index in range(_MOST_NODES) if words[index // _WORD] >> (index % _WORD) & 1]
     return name + (f":{','.join(map(str, nodes))}" if nodes else "")

@@ -83,16 +83,17 @@ class _Core:
     cpus: Cpus  # the allowed ones, ascending
     package: str | None
     node: int | None
+    cache: int | None
     speed: int  # the rank of its kind, 0 for the slowest
 
 
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills one package before the next; within a package it fills one node after another, and within a node
-    the fastest kind first. ``scatter`` takes nodes in turn, packages
-    alternating. With ``smt`` ``last``, every core gets one worker before any gets two; with ``close``, a core is
-    filled before the next; with ``off``, no core gets two.
+    ``compact`` fills one package before the next, in it one node after another, in a node the fastest kind first, then
+    one last-level cache after another. ``scatter`` takes nodes in turn, packages alternating. With ``smt`` ``last``,
+    every core gets one worker before any gets two; with ``close``, a core is filled before the next; with ``off``, no
+    core gets two.
     """
     cores = _compact(_cores(topology, frozenset(allowed)))
     if policy == "scatter":  # one from each node in turn; from each package if no node is known
@@ -110,16 +111,17 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
     """Return the cores that have allowed CPUs. A CPU that is not in the topology is a core of its own."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
+    cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
     speed = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
     cores = chain(topology.cores, ((cpu,) for cpu in sorted(allowed - set(topology.online))))
     allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
     first = {cpus[0]: cpus for cpus in allowed_of_each if cpus}
-    return [_Core(cpus, package.get(at), node.get(at), speed.get(at, 0)) for at, cpus in first.items()]
+    return [_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)) for at, cpus in first.items()]
 
 
 def _compact(cores: list[_Core]) -> list[_Core]:
     """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other."""
-    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node")}
+    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
     # Groups with the fastest core come first, then those with the lowest CPU.
     ranks = {
         (part, getattr(members[0], part)): (-max(core.speed for core in members), min(core.cpus for core in members))
@@ -131,7 +133,7 @@ def _compact(cores: list[_Core]) -> list[_Core]:
 
     def rank(core: _Core) -> tuple[object, ...]:
         places = [ranks[part, getattr(core, part)] for part in parts]
-        return *places, -core.speed, core.cpus
+        return *places, -core.speed, ranks["cache", core.cache], core.cpus
 
     return sorted(cores, key=rank)
 

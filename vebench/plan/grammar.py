@@ -30,7 +30,6 @@ _SHORTEST_S = 1e-9  # the resolution of a clock that counts nanoseconds
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})(?::([+*])(\d{1,9}))?)?", re.ASCII)
 _ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_VIAS = ("ssh", "srun", "ray")
 # Nothing that ssh would take for an option, and nothing that a shell would.
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 
@@ -410,10 +409,7 @@ def _values(
 
 
 def parse_pin(text: str) -> Pinning:
-    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError.
-
-    Whether the machine has the CPUs is not checked.
-    """
+    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError."""
     kinds = {"smt": word(*SMT_POLICIES), "reserve": whole(0, MAX_COUNT), "mem": word(*MEMORY_POLICIES)}
     cpus, details = _detailed(text, kinds)
     pin = Pinning(cpus, details.get("smt", "last"), details.get("reserve", 0), details.get("mem", "local"))
@@ -424,16 +420,20 @@ def parse_pin(text: str) -> Pinning:
 
 def parse_hosts(text: str) -> Hosts:
     """Return the hosts of ``a,b[via=srun]``, ``@FILE``, or ``ray`` for a Ray cluster. Raises ValueError."""
-    kinds = {"via": word(*_VIAS), "count": counts(), "address": Kind(), "python": Kind(), "unlike": switch()}
+    kinds = {
+        "via": word("ssh", "srun", "ray"),
+        "count": counts(),
+        "address": Kind(),
+        "python": Kind(),
+        "unlike": switch(),
+    }
     written, details = _detailed(text, kinds)
     names = [name for part in written.split(",") for name in _hosts_in(part.strip())]
     if names == ["ray"]:
         return Hosts((), details.pop("count", ()), **{"via": "ray", **details})
     for number, name in enumerate(names):
-        if not _HOST_NAME.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not the name of a host")
-        if name in names[:number]:
-            raise ValueError(f"{shown(name)} is named twice, but a host has one replica of a cell")
+        if not _HOST_NAME.fullmatch(name) or name in names[:number]:
+            raise ValueError(f"{shown(name)} is not the name of a host, or named twice")
     numbers = details.pop("count", ())
     return Hosts(tuple(names), counts(len(names)).read(numbers) if numbers else (), **details)
 

@@ -31,7 +31,7 @@ from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
 from vebench.interpreters.interpreter import Interpreter, packages_here
 from vebench.machine import pinning
-from vebench.machine.host import Host, Node, Topology
+from vebench.machine.host import Cache, Host, Node, Topology
 from vebench.machine.kernel import parse_list
 from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
@@ -339,9 +339,7 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     return msgspec.structs.replace(run, cells=cells)
 
 
-# Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
-_DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# The same, but only if both runs know the fact: not every system or container reports it.
+# Facts that decide if both runs know them: not every system or container reports them.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 # The backends that alone use a package.
 _USED_BY = {
@@ -421,14 +419,14 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts from a run file: without caches, nodes numbered in their order."""
+    """Return the machine's parts from a run file: caches of the last level only, nodes numbered in their order."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
-        caches=(),
+        caches=tuple(Cache(3, None, parse_list(cpus)) for cpus in record.last_level),
         kinds=tuple(map(parse_list, record.kinds)),
     )
 
@@ -491,7 +489,8 @@ def _decisive(run: RunRecord) -> dict[str, str]:
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
-    facts = {name: getattr(run.host, name) for name in (*_DECISIVE, *DECISIVE_IF_KNOWN)}
+    always = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
+    facts = {name: getattr(run.host, name) for name in (*always, *DECISIVE_IF_KNOWN)}
     facts |= {"cores": run.host.topology.cores, "nodes": len(run.host.topology.nodes)}
     return {name: str(value) for name, value in facts.items() if value is not None}
 

@@ -241,7 +241,7 @@ def read(path: Path) -> Run:
     return parse(data, str(path))[0]
 
 
-def written(run: Run) -> bytes:
+def file_of(run: Run) -> bytes:
     """Return the contents of a file of ``run``."""
     proofs = [encode(ProofRecord.of(cell)) for cell in run.cells if cell.proof is not None]
     return b"".join([encode(run.header), *map(encode, run.cells), *proofs])

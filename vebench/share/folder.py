@@ -27,7 +27,7 @@ from vebench.results import store
 from vebench.results.records import HostRecord, Run, fingerprint
 
 _SCHEMA = 1
-RUN, MACHINE, VERSIONS, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
+RUN, MACHINE, PACKAGES_FILE, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
 _LONGEST_NOTE = 500
 _Name = Annotated[str, Meta(max_length=200)]
 _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{12,64}$")]
@@ -108,7 +108,7 @@ def read_submission(folder: Path) -> Submission:
         files = {name: contents(there[name]) for name in FILES}
     except OSError as error:
         raise RunFileError(f"cannot be read: {error.strerror}") from None
-    kinds = {MANIFEST: Manifest, MACHINE: MachineRecord, VERSIONS: dict[str, dict[str, _Name]]}
+    kinds = {MANIFEST: Manifest, MACHINE: MachineRecord, PACKAGES_FILE: dict[str, dict[str, _Name]]}
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
         try:
@@ -120,7 +120,7 @@ def read_submission(folder: Path) -> Submission:
         raise RunFileError(f"schema {manifest.schema} is unknown to this vebench")
     if changed := [name for name in FILES[:-1] if manifest.files.get(name) != sha256(files[name]).hexdigest()]:
         raise RunFileError(f"changed since it was submitted: {', '.join(changed)}")
-    return Submission(one_line(folder.name), files, manifest, found[MACHINE], found[VERSIONS])
+    return Submission(one_line(folder.name), files, manifest, found[MACHINE], found[PACKAGES_FILE])
 
 
 def submission_of(name: str, run: Run) -> Submission:
@@ -134,7 +134,7 @@ def submission_of(name: str, run: Run) -> Submission:
     tuned = any(choice.options for choice in spec.backends)
     machine = MachineRecord(fingerprint(head, "machine"), head.host)
     packages = {package: {"version": version} for package, version in head.packages.items()}
-    files = {RUN: store.written(run), MACHINE: _json(machine), VERSIONS: _json(packages)}
+    files = {RUN: store.file_of(run), MACHINE: _json(machine), PACKAGES_FILE: _json(packages)}
     results = tuple(
         CellResult(
             cell.env,

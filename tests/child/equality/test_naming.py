@@ -15,7 +15,8 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import find
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
-from vebench.child.equality import judge, naming, stepping
+from vebench.child.equality import judge, stepping
+from vebench.child.equality import replay as module
 from vebench.child.equality.recording import Began, Ended, Record, Rows, about, write
 from vebench.child.equality.replay import compare_trials, replay
 from vebench.child.equality.stepping import Trial, TrialReset, step_trials
@@ -28,7 +29,7 @@ LATER_ROWS = 40
 
 @pytest.fixture(autouse=True)
 def _however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "LOOK_ON_S", 300.0)
+    monkeypatch.setattr(module, "LOOK_ON_S", 300.0)
 
 
 def request_for(task: Task) -> Request:

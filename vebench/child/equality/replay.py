@@ -332,8 +332,6 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     others = [other for other in among if other != env_id]
     ids = tuple(sorted((env_id, *others[: _TOGETHER - 1])))
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
-    if again.proof.mismatch is None and again.proof.reason is None:  # rows of one may depend on the others' steps
-        again = _judged(outline.path, task, (env_id,), span_ns=span_ns, in_full=True)
     rest = [one for one in found if one is not first]
     reached = again[1:] >= first[1:] and again.proof.verdict != "different"
     if reached and again.proof.reason is None:  # right in the company of others, and wrong alone

@@ -79,8 +79,8 @@ def entries(folder: Path, prefix: str) -> list[int]:
 def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folder of this process' control group, then its ancestors; none without version 2."""
     found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
-    top = root / "sys/fs/cgroup/unified"  # beside version 1
-    top = top if os.access(top, os.X_OK) else root / "sys/fs/cgroup"
+    mounted = re.search(r"^\S+ (\S+) cgroup2 ", text_of(root / "proc/mounts"), re.MULTILINE)
+    top = root / (mounted[1].lstrip("/") if mounted else "sys/fs/cgroup")
     if found is None or not os.access(top, os.X_OK):
         return ()
     own = top / found[1].strip("/")

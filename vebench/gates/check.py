@@ -210,7 +210,7 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
 
 
 def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
-    """Return the part of ``spec`` that measures ``cells`` for a first look, with ``base`` also the divisors of rates."""
+    """Return the part of ``spec`` that measures ``cells`` for a first look, with ``base`` also their divisors."""
     if spec.hosts is not None:
         remedy = "measure again with its command, and compare with vebench report BASELINE NEW"
         raise UsageError(f"the baseline was measured on other hosts, which check does not repeat: {remedy}")

@@ -15,7 +15,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import SUITES
 from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
-from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, is_proven
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, needs_proof
 from vebench.plan.spec import FORK, RunSpec
 from vebench.results.records import CellRecord, RunRecord, topology_of
 
@@ -77,7 +77,7 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
                 starts=start,
                 warm_up=_WARMUPS * spec.warmup + _PHASE * spec.windows * spec.duration,
                 windows=spec.windows * (spec.duration + AROUND_S),
-                proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
+                proofs=(proof if spec.takes_turns else start + proof) if needs_proof(cell, spec) else 0.0,
                 rest=END_S,
             )
         )

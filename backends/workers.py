@@ -190,12 +190,12 @@ class QueueBackend(OneInFlight):
             if self._signals.answered():
                 self._awaited -= 1
                 continue
-            if not self._failures.empty():
+            dead = [pair for pair in zip(self._shares, self._processes, strict=True) if not pair[1].is_alive()]
+            if not self._failures.empty():  # asked after: one that fails says why, and then ends
                 raise RuntimeError(self._failures.get())
-            for share, process in zip(self._shares, self._processes, strict=True):
-                if not process.is_alive():
-                    whose = f"the process of environments {share.start} to {share.stop - 1}"
-                    raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
+            for share, process in dead:
+                whose = f"the process of environments {share.start} to {share.stop - 1}"
+                raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
         return self._rows[:4]
 
     def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:

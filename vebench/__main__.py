@@ -1,6 +1,6 @@
 """The entry point: ``vebench``, or ``python -m vebench``. It loads the command line, which takes a moment.
 
-This module imports as little as possible: what is interrupted before ``main`` begins has Python's traceback.
+This module imports little, because Python prints a traceback if the user interrupts before ``main`` begins.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _PLAIN = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "
 
 
 def main() -> None:
-    """Run the command line of this process, and exit. Until it is loaded, Ctrl-C ends the process in silence."""
-    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and it is not ignored, as under nohup
+    """Run this process's command line, and exit. While ``vebench.cli`` loads, Ctrl-C ends the process in silence."""
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # false if the parent ignores SIGINT
     if raises:
         signal.signal(signal.SIGINT, _end)
     from vebench import cli
 
-    gc.set_threshold(1_000_000, 50, 100)  # run files become many objects, and hardly any cycles
+    gc.set_threshold(1_000_000, 50, 100)  # reading a run file makes many objects, but hardly any cycles
 
     sys.unraisablehook = _send_again
     codecs.register_error("vebench", _plain)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # the process was started with it
+        if stream is not None:  # None if the process was started without this stream
             stream.reconfigure(errors="vebench")  # type: ignore[union-attr]  # it is a TextIOWrapper
     try:
         if raises:
@@ -36,14 +36,14 @@ def main() -> None:
         status = cli.invoke(sys.argv[1:])
     except KeyboardInterrupt:  # just before or after the command
         status = _INTERRUPTED
-    # Once Ctrl-C has met text that is executed, as that of a dataclass is, Python ends by the signal and not with this
-    # status, although the exception was handled; unless other text is executed since (CPython, Python/pythonrun.c).
+    # If Ctrl-C interrupts ``exec`` of a string, which dataclasses use, Python later ends by the signal instead of with
+    # ``status``, although the exception was handled. Another ``exec`` resets that (CPython, Python/pythonrun.c).
     exec("")  # noqa: S102
     sys.exit(status)
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Return text that every encoding has for what the output's encoding has not."""
+    """Return an ASCII replacement for characters that the output's encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_PLAIN)
@@ -51,12 +51,15 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def _end(*_: object) -> None:
-    """End the process: nothing has been started yet, and an exception could be swallowed by what is loaded."""
+    """End the process at once. Nothing has been started yet, and a module being imported could swallow an exception."""
     os._exit(_INTERRUPTED)
 
 
 def _send_again(met: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that met a callback, such as one of Python's own after an import: it would be lost there."""
+    """Repeat an interrupt that was raised in a callback, where Python would only print it.
+
+    Python itself calls back after each import, for example.
+    """
     from threading import Timer
 
     if met.exc_type is KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""All errors that a user can meet. Each is one line of text, and has an exit status."""
+"""All errors that vebench reports to users. Each has a text of one line, and an exit status."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST_SHOWN = 80
-# What a CI service acts on where a line of a log begins with it, or has it anywhere: the workflow commands of GitHub
-# (github.com/actions/runner, src/Runner.Worker/ActionCommandManager.cs), and older ones such as ##[error].
+# GitHub's workflow commands (github.com/actions/runner, src/Runner.Worker/ActionCommandManager.cs). A CI service obeys
+# ``::command`` at the beginning of a log line, and older commands such as ``##[error]`` anywhere in a line.
 _COMMANDS = (
     *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice"),
     *("remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"),
@@ -43,23 +43,23 @@ class NotComparableError(VebenchError):
 
 
 class InterruptedRunError(VebenchError):
-    """The user has interrupted a run. Its file has all measured cells."""
+    """The user has interrupted a run. The run file has all measured cells."""
 
     exit_status = 130
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of any error, also of one whose class raises another when it is asked for its text."""
+    """Return the text of any error, even if its ``__str__`` raises another error."""
     try:
         return str(error)
-    except Exception as other:  # noqa: BLE001 - a class of a user's may raise anything
+    except Exception as other:  # noqa: BLE001 - a user's class may raise anything
         return f"(its text cannot be read: {type(other).__name__})"
 
 
 def one_line(text: str) -> str:
     """Return ``text`` on one line, with printable characters only: text from a library may contain anything.
 
-    What would be a command in the log of a CI service gets a blank inside: wherever a line is broken, it is none.
+    A blank is inserted into each command for a CI service. So the service does not obey it, wherever the line breaks.
     """
     if not text.isprintable():
         text = "".join(character if character.isprintable() else " " for character in text)
@@ -72,14 +72,14 @@ def harmless(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return ``text`` as an error can quote it: on one line, escaped if it is not printable, and shortened."""
+    """Return ``text`` for a quotation in an error: shortened, and escaped if it is empty or not printable."""
     if len(text) > _LONGEST_SHOWN:
         text = f"{text[: _LONGEST_SHOWN - 3]}..."
     return text if text and text.isprintable() else repr(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean A or B?)`` with the names most similar to ``name``, or an empty string if none is."""
+    """Return `` (did you mean A or B?)`` with the known names most similar to ``name``; empty if none is similar."""
     from difflib import get_close_matches
 
     by_folded_name = {candidate.casefold(): candidate for candidate in known}

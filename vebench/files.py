@@ -1,6 +1,6 @@
-"""The files that users name and runs leave: they are read here, up to one size, and their texts are made harmless.
+"""Reads files that users name or runs have written: limits their size, and makes their texts harmless.
 
-Every reader of JSON uses ``decoded``, so that no page, message or format meets a text that acts on a terminal or a log.
+Every reader of JSON uses ``decoded``. So no report or message contains text that a terminal or a log would obey.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_TEXT = 1 << 16
 
 
 def contents(path: Path) -> bytes:
-    """Return the contents of a file. Raises OSError, also if there are more than ``MOST_BYTES``."""
+    """Return the contents of a file. Raises OSError if it cannot be read, or is larger than ``MOST_BYTES``."""
     with path.open("rb") as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
@@ -32,8 +32,8 @@ def contents(path: Path) -> bytes:
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Return the record in JSON ``data``, with each text on one line and printable. Raises ValueError."""
-    # Most lines of a run file are printable ASCII that cannot be a command: this is asked first, because it is fast.
+    """Return the record in JSON ``data``, with each text harmless. Raises ValueError if ``data`` is invalid."""
+    # Most lines of a run file need no change. This fast check finds them.
     plain = data.isascii() and b"\\" not in data and b"\x7f" not in data and b"#" not in data and b"::" not in data
     if not plain or len(data) > LONGEST_TEXT:
         data = msgspec.json.encode(with_texts(msgspec.json.decode(data), _harmless))
@@ -41,7 +41,7 @@ def decoded(data: bytes, kind: type[T]) -> T:
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return JSON with each text changed."""
+    """Return the decoded JSON ``value`` with ``change`` applied to each text, names included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Hosts: the ways to reach them, the code that is sent to them, and their messages.
+"""Hosts: how to connect to them, the code that is sent to them, and their messages.
 
-``python -m vebench.hosts ADDRESS`` prints the names of the nodes of a Ray cluster. With the name of a node and the path
-of a Python there, it connects a program on that node with its own standard input and output, as ssh does. Ray only
-carries bytes and counts CPUs: it pins nothing.
+``python -m vebench.hosts ADDRESS`` prints the names of the nodes of a Ray cluster. ``... ADDRESS NODE PYTHON`` starts
+that Python on the node, and connects its standard input and output with this process's, as ssh does. Ray carries the
+bytes and reserves the CPUs. It does not pin processes.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from vebench.machine.host import Host
 from vebench.plan.grammar import Hosts
 from vebench.plan.spec import RunSpec
 
-_REACHED_S = 60.0  # to be reached and to report facts; a thousand logins take a while
-_FEED_S = 0.005  # between two attempts to send more of the payload, which is larger than a pipe
-_CLOSE_S = 5.0  # for a connection to close by itself
-_STARTED_S = 30.0  # for an actor of Ray to start: it takes a second or two, unless others have claimed its CPUs
-_LENGTH = 10  # digits before each part of the payload
-# Reads a part from standard input and runs it. It is short, since it is an argument of a shell.
+_REACHED_S = 60.0  # time limit for all hosts to connect and report their facts
+_FEED_S = 0.005  # pause between two attempts to send more of the payload, which is larger than a pipe
+_CLOSE_S = 5.0  # time limit for a connection to close by itself
+_STARTED_S = 30.0  # time limit for a Ray actor to start; it takes two seconds if the node's CPUs are free
+_LENGTH = 10  # number of digits that give the length of a part of the payload
+# The first program on a host. It reads and runs the first part of the payload. It is short, because a shell gets it as
+# an argument.
 _FIRST = (
     "import os, sys\n"
-    "sys.path[:]=filter(None, sys.path)\n"  # modules in the login's folder are not meant
+    "sys.path[:]=filter(None, sys.path)\n"  # do not import modules from the login's folder
     "def part():\n"
     f" n=int(take({_LENGTH})); return take(n)\n"
     "def take(n):\n"
@@ -56,8 +57,8 @@ _FIRST = (
     " return b\n"
     "exec(part())\n"
 )
-# Unpacks the packages into a new folder, and starts the relay in them. It reads everything before it makes the folder:
-# a runner that hangs up meanwhile leaves nothing behind.
+# Unpacks the packages into a new folder, and starts the relay from there. It makes the folder after it has read the
+# whole payload: if the runner hangs up before that, no folder is left behind.
 _SECOND = f"""
 import io, shutil, sys, tempfile, zipfile
 packed, asked = part(), part().decode()
@@ -74,14 +75,18 @@ finally:
 
 @cache
 def payload() -> bytes:
-    """Return what a host reads first: the packages that run there, and the names of packages to report on."""
-    import zipfile  # on use: only runs on hosts need it
+    """Return the bytes to send to a host first: code to run there, and names of packages to report on."""
+    import zipfile  # loaded here, because only runs on hosts need it
 
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):
             for path in [source] if source.is_file() else sorted(source.rglob("*")):
-                if path.suffix in {".py", ".json", ".so"}:  # the name of a .so has its Python and machine
+                if path.suffix in {
+                    ".py",
+                    ".json",
+                    ".so",
+                }:  # the file name of a .so says for which Python and machine it is
                     archive.write(path, Path("vebench", source.name, path.relative_to(source)))
     asked = json.dumps({"names": list(RECORDED), "modules": [package.module for package in PACKAGES]})
     parts = (_SECOND.encode(), packed.getvalue(), asked.encode())
@@ -90,21 +95,21 @@ def payload() -> bytes:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """A host, as ``facts`` in ``vebench.child.relay`` describes it."""
+    """The facts that ``facts`` in ``vebench.child.relay`` reports about a host."""
 
     name: str
-    python: str  # the version
-    path: str  # of that Python
+    python: str  # the version of its Python
+    path: str  # the path of its Python
     packages: dict[str, str]
     modules: list[str]
     host: Host
     memory_available: int | None
-    load: float  # processes that want a CPU
+    load: float  # the number of processes that run or wait for a CPU
 
 
 @dataclass(frozen=True)
 class Said:
-    """A line from a host; see ``vebench.child.relay``."""
+    """A message from a host. ``vebench.child.relay`` lists the kinds of message."""
 
     hello: HostFacts | None = None
     cell: int = 0
@@ -115,25 +120,25 @@ class Said:
 
 
 class LostHostError(Exception):
-    """A host cannot be reached any more."""
+    """The connection to a host has ended or failed."""
 
 
 class Site:
-    """A host at the other end of two pipes."""
+    """The connection to one host: a pipe in each direction."""
 
     def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
         self.name, self._writing, self._reading = name, writing, reading
-        self._last_words = last_words  # of the program that connects to it
-        self.facts: HostFacts | None = None  # known once ``is_there``
-        self.lost: str | None = None  # why it cannot be reached any more
-        os.set_blocking(writing.fileno(), False)  # until the payload is sent
+        self._last_words = last_words  # returns the last line that the connecting program printed
+        self.facts: HostFacts | None = None  # None until the host has reported
+        self.lost: str | None = None  # why the connection is lost, None if it is not
+        os.set_blocking(writing.fileno(), False)  # until the host has reported
         self._unsent = memoryview(payload())
-        self.descriptor = reading.fileno()  # can be read when the host has said something, or is lost
+        self.descriptor = reading.fileno()  # readable when the host has sent something, or is lost
         self._lines = Lines(self.descriptor)
-        self.cells = 0  # that were started there; they are numbered from 1
+        self.cells = 0  # the number of cells started on the host; cells are numbered from 1
 
     def is_there(self) -> bool:
-        """Send as much of the payload as possible without waiting. Returns whether it has reported, or is lost."""
+        """Send more of the payload, without waiting. Return whether the host has reported, or is lost."""
         with suppress(BlockingIOError, BrokenPipeError):  # a lost host is noticed in ``heard``
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._writing.fileno(), self._unsent) :]
@@ -145,15 +150,15 @@ class Site:
         return self.facts is not None or self.lost is not None
 
     def tell(self, **message: Any) -> None:
-        """Send a line. A lost host is noticed in ``heard``."""
+        """Send a message. If the host is lost, only ``heard`` reports that."""
         if self.lost is None:
             write_all(self._writing.fileno(), json.dumps(message).encode() + b"\n")
 
     def heard(self) -> Said | None:
-        """Return the next line that has come, None if there is none yet. Raises LostHostError, now and ever after."""
+        """Return the next message, None if none has come yet. Raises LostHostError once the host is lost."""
         try:
             while self.lost is None and (line := self._lines.take()) is not None:
-                with suppress(ValueError, RecursionError):  # a login may greet, and a host may be damaged
+                with suppress(ValueError, RecursionError):  # skip other lines, such as the greeting of a login
                     return msgspec.json.decode(line, type=Said)
         except EOFError:
             self.lost = f"lost: {self._last_words()}"
@@ -162,12 +167,12 @@ class Site:
         return None
 
     def hang_up(self) -> None:
-        """Let everything end that was started there, without waiting for it."""
+        """Close the connection: the relay then ends all processes on the host. Does not wait for that."""
         with suppress(OSError):
             self._writing.close()
 
     def close(self) -> None:
-        """Hang up, and wait until everything there has ended."""
+        """Hang up, and wait at most ``_CLOSE_S`` seconds until the host has closed its end."""
         self.hang_up()
         until = wakeful() + _CLOSE_S
         with suppress(LostHostError):
@@ -179,9 +184,10 @@ class Site:
 
 @contextmanager
 def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
-    """Reach the hosts of a spec at the same time, and hang up in the end. Returns them by name; none if it has none.
+    """Connect to all hosts of ``spec`` at once, and hang up when the context ends. Yields the sites by host name.
 
-    Each has reported by then, or is lost. Raises UsageError if a program cannot be started, and KeyboardInterrupt.
+    Each host has then reported its facts, or is lost. Raises UsageError if a connecting program cannot be started, and
+    KeyboardInterrupt if the user interrupts.
     """
     hosts = spec.hosts or Hosts()
     if hosts.via == "ray":
@@ -191,7 +197,7 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
         for name in hosts.names:
             words, pipe = _words(hosts, name), subprocess.PIPE
             log = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
-            # Not marked: a relay that inherited the token would be ended before it has cleaned up.
+            # Not marked with the run's token: a local relay would inherit it, and be killed before it has cleaned up.
             program = guard.process(words, log, stdin=pipe, stdout=pipe, patience=_CLOSE_S, marked=False)
             try:
                 process = stack.enter_context(program)
@@ -210,22 +216,22 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
                 wakeful.wait([site.descriptor for site in waiting], _FEED_S)
             yield {site.name: site for site in sites}
         finally:
-            for site in sites:  # all of them, before one is waited for
+            for site in sites:  # hang up on all hosts before waiting for the first
                 site.hang_up()
             for site in sites:
                 site.close()
 
 
 def _words(hosts: Hosts, name: str) -> list[str]:
-    """Return the program that connects a host's Python, which runs ``_FIRST``, with its standard input and output.
+    """Return the command that runs ``_FIRST`` in a host's Python, connected with its own standard input and output.
 
-    It may neither hang nor ask for a password. A lost host is noticed after half a minute.
+    It must not ask for a password. ssh exits if the host has not answered for half a minute.
     """
-    if hosts.via == "ray":  # a process of its own: Ray starts threads, and takes seconds to import
+    if hosts.via == "ray":  # in a separate process, because Ray starts threads and takes seconds to import
         return [sys.executable, "-P", "-m", "vebench.hosts", hosts.address, name, hosts.python]
-    one_line = f"exec({_FIRST!r})"  # some shells take no line breaks in quotes
+    one_line = f"exec({_FIRST!r})"  # some shells do not accept line breaks in quotes
     line = f"exec {shlex.quote(hosts.python or sys.executable)} -c {shlex.quote(one_line)}"
-    if hosts.via == "srun":  # in an allocation of Slurm: one task on one node, next to other tasks there
+    if hosts.via == "srun":  # one task on one node of this Slurm allocation, besides other tasks on the node
         options = ["--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet", f"--nodelist={name}"]
         return ["srun", *options, "sh", "-c", line]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"]
@@ -233,13 +239,13 @@ def _words(hosts: Hosts, name: str) -> list[str]:
 
 
 def _last_words(process: Process) -> str:
-    """Return the last line that a program printed, or how it ended."""
+    """Return the last line in the log of the connecting program, or how that program ended."""
     how = process.how_it_ended()
     return (process.log.last_line() if process.log else "") or f"the program that connects {how}"
 
 
 def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
-    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
+    """Return the facts about the hosts of a spec, by name. Raises UsageError, which names every lost host."""
     with ProcessGuard() as guard, reached(spec, guard) as sites:
         if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:
             raise UsageError(f"--hosts: {'; '.join(lost)}")
@@ -247,13 +253,13 @@ def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
 
 
 def require_ray(address: str) -> None:
-    """Raise UsageError, with the package to install, if Ray is not there."""
+    """Raise UsageError, which says how to install Ray, if Ray cannot be imported."""
     if not importable(RAY.module):
         raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray ({how_to_install([RAY])})")
 
 
 def nodes_of_ray(address: str) -> tuple[str, ...]:
-    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
+    """Return the node names of a Ray cluster. Raises UsageError if Ray or the cluster is missing, or has no node."""
     require_ray(address)
     words = [sys.executable, "-P", "-m", "vebench.hosts", address]
     try:
@@ -268,9 +274,9 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
 
 
 class Far:
-    """An actor of Ray: a program on a node, with its pipes. ``say`` and ``hear`` may run at the same time.
+    """A Ray actor that runs a program on a node. ``say`` and ``hear`` may run at the same time.
 
-    Ray sends the class by value, so that the node needs only Python.
+    Ray sends the code of this class along, so vebench need not be installed on the node.
     """
 
     def __init__(self, python: str, code: str) -> None:
@@ -284,25 +290,25 @@ class Far:
         )
 
     def there(self) -> None:
-        """Return once the actor has been started."""
+        """Do nothing. The caller waits for this call to know that the actor has started."""
 
     def say(self, what: bytes) -> None:
-        """Write to the program; an empty ``what`` hangs up."""
+        """Write ``what`` to the program's standard input, or close it if ``what`` is empty."""
         if self._process.stdin is None:
             return
         if not what:
             self._process.stdin.close()
             return
-        with suppress(BrokenPipeError):  # it has ended, which is heard
+        with suppress(BrokenPipeError):  # the program has ended; ``hear`` reports that
             self._process.stdin.write(what)
             self._process.stdin.flush()
 
     def hear(self) -> bytes:
-        """Return what the program has said, as soon as it says something; empty once it has ended."""
+        """Wait for output of the program, and return it; empty once the program has closed its output."""
         return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), 1 << 20)
 
     def last_words(self) -> str:
-        """Return the last line that the program printed as an error."""
+        """Return the last line of the program's standard error."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         self._printed.seek(0)
@@ -310,7 +316,7 @@ class Far:
 
 
 def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the living nodes by the names of their hosts, numbered where a host has several."""
+    """Return the living nodes that have CPUs, by host name. Further nodes on a host are called ``host:2`` and so on."""
     alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
     found: dict[str, Mapping[str, Any]] = {}
     for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
@@ -321,11 +327,11 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> str:
-    """Carry bytes between standard input, a program on a node, and ``writing``. Returns why it is lost in the end."""
+    """Pass standard input to a program on a node, and its output to ``writing``. Return why the connection ended."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
 
     def say() -> None:
-        with suppress(ray.exceptions.RayError):  # the node is lost, which is heard
+        with suppress(ray.exceptions.RayError):  # the node is lost; ``hear`` reports that
             while said := os.read(0, 1 << 20):
                 ray.get(far.say.remote(said))
             ray.get(far.say.remote(b""))
@@ -342,17 +348,17 @@ def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> st
     except ray.exceptions.GetTimeoutError:
         return f"Ray did not provide all CPUs of the node within {_STARTED_S:g} s: does another program use them?"
     except ray.exceptions.RayError as error:
-        # The last line that is not indented has the reason.
+        # The last unindented line of the text states the reason.
         lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
         return lines[-1][:300] if lines else type(error).__name__
 
 
 def main(address: str, name: str = "", python: str = "") -> None:
-    """Print the names of a cluster's nodes, or connect one of them. Exits with why it is lost."""
+    """Print the node names of a cluster, or connect to the node ``name``. Exits with the reason if that is lost."""
     import ray
 
     writing = os.dup(1)
-    os.dup2(2, 1)  # Ray prints to standard output
+    os.dup2(2, 1)  # Ray prints to standard output, which is reserved for messages
     ray.init(address, namespace="vebench", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
     nodes, lost = named(ray.nodes()), ""
     if not name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 from collections.abc import Callable, Iterable, Sequence, Sized
 from copy import deepcopy
 from functools import partial
@@ -75,6 +76,26 @@ def each_seed(seed: Seeds, count: int) -> list[int | None]:
             f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
         )
     return [None if one is None else whole_number("seed", one, 0, _MOST_SEED) for one in seed]
+
+
+def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | None:
+    """Return the CPUs. Raises ValueError for an argument that some class, or none, would refuse later or ignore."""
+    methods = multiprocessing.get_all_start_methods()
+    if context is not None and context not in methods:
+        raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
+    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= _MOST_SPIN):
+        raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {shown(repr(spin))}")
+    for name, value in flags.items():
+        if value not in (True, False):
+            raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
+    if cpus is None:
+        return None
+    allowed = pinning.allowed()
+    numbers = isinstance(cpus, Iterable) and all(type(cpu) is not bool for cpu in cpus)
+    if not numbers or (allowed is not None and not set(cpus).issubset(allowed)):
+        usable = ", ".join(map(str, sorted(allowed or ()))) or "CPUs"
+        raise ValueError(f"cpus: this process may only use {usable}, not {shown(repr(cpus))}")
+    return [int(cpu) for cpu in cpus]
 
 
 class Received(NamedTuple):
@@ -174,11 +195,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("env_fns must be at least one function that makes an environment")
         self.batch_size = count if batch_size is None else whole_number("batch_size", batch_size, 1, count)
         in_flight = self.batch_size < count
-        if spin is not None and not 0 <= spin <= _MOST_SPIN:
-            raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {spin}")
-        allowed = pinning.allowed()
-        if cpus is not None and allowed is not None and not set(cpus).issubset(allowed):
-            raise ValueError(f"cpus: this process may only use {', '.join(map(str, sorted(allowed)))}, not {cpus}")
+        cpus = _checked(context, cpus, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
         processes = whole_number("num_processes", num_processes, 1, _MOST_PROCESSES)

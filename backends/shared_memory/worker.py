@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -21,6 +22,7 @@ from typing import Any
 from vebench.backends.shared_memory.errors import WorkerFailure, ignore_sigint, sigint_blocked
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, MakeShare, Memory, MemoryLayout, ProcessShare
+from vebench.errors import message_of
 from vebench.machine import pinning
 
 # An entry of the ring is the index of an environment within the share, or one of these.
@@ -268,7 +270,11 @@ class WorkerHandle:
 
     def _remark(self, slot: int) -> Any:
         text = self._memory.read(self._first_place + slot, self._remarks[slot])
-        return pickle.loads(text)  # noqa: S301 - from our own worker
+        try:
+            return pickle.loads(text)  # noqa: S301 - from our own worker
+        except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
+            what = f"what environments {self.start} to {self.stop - 1} returned cannot be read here: "
+            return WorkerFailure(None, error, f"{what}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     # The end of the process.
 

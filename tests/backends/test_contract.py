@@ -414,6 +414,24 @@ def test_the_row_of_an_end_or_the_one_after_it_has_the_next_start(recorded: Reco
     check_starts(recorded.info, recorded.of_seed_0.rows)
 
 
+@pytest.mark.parametrize("name", ["shm-async", "fast-sync", "fast-async"])
+def test_so_has_that_after_a_limit_on_the_steps(build: Build, name: str) -> None:
+    if not steps(name, CHEETAH):
+        pytest.skip(f"{name} does not step HalfCheetah here")
+    backend = build(name, CHEETAH)
+    check_starts(backend.info, episodes(backend, 0, 1003))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("shm-sync", {"caller_steps": False}), ("shm-sync", {"context": "spawn"}), ("shm-async", {})]
+)
+def test_tuples_of_dicts_are_tuples_also_from_other_processes(build: Build, name: str, options: dict[str, Any]) -> None:
+    pair = Task("odd/Pair-v0", "gymnasium", 1, module="odd")
+    rows = episodes(build(name, pair, **options), 0, 20)
+    assert trees.form(rows[0][0].observations) == [None, [None, None]]
+    assert same(rows[:2], episodes(build(REFERENCE, pair), 0, 20))
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -1,6 +1,6 @@
-"""The measurement of one cell: build it, warm it up, measure its windows, read back where it ran.
+"""The measurement of one cell: build it, warm it up, measure its windows, read back its CPUs and memory nodes.
 
-``time_steps`` measures one environment without a backend.
+``time_steps`` times one environment without a backend.
 """
 
 from __future__ import annotations
@@ -47,25 +47,28 @@ from vebench.machine import kernel, pinning
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
-# The shortest warm-up has this many slices, and each slice is this share of the warm-up so far: a slow trend only shows
-# over a longer time. The rates of the last _SLICES slices are compared, one half with the other.
+# The shortest warm-up has this many slices. Later slices are this fraction of the warm-up so far, because a slow trend
+# only shows over a longer time. The first half of the last _SLICES rates is compared with the second half.
 _SLICES = 8
 # The rate has settled if the medians of both halves differ by at most this share, or by no more than the noise.
 _TOLERANCE = 0.02
 _NOISE = 2.0  # standard errors of the difference between the medians of both halves
-# Standard errors above this share of the rate hide a trend: then a warm-up lasts this many times the least.
-_HIDES, _LONGER = 0.04, 2
-# Uncounted steps before a window that had to wait for its turn, on average. Of Pong, HalfCheetah and CartPole on a
-# virtual machine, the first 5 ms were up to 15 % slower, the next ones as fast as all later ones, within 1 %.
+_HIDES = 0.04  # a standard error above this share of the rate may hide a trend
+_LONGER = 2  # if a trend may be hidden, the warm-up lasts this many times the shortest warm-up
+# Average time of uncounted steps before a window that had to wait for its turn. With Pong, HalfCheetah and CartPole on
+# a virtual machine, the first 5 ms were up to 15 % slower. Later steps were equally fast within 1 %.
 LEAD_NS = 10_000_000
 # In step with replicas:
-_IDLE_NS = 2_000_000  # between two checks for the start
-PAUSE_NS, _PAUSE_SHARE = 20_000_000, 20  # between two windows, or a share of a window if that is longer
-_READING_NS = 2_000_000  # to read the counters before a window
-# Of ``time_steps``: the length of its tape, and the number of steps.
-_TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
-FEWEST_RESETS = 5  # made even if no episode ends in time
-_ENOUGH = 3  # slow steps, and slow resets, stop after this many times the time requested
+_IDLE_NS = 2_000_000  # time between two checks whether the parent has sent the start
+PAUSE_NS = 20_000_000  # shortest pause between two windows
+_PAUSE_SHARE = 20  # the pause is at least one part in this many of a window
+_READING_NS = 2_000_000  # time to read the counters before a window
+# In ``time_steps``:
+_TAPE = 256  # actions on its tape
+_FEWEST_STEPS = 20
+_MOST_STEPS = 200_000
+FEWEST_RESETS = 5  # resets to time, even if no episode ends in time
+_ENOUGH = 3  # slow steps, and slow resets, stop after this many times the requested time
 
 
 def measure(
@@ -78,10 +81,12 @@ def measure(
     clock: Callable[[], int],
     answer: Callable[[Answer], None],
 ) -> VectorBackend:
-    """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
+    """Build the backend, measure it, and return it without closing it. Each answer is sent as soon as it is known.
 
-    The process ``started`` at this time of ``clock``, on the CPUs ``affinity``, with threads of these ``priorities``.
-    ``unbound`` is why its memory is not bound as requested, None if it is.
+    - ``affinity``: the CPUs that the process may use
+    - ``unbound``: why its memory is not bound as requested, None if it is
+    - ``priorities``: of its threads at the start
+    - ``started``: when the process started, by ``clock``
     """
     job = request.job
     backend, first, info, reset_ns = build(request, factory, clock)
@@ -106,7 +111,7 @@ def measure(
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
         patience = int(recording.PATIENCE_S * _NANO)
-        # If --timeout leaves no time to wait, an environment may only be slow.
+        # Without time to wait, do not call an environment silent: it may only be slow.
         in_time = clock() - started + 2 * patience < request.settings.timeout * _NANO
         if (silent := recorder.ids.silent()) and in_time:
             recorder.waited(loop.wait_for(silent, patience), silent)
@@ -129,7 +134,7 @@ def measure(
 def build(
     request: Request, factory: Factory, clock: Callable[[], int]
 ) -> tuple[VectorBackend, Batch, BackendInfo, int]:
-    """Return the backend, its first batch, its info before the reset, and how long that took, in nanoseconds."""
+    """Return the backend, its first batch, its info before the reset, and the nanoseconds that the reset took."""
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info
     began = clock()
@@ -146,7 +151,7 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     """Return how far the cell with these stack frames is: ``in step 3``; empty if unknown."""
     for frame, _ in frames:
         local = frame.f_locals
-        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - only the loop counts
+        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - only this method counts batches
             made = local["batches"] - length_hint(local["ticks"]) if "ticks" in local else 1
             return f"in step {local['self'].batches + made:,}"
         if frame.f_code is build.__code__:
@@ -171,9 +176,9 @@ def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | 
 def _actions(
     request: Request, backend: VectorBackend, first: Batch, clock: Callable[[], int], recorder: Recorder | None
 ) -> tuple[Actions, tuple[int, ...]]:
-    """Return the actions of a cell, and the CPUs of its policy if it has its own.
+    """Return the actions of a cell, and its policy's own CPUs, if any.
 
-    The policy has acted once by then, so that its code is loaded and compiled, and its threads run on its CPUs.
+    The policy acts once here. That loads and compiles its code, and starts its threads on its CPUs.
     """
     setup, info, chosen = request.setup, backend.info, request.settings.policy
     tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
@@ -196,11 +201,12 @@ class Schedule:
     """Warms a cell up, and measures its windows: alone, in turn with other cells, or in step with replicas.
 
     Windows sample the time that the cell spends stepping, without regard to its episodes. Each window is due at a time
-    of that clock, with drawn pauses between windows. It begins with the first batch after it is due, and ends with the
-    first batch after the next pause is due. So a slow reset counts for its share of the time. See docs/method.md.
+    of that clock, with random pauses between windows. A window begins with the first batch after it is due, and ends
+    with the first batch after the next pause is due. So a slow reset counts for its share of the time. See
+    docs/method.md.
 
-    The parent has its own clock, and is told right before and after a window. The cell ``started`` at this time of
-    ``clock``.
+    Answers right before and after a window let the parent time it by its own clock. ``started`` is when the cell
+    started, by ``clock``.
     """
 
     def __init__(
@@ -217,21 +223,21 @@ class Schedule:
         self._answer, self._clock, self._started = answer, clock, started
         self._duration = int(request.settings.duration * _NANO)
         self._moments = max(1, round(MOMENTS_PER_SECOND * min(1.0, request.settings.duration)))
-        # An asynchronous backend may have rows ready before they are asked for: these batches contain all of them.
+        # An asynchronous backend may have rows ready before ``recv`` asks for them. This many batches contain them all.
         self._ahead = 2 * loop.num_envs // loop.batch_size if loop.num_envs > loop.batch_size else 0
         # All cells of a pass begin at the same share of an episode, so that ratios compare like with like.
         self._draw = Random(request.tape_seed).random
         self._pace = 1  # batches between two clock readings in a window
         self._began = 0  # when the last window began
-        self._left = self._waited_ns = 0  # when the last turn was over, and how long turns were waited for
-        self._owed: dict[str, int] = {}  # by counters, to the next window
-        self._late = 0  # nanoseconds that the cell has stepped since its next window was due
+        self._left = self._waited_ns = 0  # when the last window was over, and the total time spent waiting for turns
+        self._owed: dict[str, int] = {}  # negative time of counters that the next window must make up for
+        self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
 
     def warm_up(self) -> tuple[int, bool | None]:
-        """Step until the rate has settled, within bounds. Returns the nanoseconds, and whether it had; None if unknown.
+        """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it settled, if known.
 
-        Then step for a drawn share of an episode, or of half of all windows if episodes take longer or none ended.
-        Windows of all passes would otherwise begin at the same step of an episode.
+        Then step for a random share of an episode: otherwise windows of all passes would begin at the same step of an
+        episode. If episodes take longer than half of all windows, or none ended, it is a share of that half.
         """
         loop, settings = self._loop, self._settings
         if self._recorder is not None:
@@ -263,16 +269,16 @@ class Schedule:
         return spent + further, _settled(rates)
 
     def _find_pace(self, slices: Iterable[Stretch]) -> None:
-        """Find out how many batches fit between two clock readings of a window."""
+        """Compute the number of batches between two clock readings of a window."""
         rows, ns = sum(each.rows for each in slices), max(1, sum(each.ns for each in slices))
         self._pace = max(1, rows // self._loop.batch_size * self._duration // (READINGS_PER_WINDOW * ns))
 
     def measure(self, watched: Watched) -> None:
-        """Measure all windows, and answer each. Raises EOFError if the parent has exited.
+        """Measure all windows, and send each. Raises EOFError if the parent has exited.
 
-        A window in which a CPU quota throttled the cell, or others took its CPUs, does not measure the backend: it is
-        tried ``MOST_TRIES`` times at most. The reader decides how to use it. After a window that was disturbed each
-        time, no later one is repeated.
+        A window is disturbed if a CPU quota throttled the cell, or other processes took its CPUs. A disturbed window is
+        repeated, up to ``MOST_TRIES`` tries. All tries are sent. If all tries of a window were disturbed, later windows
+        are not repeated.
         """
         mode, windows, timeout = self._request.mode, self._settings.windows, self._settings.timeout * _NANO
         self._between()
@@ -291,42 +297,42 @@ class Schedule:
                 window = self._window(watched)
                 self._finish(window)
                 spent = self._clock() - self._started - self._waited_ns
-                has_time = spent + (windows + 1) * self._duration < timeout  # to repeat one, and measure all others
+                has_time = spent + (windows + 1) * self._duration < timeout  # for a repetition and all other windows
                 if window.undisturbed(len(watched.cpus)) or not has_time:
                     break
             else:
                 tries = 1
         if mode == "in_turn":
-            self._take_turn()  # the answers that follow, and close(), would otherwise disturb other cells
+            self._take_turn()  # wait, so that further answers and close() do not disturb other cells
 
     def _finish(self, window: Window | ReplicaWindow) -> None:
-        self._left = self._clock()  # noted first: the process may be stopped before it begins to wait for its next turn
+        self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
         self._answer(window)
         self._between()
 
     def _between(self) -> None:
-        """Expect no moments until the next window, and record one batch with the frames that were simulated so far.
+        """Record no random moments until the next window, but one batch with the number of frames simulated so far.
 
-        If a slow reset made the window so long that the next one is due, the batch belongs to that one. It is not
-        timed: the process may be stopped meanwhile.
+        No batch is recorded if the next window is almost due, because a slow reset has made the last window long. The
+        batch is not timed, because the process may be stopped meanwhile.
         """
         if self._recorder is None:
             return
         self._recorder.expect(0)
         if self._late < LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
-            if self._ahead:  # in the pause for this, asynchronous environments have run ahead
+            if self._ahead:  # asynchronous environments have run ahead during the recording
                 self._loop.step(self._ahead)
 
     def _run(self, span: int) -> Stretch:
         return self._loop.run_for(span, self._pace)
 
     def _window(self, watched: Watched, begin: int | None = None) -> Window:
-        """Return a window that begins when the counters are read, or later, at the time ``begin``."""
+        """Measure a window that begins now, or at the time ``begin``."""
         while begin is None and not 0 <= self._late < self._duration:
             if self._late < 0:
                 self._late += self._run(-self._late).ns
-            else:  # one batch took longer than a window
+            else:  # one batch took longer than a window: skip the window that it covers
                 self._late -= self._duration + self._pause()
         before = read_counters(watched)
         if begin is not None:
@@ -350,7 +356,7 @@ class Schedule:
         self._waited_ns += self._clock() - self._left
 
     def _lead(self) -> None:
-        """Step uncounted: this uses up rows that were ready before, raises CPU clocks, and warms the caches."""
+        """Step uncounted, to use up rows that were ready before, raise CPU clocks, and warm the caches."""
         if self._ahead:
             began = self._clock()
             self._loop.step(self._ahead)
@@ -358,14 +364,14 @@ class Schedule:
         self._late -= self._pause()
 
     def _pause(self) -> int:
-        """Draw how long the cell steps uncounted between two windows, in nanoseconds."""
+        """Return a random time to step uncounted between two windows, in nanoseconds."""
         return round(LEAD_NS * (0.5 + self._draw()))
 
     def _measure_in_step(self, watched: Watched) -> None:
-        """Measure windows at times that all replicas share.
+        """Measure windows at times that all replicas share. The parent sends the time of the first window.
 
-        Before the first, whose time the parent says, and between windows, the replica steps uncounted. So every window
-        of a replica is measured while all others step, too.
+        Before the first window and between windows, the replica steps uncounted. So all other replicas step, too, while
+        a window is measured.
         """
         while not select.select([self._request.go_ahead], [], [], 0)[0]:
             self._run(_IDLE_NS)
@@ -384,7 +390,7 @@ class Schedule:
 def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
     """Return whether the last ``_SLICES`` rates have no trend: the medians of their two halves agree.
 
-    Not if the standard error of their difference is above the share ``most_noise`` of the rate.
+    False if the standard error of that difference is above the share ``most_noise`` of the rate.
     """
     if len(rates) < _SLICES:
         return False
@@ -397,9 +403,9 @@ def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
 
 
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
-    """Return how long it takes to make the task's environment, to step it and to reset it, timed for ``seconds``.
+    """Return how long the task's environment takes to be made, to step and to reset, timed for ``seconds``.
 
-    Slow steps and resets are timed a few times anyway, but for at most ``_ENOUGH`` times as long. ``clock`` returns
+    A few steps and resets are timed even if they are slow, up to ``_ENOUGH`` times ``seconds``. ``clock`` returns
     nanoseconds.
     """
     steps: list[int] = []

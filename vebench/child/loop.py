@@ -16,7 +16,7 @@ from vebench.child.actions import Actions
 from vebench.child.equality.recorder import Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 
-_FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
+_FIRST_NS = 500_000_000  # time limit for recording the first batches
 
 
 class Stretch(NamedTuple):
@@ -25,20 +25,21 @@ class Stretch(NamedTuple):
     ns: int
     rows: int
     resets: int  # rows that only report a reset
-    times: Mapping[str, int] = MappingProxyType({})  # counts of its actions, by the names of fields of ``Window``
+    times: Mapping[str, int] = MappingProxyType({})  # fields of ``Window`` that the ``Actions`` measured
 
 
 class Loop:
     """Steps one backend with actions of a tape, or of a policy, and counts rows and resets.
 
-    A row after an end is an autoreset, not a transition. Looking up each row would double the cost of the loop.
-    Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
-    followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
+    With ``next_step`` autoreset, the row after an end is a reset, not a transition. Looking up each row would double
+    the cost of the loop. Instead, the loop counts ends, and remembers for each environment whether its last row was an
+    end. Every end is followed by a reset row. So the resets of a stretch are its ends, plus the ends outstanding before
+    the stretch, minus the ends outstanding after it.
 
-    With a ``recorder``, the number of batches between two readings of the clock is drawn. The same code steps recorded
-    and unrecorded batches, and the decision to record is made after ``recv`` returns.
+    With a ``recorder``, the number of batches between two readings of the clock is random. The same code steps recorded
+    and unrecorded batches. The decision to record is made after ``recv`` returns.
 
-    ``batches``: how many have been stepped. ``ends``: how many episodes have ended.
+    ``batches`` counts the batches stepped. ``ends`` counts the episodes that have ended.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Loop:
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average.
 
-        A few more are stepped if the last recorded batch must be followed by others.
+        Steps further batches while the recorder still needs the batches after a recorded one.
         """
         clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
@@ -70,7 +71,7 @@ class Loop:
             more_rows, more_ends, batch = self._step(batches)
             if recorder is not None:
                 recorder.take(self.batches, batch, self._ended)
-            del batch  # its arrays are free again
+            del batch  # frees its arrays
             now = clock()
             rows += more_rows
             ends += more_ends
@@ -80,7 +81,7 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step and record the first batches after the reset, fewer if they take long."""
+        """Step and record the first batches after the reset. Stop early after ``_FIRST_NS``."""
         until, recorder = self._clock() + _FIRST_NS, self._recorder
         while recorder is not None and self.batches < batches and self._clock() <= until:
             batch = self.step()
@@ -101,28 +102,28 @@ class Loop:
         return int(np.count_nonzero(self._ended))
 
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step at least one and at most ``batches`` batches: until an episode ends that the recorder waits for.
+        """Step ``batches`` batches, but stop when an episode ends that the recorder waits for.
 
-        Returns the number of rows and ends, and the last batch.
+        Returns the number of rows, the number of ends, and the last batch.
         """
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
         awaited: frozenset[int] = frozenset() if recorder is None else recorder.awaited
         rows = ends = 0
-        ticks = repeat(None, batches)  # counts batches in a third of the time that a number in Python takes
+        ticks = repeat(None, batches)  # counts batches three times as fast as a Python integer
         outstanding = bool(self._outstanding())
         none: Any = None
         observations = rewards = terminated = truncated = env_ids = none
         try:
-            for _, actions in zip(ticks, self._actions):  # noqa: B905 - for each batch
+            for _, actions in zip(ticks, self._actions):  # noqa: B905 - actions are endless
                 send(actions)
                 observations, rewards, terminated, truncated, env_ids = recv()
                 rows += len(env_ids)
                 if note is not None:
                     note(env_ids.tobytes())
-                # Most batches contain no end. Right after another thread has woken this one, caches are cold: three
-                # numpy calls take 4 microseconds, this takes 1. It shows where each CPU has a thread.
+                # Most batches contain no end. When another thread has just woken this one, the caches are cold. Then
+                # this search takes 1 microsecond, and three numpy calls take 4. It matters if every CPU has a thread.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
                     ended[env_ids] = over

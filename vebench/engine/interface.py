@@ -23,7 +23,7 @@ _ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
 
 class CellError(Exception):
-    """The cell cannot go on. The text is the reason for its record."""
+    """The cell cannot go on. The text is stored as the reason in the cell's record."""
 
 
 class InterruptedCellError(CellError):
@@ -56,7 +56,7 @@ Launch = Callable[[Cell], AbstractContextManager[Conversation]]
 
 
 def decode(text: bytes) -> Answer:
-    """Return the answer on a line. Raises ValueError if it is invalid."""
+    """Return the answer that a line of JSON encodes. Raises ValueError if the line is invalid."""
     try:
         line = _LINE.decode(text)
     except RecursionError:
@@ -74,11 +74,11 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: Layout | None = None  # None if it never got ready, as the times
+    layout: Layout | None = None  # None if the cell was never ready; so are ``startup_ns`` and ``reset_ns``
     startup_ns: int | None = None
     windows: tuple[Window, ...] = ()
-    done: Done = _UNKNOWN  # if it did not finish
-    log: str = ""  # the end of what a failed cell printed
+    done: Done = _UNKNOWN  # without facts if the cell did not finish
+    log: str = ""  # the end of a failed cell's output
     reset_ns: int | None = None
     cause: Cause | None = None
 
@@ -88,7 +88,7 @@ class RunStarted:
     """The first event."""
 
     plan: Plan
-    done: int = 0  # cells that an earlier run has measured
+    done: int = 0  # the number of cells that an earlier run has measured
 
 
 @dataclass(frozen=True)
@@ -108,34 +108,34 @@ class WindowDone:
 
 @dataclass(frozen=True)
 class CellFinished:
-    """A cell has ended, for any reason. Each cell of the plan has exactly one such event, unless interrupted."""
+    """A cell has ended or was skipped. Each cell that ``run`` comes to has one such event, unless interrupted."""
 
     cell: Cell
     outcome: Outcome
 
     @property
-    def is_proven(self) -> bool:
-        """Whether the cell's recording is compared."""
+    def needs_proof(self) -> bool:
+        """Whether the cell's recording is to be compared with the reference."""
         return self.outcome.status == "ok" and isinstance(self.cell.job, Recording) and self.cell.job.compared
 
 
 @dataclass(frozen=True)
 class FirstLook:
-    """Preliminary results of cells that take turns, once each has a few windows. They go on."""
+    """Preliminary results of cells that take turns, sent once each cell has a few windows. The cells go on."""
 
     cells: tuple[CellFinished, ...]
 
 
 @dataclass(frozen=True)
 class ProofStarted:
-    """A cell has ended, and the comparison of its recording with the reference begins."""
+    """The comparison of a finished cell's recording with the reference begins."""
 
     cell: Cell
 
 
 @dataclass(frozen=True)
 class ProofDone:
-    """A cell's recording has been compared, or could not be."""
+    """The comparison of a cell's recording has ended. ``proof`` has the verdict, or the reason why there is none."""
 
     cell: Cell
     proof: CellProof

@@ -1,9 +1,9 @@
-"""Goes through the plan, cell by cell, and yields what happens as events.
+"""Goes through the plan, cell by cell, and yields events.
 
-Recordings of backends are compared with the reference by processes that load no adapter: ``run`` has each recording of
-a measured cell compared when nothing is being measured; ``verified`` has backends stepped for ``vebench verify``.
+``run`` measures cells, and has their recordings compared with the reference while nothing is being measured.
+``verified`` has backends stepped and compared for ``vebench verify``. The comparing processes load no adapter.
 
-Nothing here prints or stores anything: the caller does. A failed cell never ends the run.
+Only the caller prints or stores anything. A failed cell never ends the run.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, is_proven
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
-_SEED_BITS = 62  # a run file's integers have 63
-_A_FEW = 3  # windows that make an interval
-_ONE_IN = 8  # cells whose recordings are compared, at random, after the passes that all cells have
-_MOST_OF_TIMEOUT = 0.8  # the share of --timeout for a replay, which must end by itself to report how far it went
+_SEED_BITS = 62  # integers in a run file have at most 63 bits
+_A_FEW = 3  # the fewest windows that give an interval
+_ONE_IN = 8  # after the first passes, one in so many recordings is compared, chosen at random
+_MOST_OF_TIMEOUT = 0.8  # share of --timeout for a replay, so that it can end by itself and report its rows
 _LOOP = BackendChoice(registry.REFERENCE)
-_LOOP_STEPS = 10  # of for-loop, before several backends are compared on an environment that vebench does not know
-# Tasks that were given up because for-loop failed on them, with the reason, by (task, side).
+_LOOP_STEPS = 10  # steps of for-loop on an environment that vebench does not know, before backends are compared
+# Tasks that were given up because for-loop failed on them: (task, side) to the reason.
 Over = dict[tuple[str, str], str]
 
 
@@ -62,12 +62,12 @@ def run(
 ) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
-    If for-loop with one worker fails in its first pass before its first window, all other cells of its task fail with
-    its reason: an environment that hangs would hang in each of them until ``--timeout``.
+    For-loop with one worker may fail in its first pass before its first window. Then the task is added to ``over``, and
+    all later cells of the task fail with the same reason. A hanging environment would hang in each until ``--timeout``.
 
-    Such tasks are added to ``over``. Once ``out_of_time`` returns true, no cell is started, except cells that are
-    interleaved with a started one; with ``gives_up``, these are not started either, and cells that lack windows fail.
-    Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
+    Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
+    cell. With ``gives_up``, these are not started either, and cells that lack windows fail. Raises KeyboardInterrupt if
+    the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(_SEED_BITS)
@@ -80,7 +80,7 @@ def run(
             unproven: list[CellFinished] = []
             try:
                 for event in _measured(part, launch, plan.spec, out_of_time if gives_up else bool, over):
-                    unproven += [event] if isinstance(event, CellFinished) and event.is_proven else []
+                    unproven += [event] if isinstance(event, CellFinished) and event.needs_proof else []
                     yield event
                 for event in replayed(unproven, launch, plan.spec):
                     if isinstance(event, ProofDone):
@@ -97,10 +97,10 @@ def run(
 def _measured(
     cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
 ) -> Iterator[Event | FirstLook]:
-    """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
+    """Start the cells one after another, then let each measure a window in turn, forwards and backwards alternately.
 
-    So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
-    takes no turns is measured when it is started. Reference rows start after the first look at the others.
+    Each cell comes before another cell as often as after it. A slow period of the machine slows all cells. A cell that
+    takes no turns is measured when it is started. Reference rows start after the ``FirstLook`` at the other cells.
     """
     running = [_RunningCell(cell, over) for cell in cells]
     late = [cell for cell in running if cell.cell.entry.reference_row]
@@ -122,7 +122,7 @@ def _measured(
                 yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))
     except InterruptedCellError:
         for cell in running:
-            if cell.at_work and cell.windows:  # a few windows are a result
+            if cell.at_work and cell.windows:
                 few = len(cell.windows) < _A_FEW
                 yield CellFinished(cell.cell, cell.outcome(Cause.INTERRUPTED if few else None))
         raise KeyboardInterrupt from None
@@ -135,7 +135,7 @@ def _turns(
     out_of_time: Callable[[], bool],
     directions: Iterator[int],
 ) -> Iterator[Event]:
-    """Let cells take turns until each has enough windows, has ended, or lacks windows for which there is no time."""
+    """Let cells take turns until each has ``enough`` windows or has ended. Stop if no time is left for windows."""
 
     def goes_on(cell: _RunningCell) -> bool:
         return cell.at_work and (len(cell.windows) >= windows or not out_of_time())
@@ -163,7 +163,7 @@ class _RunningCell:
         self._own = ExitStack()
 
     def start(self, launch: Launch, stack: ExitStack) -> Iterator[Event]:
-        """Follow the cell from its start until its first turn, or its end. It ends with ``stack`` at the latest."""
+        """Start the cell, and yield its events until its first turn or its end. ``stack`` ends a cell that runs on."""
         cell = self.cell
         if cell.skip is not None:
             yield CellFinished(cell, Outcome("skipped", cell.skip))
@@ -194,7 +194,7 @@ class _RunningCell:
                 return
             yield event
         self.at_work = False
-        self._own.close()  # its remains must not disturb the others
+        self._own.close()  # end all its processes, so that they do not disturb other cells
         yield CellFinished(self.cell, self.outcome())
 
     def _followed(self) -> Iterator[Event]:
@@ -226,7 +226,7 @@ class _RunningCell:
             self._over.setdefault((cell.task.id, cell.side), why)
 
     def outcome(self, cause: Cause | None = None) -> Outcome:
-        """Return how the cell has ended, or ends now for this cause."""
+        """Return how the cell has ended. With a ``cause``, the cell ends now for this cause."""
         reason = cause.reason if cause else self._reason
         status: Literal["ok", "failed"] = "ok" if reason is None else "failed"
         found = Outcome(status, reason, windows=tuple(self.windows), done=self._done, log=self._log, cause=cause)
@@ -236,11 +236,12 @@ class _RunningCell:
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
-    """Return ``cell`` with its recording, drawn anew from the system's source of chance, if its work is to be proven.
+    """Return ``cell`` with a recording if its work needs proof.
 
-    With the same ``chooser``, each pass of a cell records other environments, as long as there are any.
+    The system's random source chooses the seed, so that a cell cannot foresee the moments. With the same ``chooser``,
+    each pass of a cell records other environments until all have been recorded.
     """
-    if not is_proven(cell, spec):
+    if not needs_proof(cell, spec):
         return cell
     seed = secrets.randbits(_SEED_BITS)
     job = Recording(
@@ -256,10 +257,10 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 
 
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
-    """Return how long the replay of a cell may take.
+    """Return the time limit for the replay of a cell, in seconds.
 
-    It takes ``n`` times the least with a probability of one in ``n``. So even the last batch is compared at times, and
-    no replay costs more than a few others on average.
+    The limit is random: at least ``n`` times the shortest limit with a probability of one in ``n``. So even the last
+    batch is sometimes compared, while most replays are short.
     """
     most = _MOST_OF_TIMEOUT * spec.timeout
     if spec.proof == "full":
@@ -272,13 +273,13 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
     """Compare the recordings of cells. Raises KeyboardInterrupt if the user interrupts.
 
-    One process compares all recordings of a task. If it fails, each of the others gets its own process, because it is
-    not known which one is to blame.
+    One process compares all recordings of a task. If the process fails, every remaining recording gets a separate
+    process, because any of them may be the cause.
     """
     left: list[tuple[Cell, Recording, Recorded]] = []
     for one in measured:
         cell, job = one.cell, one.cell.job
-        if isinstance(job, Recording) and one.is_proven:
+        if isinstance(job, Recording) and one.needs_proof:
             left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec))))
     left.sort(key=lambda each: repr(each[0].task))
     together = True
@@ -286,7 +287,7 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         batch = [each for each in left if each[0].task == left[0][0].task][: None if together else 1]
         first, recording, _ = batch[0]
         replica = first.all_replicas[recording.replica]
-        where = (replica,) if replica.host else ()  # recordings stay on their host
+        where = (replica,) if replica.host else ()  # a recording is compared on the host where it was made
         job = Replaying(tuple(recorded for *_, recorded in batch))
         with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
             for cell, recording, _ in batch:
@@ -303,13 +304,13 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
 
 
 def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
-    """Yield each cell with its proof, and before that how far it is.
+    """Yield each cell with reports of its progress, then with its proof.
 
-    Right before the proof of a failed cell comes the end of its log, as text. A cell that fails or cannot run is
-    ``unverified``, with the reason. On an environment that vebench does not know, for-loop is tried first: what it
-    cannot step would hang or fail with each backend. Raises KeyboardInterrupt if the user interrupts.
+    A text with the end of the log comes right before the proof of a failed cell. A cell that fails or cannot run is
+    ``unverified``, with the reason. For-loop is tried first on an environment that vebench does not know: if it fails,
+    every backend would hang or fail. Raises KeyboardInterrupt if the user interrupts.
     """
-    why: dict[Task, str] = {}  # for-loop cannot step an environment; empty if it can
+    why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Proving):
@@ -332,7 +333,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
 
 
 def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:
-    """Let one process step a cell's backend, and another compare what it has returned, even if it has failed."""
+    """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
     for answer in _answers(replace(cell, job=job), launch):
@@ -356,7 +357,7 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, 
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:
-    """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last the end of its log."""
+    """Yield the answers of a cell's process, then a ``Failure`` if it breaks off, then the end of its log."""
     last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""

@@ -1,9 +1,9 @@
 """Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
-This script runs next to the runner, in a session of its own, until its standard input closes: then the runner is gone.
-It ends every process of the run and removes the run's scratch folder. A process belongs to the run if its environment
-has the run's token, which children inherit through any fork, exec or ``setsid``, or if the runner has announced its
-process group. It uses the standard library only, since it runs without site-packages.
+This script runs beside the runner, in a separate session. Its standard input closes when the runner ends. Then it kills
+every process of the run, and removes the run's scratch folder. A process belongs to the run if its environment has the
+run's token, or if the runner has announced its process group. Children inherit the token through any fork, exec or
+``setsid``. The script imports only the standard library, because it runs without site-packages.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name
-CELL_VARIABLE = "VEBENCH_CELL"  # the mark of a cell: several may run at the same time
-_PATIENCE_S = 2.0
+CELL_VARIABLE = "VEBENCH_CELL"  # has a cell's mark, because several cells may run at the same time
+_PATIENCE_S = 2.0  # until a resource tracker is killed, too, and then until ``end`` gives up
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
-    """Yield the id, the parent and the group of each living process. Raises OSError without /proc or descriptors."""
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - in half the time, between windows
+    """Yield the id, the parent and the group of each living process. Raises OSError if /proc cannot be read."""
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - twice as fast as Path.iterdir
         # The command name is in parentheses and may contain anything: proc(5).
         state, parent, group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"0", b"0")
         if state != b"Z":
@@ -31,9 +31,9 @@ def processes() -> Iterator[tuple[int, int, int]]:
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Return the living processes that have the token in their environment or belong to one of the groups.
+    """Return the living processes that have the token in their environment, or belong to one of the groups.
 
-    Their descendants are included, even if they have replaced their environment and left their group, as Ray's do.
+    All their living descendants are included. Ray's processes, for example, change their environment and their group.
     """
     mark = f"{variable}={token}".encode()
     found = []
@@ -42,34 +42,34 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
         children.setdefault(parent, []).append(pid)
         if group in groups or mark in _read(pid, "environ").split(b"\0"):
             found.append(pid)
-    for pid in found:  # it grows meanwhile
+    for pid in found:  # the list grows in the loop
         found += [child for child in children.get(pid, ()) if child not in found]
     return found
 
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
-    """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
+    """Kill the ``members`` of a run or cell. Return when they are gone, or after twice ``_PATIENCE_S`` seconds."""
     deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.suppress(OSError):  # no /proc, or no more descriptors to read it
+    with contextlib.suppress(OSError):  # /proc is missing, or this process has no free descriptors
         while alive := members(token, groups, variable):
             overdue = time.monotonic() > deadline
             for pid in alive:
-                # multiprocessing's resource tracker unlinks the shared memory of killed processes, then exits. It is
-                # killed only if it takes too long. It may have been stopped during another cell's turn.
+                # multiprocessing's resource tracker unlinks the shared memory of killed processes, then exits. Kill it
+                # only if it takes too long. Continue it, since it may be stopped for another cell's turn.
                 spared = not overdue and b"multiprocessing.resource_tracker" in _read(pid, "cmdline")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT if spared else signal.SIGKILL)
             if time.monotonic() > deadline + _PATIENCE_S:
-                break  # it is in an uninterruptible system call: nothing can be done
+                break  # the rest are in uninterruptible system calls, where no signal ends them
             time.sleep(0.005)
-    for group in groups:  # its processes may fork and exit faster than they can be found
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+    for group in groups:  # processes that fork and exit fast may have been missed above
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids signals to a group of zombies
             os.killpg(group, signal.SIGKILL)
 
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - a third of the time of Path, between windows
+        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - three times as fast as Path.open
             return file.read()
     except OSError:
         return b""
@@ -77,10 +77,11 @@ def _read(pid: int, name: str) -> bytes:
 
 def remove(folder: str) -> None:
     """Remove a folder and its contents."""
-    import shutil  # cells that start do without it
+    import shutil  # loaded here, because cells import this module and do not need shutil
 
     with contextlib.suppress(OSError):
-        for inner in Path(folder).iterdir():  # folders first: the lock, by which leftovers are found, is a file
+        # Remove folders before files. One file is the lock: ``sweep`` finds leftover folders by it.
+        for inner in Path(folder).iterdir():
             shutil.rmtree(inner, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -89,7 +90,7 @@ def main(token: str, scratch: str) -> None:
     """Wait until standard input ends, then end the run's processes and remove its scratch folder."""
     groups: frozenset[int] = frozenset()
     for line in sys.stdin:
-        group = int(line)  # negative if the cell has ended
+        group = int(line)  # positive to watch the group, negative to forget it
         groups = groups | {group} if group > 0 else groups - {-group}
     end(token, groups)
     remove(scratch)

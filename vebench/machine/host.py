@@ -127,8 +127,12 @@ def read_host(root: Path = LIVE) -> Host:
     # In a copied tree, what the process that copied it could use.
     status = dict(re.findall(r"^(\w+):\s*(.*)$", text_of(root / "proc/self/status"), re.MULTILINE))
     affinity = pinning.allowed() if here else None
-    allowed = set(affinity or parse_list(status.get("Cpus_allowed_list", ""))).intersection(topology.online)
+    listed = affinity or parse_list(status.get("Cpus_allowed_list", "")) or topology.online
+    allowed = set(listed).intersection(topology.online)
     nodes = parse_list(status.get("Mems_allowed_list", ""))
+    for group in () if here else control_groups(root)[:1]:  # the kernel limits an affinity to the group's CPUs
+        allowed = allowed & {*parse_list(text_of(group / "cpuset.cpus.effective"))} or allowed
+        nodes = parse_list(text_of(group / "cpuset.mems.effective")) or nodes
     info: dict[str, str] = {}  # of the first CPU that has a value
     for line in text_of(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
@@ -273,13 +277,18 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V.
+    RISC-V, else from base frequencies. Cores of one kind differ in their highest frequency.
     """
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)
     capacities = {cpu: number_in(root / CPU_FOLDER / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
-    for source in (ranks, capacities):
+    frequencies: dict[int, int | None] = {}
+    for policy in entries(root / CPU_FOLDER / "cpufreq", "policy"):
+        own = root / CPU_FOLDER / "cpufreq" / f"policy{policy}"
+        cpus = parse_list(text_of(own / "related_cpus").replace(" ", ",")) or (policy,)
+        frequencies |= dict.fromkeys(cpus, number_in(own / "base_frequency"))
+    for source in (ranks, capacities, frequencies):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             if (speed := source.get(cpu)) is not None:

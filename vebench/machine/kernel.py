@@ -44,14 +44,14 @@ def text_of(path: Path) -> str:
 
 
 def ranges(text: str) -> list[range]:
-    """Return the parts of a Linux list (``0-3,8``); none if ``text`` is not such a list."""
+    """Return the parts of a Linux list (``0-3,8``); none if it is not such a list, or names more than all CPUs."""
     parts: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
         if match is None or int(match[2] or match[1]) > MAX_CPU:
             return []
         parts.append(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return parts
+    return parts if sum(map(len, parts)) <= MAX_CPU + 1 else []
 
 
 @cache  # a run file has the same lists again and again
@@ -79,8 +79,8 @@ def entries(folder: Path, prefix: str) -> list[int]:
 def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folder of this process' control group, then its ancestors; none without version 2."""
     found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
-    top = root / "sys/fs/cgroup/unified"  # beside version 1
-    top = top if os.access(top, os.X_OK) else root / "sys/fs/cgroup"
+    mounted = re.search(r"^\S+ (\S+) cgroup2 ", text_of(root / "proc/mounts"), re.MULTILINE)
+    top = root / (mounted[1].lstrip("/") if mounted else "sys/fs/cgroup")
     if found is None or not os.access(top, os.X_OK):
         return ()
     own = top / found[1].strip("/")

@@ -24,23 +24,26 @@ from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, chec
 from vebench.plan.tasks import asked_as, engines_in
 from vebench.plan.verdicts import Knowledge, KnownVerdict
 
-# A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
+# A replay takes a third of the time that the cell has stepped. That time is clipped to these bounds, in seconds.
 LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
-_MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
-MOST_PROCESSES = 256  # alive at the same time in a group, though the processes of only one cell work
-# A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
-# environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
-# each of them adds, and the measurements behind these numbers.
+_MAX_CELLS = 100_000  # 100,000 cells take a day at one cell per second: more is a typing error
+MOST_PROCESSES = 256  # limit for the living processes of a group; only one cell's processes work at a time
+# A rough estimate of memory. It serves to skip cells that would exhaust the machine. One process with one environment
+# takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have the bytes that
+# each of them adds, and the measurements.
 _INTERPRETER = 96 * MIB
 _NOTHING_BESIDE = "no requested backend can run here"
 _GIB = 1 << 30
-# A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
+# Bytes of one row without an environment: the row, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
 _RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
 
 
 class CellKey(NamedTuple):
-    """The identity of a cell within its run. ``backend`` is its label, ``repeat`` None for a cell over all repeats."""
+    """The identity of a cell within its run.
+
+    ``backend`` is the backend's label. ``repeat`` is None for a cell over all repeats.
+    """
 
     env: str
     backend: str
@@ -56,11 +59,11 @@ class CellKey(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The backend with its size, as ``RunSpec.only`` has it: ``shm-sync:2x8``."""
+        """The backend and its size, in the format of ``RunSpec.only``: ``shm-sync:2x8``."""
         return f"{self.backend}:{self.workers}x{self.envs_per_worker}"
 
     def beside(self, backend: str, workers: int) -> CellKey:
-        """Return the key of another cell, all else the same."""
+        """Return this key with another backend and number of workers."""
         return CellKey(self.env, backend, workers, self.envs_per_worker, self.repeat)
 
     @property
@@ -84,9 +87,9 @@ class Replica:
 class CellPython(NamedTuple):
     """The interpreter that a cell runs in."""
 
-    side: str = ""  # its name, if the cells of a run use different ones
-    path: str = ""  # of the backend's own interpreter, empty if it has none
-    engines: tuple[Engine, ...] = ()  # simulators in that one which differ from those here
+    side: str = ""  # the interpreter's name, if the cells of a run use several interpreters
+    path: str = ""  # the path of the backend's own interpreter, empty if it has none
+    engines: tuple[Engine, ...] = ()  # simulators whose versions differ between that interpreter and this one
 
 
 _HERE = CellPython()
@@ -101,20 +104,20 @@ class Cell:
     workers: int
     envs_per_worker: int
     shape: Shape
-    cpus: tuple[int, ...]  # that the cell owns, in the order of placement
+    cpus: tuple[int, ...]  # the CPUs that the cell owns, in the order of placement
     repeat: int = 0  # the number of its pass
-    skip: str | None = None  # why it cannot run, None if it can
-    job: Job | None = None  # None to measure it
-    known: KnownVerdict | None = None  # on the backend's work, None for a reference row
+    skip: str | None = None  # why the cell cannot run, None if it can
+    job: Job | None = None  # None: only measure
+    known: KnownVerdict | None = None  # the known verdict on the backend's work, None for a reference row
     nodes: tuple[int, ...] = ()
-    replicas: tuple[Replica, ...] = ()  # empty if there is only one
+    replicas: tuple[Replica, ...] = ()  # empty if there is only one, on this machine
     interpreter: CellPython = _HERE
     group: int | None = None  # consecutive cells with the same number take turns, window by window
-    patience: float | None = None  # the seconds after which it is given up, rests not counted
+    patience: float | None = None  # time limit in seconds, besides --timeout; rests are not counted
 
     @property
     def side(self) -> str:
-        """The name of its interpreter."""
+        """The name of the cell's interpreter, if the cells of a run use several."""
         return self.interpreter.side
 
     @property
@@ -124,7 +127,7 @@ class Cell:
 
     @property
     def entry(self) -> BackendEntry:
-        """The entry of its backend."""
+        """The backend's entry in the registry."""
         return self.backend.entry
 
     @property
@@ -134,12 +137,12 @@ class Cell:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is the reference itself, and not what it is in another interpreter."""
+        """Whether the cell's backend is the reference, in vebench's own interpreter."""
         return self.backend.name == registry.REFERENCE and not self.python
 
     @property
     def is_base(self) -> bool:
-        """Whether it is the plain loop with one worker: what it cannot step, no backend can."""
+        """Whether the cell is the reference with one worker. If it cannot step a task, no backend can."""
         return self.is_reference and self.workers == 1
 
     @property
@@ -156,12 +159,12 @@ class Cell:
 
     @property
     def memory(self) -> int:
-        """The most memory that it should take, in bytes, estimated before it is built."""
+        """An estimate of the memory that the cell needs, in bytes."""
         return _memory(self.task, self.backend, self.shape)
 
 
 class _Where(NamedTuple):
-    """Where cells run; see ``expand``."""
+    """The arguments of ``expand`` that say where cells run."""
 
     placement: Placement
     memory_available: int | None
@@ -172,7 +175,7 @@ class _Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a run, in order. ``interpreters`` are those of backends that have one of their own, by label."""
+    """The cells of a run, in order. ``interpreters`` has the backends' own interpreters, by the backend's label."""
 
     spec: RunSpec
     cells: tuple[Cell, ...]
@@ -190,12 +193,13 @@ def expand(
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
-    Of a race these are the passes that all cells have. Raises UsageError if ``spec`` is invalid or asks for too much.
+    For a race, these are only the passes that all cells have. Raises UsageError if ``spec`` is invalid, or asks for too
+    many cells.
 
     - ``memory_available``: in bytes, None if unknown
-    - ``has``: whether a module can be imported where cells will run
-    - ``interpreters``: of backends that have one of their own, by label
-    - ``hosts``: the placements on the hosts that cells run on, by name, none if that is this machine
+    - ``has``: returns whether a module can be imported where cells will run; None to look on this machine
+    - ``interpreters``: the backends' own interpreters, by the backend's label
+    - ``hosts``: the placement on each host, by name; empty if cells run on this machine
     """
     check_spec(spec)
     if not spec.workers:
@@ -224,7 +228,7 @@ def expand(
 
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
-    """Return the CPUs and memory nodes that cells may use. Raises UsageError if ``host`` lacks what ``spec`` names."""
+    """Return the CPUs and memory nodes that cells may use. Raises UsageError if ``spec`` names CPUs not in ``host``."""
     allowed = frozenset(host.cpus_allowed)
     return place(
         spec.pin.cpus,
@@ -243,7 +247,7 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with what is known about the work of backends with these package versions, or those here."""
+    """Return ``plan`` with the known verdicts on backends, for these package versions, by default those here."""
     cells = list(plan.cells)
     for index, cell in enumerate(cells):
         if not cell.entry.reference_row:
@@ -253,17 +257,17 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
     return replace(plan, cells=tuple(cells))
 
 
-def is_proven(cell: Cell, spec: RunSpec) -> bool:
-    """Return whether what the cell returns is compared with the reference: not for the reference and reference rows."""
+def needs_proof(cell: Cell, spec: RunSpec) -> bool:
+    """Return whether the cell's rows are to be compared with the reference's."""
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
-    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
+    """Yield the cells for comparison that ``cells`` lack: the reference with one worker, and each task's yardstick."""
     planned = {cell.key for cell in cells}
     backends = [cell for cell in cells if not cell.entry.reference_row]
     alone = replace(spec, workers=(1,))
-    if spec.hosts is not None:  # on the first of them
+    if spec.hosts is not None:  # on the first host only
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
     for task in tasks:
         of_task = [cell for cell in backends if cell.task == task]
@@ -285,7 +289,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
-    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))  # of one worker with one environment
+    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))  # for one worker with one environment
     room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         for replicas in _replicas(spec, choice, workers, envs, where):
@@ -296,7 +300,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
                 sum(shape.processes for shape in shapes),
                 max(shape.threads for shape in shapes),
             )
-            # Each host has a memory of its own.
+            # Each host has its own memory.
             largest = max(shapes, key=lambda shape: shape.num_envs) if where.hosts else together
             needed, skip = _memory(task, choice, largest), why_not
             if skip is None and room is not None and needed > room:
@@ -320,7 +324,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
 def _replicas(
     spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: _Where
 ) -> Iterator[tuple[Replica, ...]]:
-    """Yield the replicas of each cell with this size: of one cell, or of a cell for each count of hosts."""
+    """Yield the replicas of each cell with this size. There is one cell, or one for each count of hosts."""
     if spec.hosts is None:
         parts = [("", where.placement, *part) for part in divided(spec.replicas, workers, where.placement)]
     else:
@@ -337,17 +341,20 @@ def _replicas(
 
 
 def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the workers and CPUs, at least one, of each replica of a cell: of ``wanted`` or fewer, or one per node."""
+    """Return the number of workers and the CPUs of each replica, with at least one of both.
+
+    There are ``wanted`` replicas, or fewer if workers or CPUs are few; with ``node``, one for each memory node.
+    """
     cpus = placement.owned(workers)
     sets: dict[object, list[int]] = {}
     number = 1 if wanted == PER_NODE else min(wanted, workers, len(cpus))
     for index, cpu in enumerate(cpus):
-        # Replica i of n evenly gets those from i * c // n.
+        # With n replicas and c CPUs, replica i gets the CPUs from i * c // n.
         place_of = placement.nodes((cpu,)) if wanted == PER_NODE else ((index + 1) * number - 1) // len(cpus)
         sets.setdefault(place_of, []).append(cpu)
     shares: list[int] = []
     taken = 0
-    for owned in sets.values():  # in proportion to its CPUs, to within one
+    for owned in sets.values():  # workers in proportion to CPUs, rounded
         taken += len(owned)
         shares.append(workers * taken // len(cpus) - sum(shares))
     return [(share, tuple(owned)) for share, owned in zip(shares, sets.values(), strict=True)]
@@ -361,20 +368,20 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells in an order that depends only on the seed and the number of the pass."""
+    """Return the cells in a random order that depends only on the seed and the number of the pass."""
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
     Random(f"{seed} {repeat}").shuffle(order)
     if repeat == 0:
-        # Plain loops come first: they show whether their tasks can be stepped at all. Then comes one cell of each
-        # backend, so that a first figure of each is soon seen.
+        # Plain loops come first: they show whether their tasks can be stepped at all. One cell of each backend is next,
+        # so that users soon see a first rate of each backend.
         firsts = {(cell.task.id, cell.backend.label): cell for cell in reversed(order) if cell.skip is None}
         order.sort(key=lambda cell: (not cell.is_base, firsts.get((cell.task.id, cell.backend.label)) is not cell))
     return order
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
-    """Return the plan with its cells in interleaved groups: the cells of one pass on one task, if there is room."""
+    """Return the plan with interleaved groups. A group has all cells of one pass on one task, if they fit in memory."""
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
@@ -382,7 +389,7 @@ def interleaved(plan: Plan, memory_available: int | None) -> Plan:
 
 
 def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
-    """Return the cells of all ``groups``. The cells of a group take turns; a group that is too large is split."""
+    """Return the cells of all ``groups``, numbered by group. A group with too many processes or bytes is split."""
     numbers, found = count(), []
     for cells in groups:
         found += [cell for cell in cells if cell.skip is not None or cell.replicas]  # replicas run in step
@@ -397,11 +404,13 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
-    """Return the ``wanted`` cells of ``plan``, with their groups, for one more pass; none after ``MAX_PASSES``.
+    """Return ``plan`` with the cells of one more pass: the ``wanted`` cells, and all others of their groups.
 
-    ``repeats`` maps every cell that can be measured again to the number of its next repeat; keys are without repeats.
+    It has no cells after ``MAX_PASSES``. ``repeats`` maps every cell that can be measured again to the number of its
+    next repeat. All keys are without repeats.
     """
-    number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
+    # All cells get one number: the analysis removes the effect of a pass from the rates of its cells.
+    number = max(repeats.values(), default=0)
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
     again = {key: replace(cell, repeat=number) for key, cell in once.items() if key in repeats and number < MAX_PASSES}
     groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
@@ -413,12 +422,12 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
 
 
 def rank(backend: str) -> tuple[bool, int]:
-    """Return a sort key: the backends of the registry, Gymnasium's own first, then others, then reference rows."""
+    """Return a sort key: backends in the order of the registry, then third parties' backends, then reference rows."""
     return _RANKS.get(backend, (False, len(_RANKS)))
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
-    """Return a sort key: tasks as ``spec`` names them, then backends by ``rank``, their options as in ``spec``."""
+    """Return a sort key: tasks in the order of ``spec``, then backends by ``rank``, then choices in its order."""
     asked = [short_name(name) for name in spec.envs]
     name = short_name(asked_as(env, spec.envs))
     task = asked.index(name) if name in asked else len(asked)

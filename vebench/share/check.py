@@ -29,6 +29,7 @@ from vebench.errors import RunFileError, UsageError, VebenchError, one_line, sho
 from vebench.files import with_texts
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL, SUBMISSION_SUITES
+from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import SAME
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
@@ -169,6 +170,12 @@ def _plan(submission: Submission) -> _Faults:
         measured, fixed = getattr(spec, item.name), getattr(planned, item.name)
         if measured != fixed:
             yield f"{item.name} is {shown(str(measured))}, not {shown(str(fixed))}", ""
+    for cell in submission.run.cells:
+        if cell.status == "ok" and not cell.entry.reference_row and cell.env in TASKS:
+            shape = cell.entry.shape_of(cell.workers, cell.envs_per_worker, len(cell.cpus), cell.options)
+            planned_built = (TASKS[cell.env].frame_skip, shape.num_envs, shape.batch_size)
+            if (built := (cell.frame_skip, cell.num_envs, cell.batch_size)) != planned_built:
+                yield f"frames per step, environments and rows are {built}, not {planned_built}", _place(cell.key)
 
 
 def _stated(submission: Submission) -> _Faults:

@@ -1,7 +1,9 @@
 """What goes wrong in a worker, in the caller, or between them: an error each time, and nothing left behind."""
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -246,6 +248,41 @@ def test_workers_outlive_the_thread_that_started_them(build: Build) -> None:
         time.sleep(0.05)
 
 
+class Unreadable:
+    """Can be sent, and not be read back."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+def give_unreadable(_: object) -> Unreadable:
+    return Unreadable()
+
+
+def test_a_result_that_cannot_be_read_is_an_error_each_time(build: Build) -> None:
+    ours = build()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no number") as caught:
+            ours.apply(give_unreadable, range(4))
+        assert "environments 2 to 3" in str(caught.value.__cause__)
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_cannot_be_copied_says_so(build: Build, make: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="SharedMemoryVectorEnv cannot be pickled or copied"):
+        make(build())
+
+
+def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
+    ours = build()
+    (worker,) = multiprocessing.active_children()
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    ours.close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
 CALLER = """
 import multiprocessing, os, sys, threading, time
 import numpy as np
@@ -315,3 +352,23 @@ def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> 
     _, errors = caller.communicate(timeout=LONG)
     assert (caller.returncode, errors) == (0, "")
     assert are_gone(workers)
+
+
+def test_no_worker_started_by_another_thread_outlives_the_caller() -> None:
+    caller, workers = start(HANGING, main="threading.Thread(target=main).start()")
+    caller.kill()
+    caller.communicate()
+    assert are_gone(workers)
+
+
+def test_closing_ends_every_worker_though_another_collects_their_exit_statuses() -> None:
+    script = (
+        "import signal, gymnasium\n"
+        "from vebench.backends.shared_memory import SharedMemoryVectorEnv\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "envs = SharedMemoryVectorEnv([lambda: gymnasium.make('CartPole-v1')] * 3, num_processes=3)\n"
+        "envs.reset(seed=0)\n"
+        "envs.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -186,10 +186,12 @@ def test_environments_may_have_spaces_of_one_shape_and_different_bounds(build: B
         {"batch_size": 0},
         {"batch_size": 9},
         {"cpus": [0], "num_processes": 2},
-        *({"spin": spin} for spin in (-1, math.nan, 1e30)),
-        *({"cpus": cpus} for cpus in ([1 << 20] * 5, [-1] * 5)),
+        *({"spin": spin} for spin in (-1, math.nan, "1", 1e30)),
+        *({"cpus": cpus} for cpus in ([1 << 20] * 5, [-1] * 5, ["0"] * 5, [True] * 5, 0)),
         *({"num_processes": count} for count in (10**9, 1.5, True)),
         {"context": "odd"},
+        {"copy": "no"},
+        {"caller_steps": 3},
     ],
     ids=str,
 )
@@ -315,3 +317,65 @@ def test_a_call_or_a_reset_waits_for_steps_on_their_way(build: Build) -> None:
     assert ours.get_attr("_steps") == (0, 0, 0, 0)
     ours.send(np.zeros(4, np.int64))
     assert ours.recv().observations.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_without_infos_there_are_only_last_observations(build: Build, mode: str) -> None:
+    ours = build(samplers(), infos=False, num_processes=2, autoreset_mode=mode)
+    theirs = SyncVectorEnv(samplers(), autoreset_mode=mode)
+    for vector in (ours, theirs):
+        vector.reset(seed=0)
+        vector.action_space.seed(0)
+    for _ in range(12):
+        infos, others = (vector.step(vector.action_space.sample())[4] for vector in (ours, theirs))
+        assert infos.get("final_info", {}) == {}
+        assert data_equivalence(infos.get("final_obs"), others.get("final_obs"))
+        assert infos.keys() <= {"final_obs", "_final_obs", "final_info", "_final_info"}
+
+
+@pytest.mark.parametrize("mode", ["same", "different"])
+def test_spaces_that_do_not_fit_together_are_refused(build: Build, mode: str) -> None:
+    shapes = [partial(Sampler, spaces.Box(0.0, 1.0, (size,), np.float32), BOX) for size in (2, 3)]
+    with pytest.raises((RuntimeError, AssertionError, ValueError, TypeError)):
+        build(shapes, observation_mode=mode)
+    with pytest.raises(RuntimeError, match="action space"):
+        build([partial(Sampler, BOX, spaces.Discrete(size)) for size in (2, 3)], observation_mode=mode)
+
+
+def test_actions_that_are_sent_one_by_one_are_whole_numbers_as_long_as_they_fit(build: Build) -> None:
+    ours = build([partial(Sampler, BOX, spaces.Box(0, 200, (), np.uint8))] * 3, num_processes=2, batch_size=2)
+    ours.reset(seed=0)
+    ours.send([0, 200], [0, 1])
+    ours.recv()
+    ours.send(np.array([7, 200], np.int32), [0, 1])
+    for wrong in ([256], [-1], [0.5]):
+        with pytest.raises(TypeError, match="uint8"):
+            ours.send(wrong, [2])
+    with pytest.raises(ValueError, match="shape"):
+        ours.send([[1]], [2])
+
+
+def test_the_two_ways_of_stepping_do_not_mix(build: Build) -> None:
+    ours = build(samplers(), batch_size=2, num_processes=2)
+    ours.reset(seed=0)
+    with pytest.raises(RuntimeError, match="send"):
+        ours.step(ours.action_space.sample())
+    whole = build(samplers(), num_processes=2)
+    with pytest.raises(RuntimeError, match="batch_size"):
+        whole.send(whole.action_space.sample())
+    with pytest.raises(RuntimeError, match="batch_size"):
+        whole.recv()
+
+
+def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_came(build: Build) -> None:
+    ours = build(troubled(4), batch_size=3, num_processes=2, caller_steps=False)
+    ours.reset()
+    for env_id in (3, 0, 2):
+        ours.send(np.zeros(1, np.int64), [env_id])
+        ours.get_attr("_steps")  # waits for it, so that it is ready before the next
+    assert ours.recv().env_ids.tolist() == [3, 0, 2]
+    ours.reset(options={"reset_mask": np.arange(4) == 0})
+    ours.send(np.array([0, Troubled.RAISE, 0]))  # to 3, 2, 0
+    with pytest.raises(ValueError, match="boom") as raised:
+        ours.get_attr("_steps")
+    assert "environment 2" in str(raised.value.__cause__)

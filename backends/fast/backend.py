@@ -1,8 +1,8 @@
 """How vebench's own classes are stepped: their interface, the threads, the share of a team, and the backends.
 
 A ``FastTask`` is a task with its settings: constants, tables, a model. A ``FastBatch`` has the task's environments,
-which write straight into their rows. Compiled code steps them in the threads of a ``Pool``. Python code runs only in the
-caller, before and after these steps.
+which write straight into their rows. Compiled code steps them in the threads of a ``Pool``. Python code runs only in
+the caller, before and after these steps.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class BackendEntry:
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
         batch, at_once = workers * envs_per_worker, min(workers, cpus)
-        if self.role == "ceiling":  # processes that make bursts of steps; each is an environment
+        if self.role == "ceiling":  # processes that make bursts of steps. Each counts as an environment.
             return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
         ratio = self.options.get("ratio")
         alive = batch if ratio is None else batch * int(options.get("ratio", ratio.default or 1))

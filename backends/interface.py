@@ -103,7 +103,7 @@ class Batch(NamedTuple):
         return Batch._make(trees.part(array, where) for array in self)
 
 
-# The constructor of an adapter: ``Adapter(setup, **options)``. It raises what the library raises.
+# The constructor of an adapter: ``Adapter(setup, **options)``. It raises the library's exceptions.
 Factory = Callable[..., VectorBackend]
 
 

@@ -1,4 +1,4 @@
-"""The table of backends. A new backend takes an adapter, and an entry here; a peer has its entry in ``peers/table.py``.
+"""The table of backends. A new backend takes an adapter, and an entry here. Entries of peers are in ``peers/table.py``.
 
 An entry is all that the rest of vebench knows about a backend. Code outside this folder does not ask for a backend by
 name. Simulators and vectorisers are imported when a cell builds its adapter, not here.

@@ -33,7 +33,7 @@ from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import pinning
 
-_STEP, _CLOSE = -1, -2  # commands to a worker process; any other number is the seed of a reset
+_STEP, _CLOSE = -1, -2  # commands to a worker process. Any other number is the seed of a reset.
 _FORK = multiprocessing.get_context("fork")
 
 

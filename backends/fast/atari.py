@@ -135,10 +135,10 @@ class AtariTask(FastTask):
         # An ``ale::ALEScreen`` is two numbers, and a vector: the addresses of its begin and end.
         rows, columns, begin, end = struct.unpack("iiPP", ctypes.string_at(find(_object_of(example)) or 0, 24))
         if (rows, columns, end - begin) != (*shape, count):
-            raise ValueError("ale-py has something else where its screen should be")
+            raise ValueError("ale-py's screen has another layout than expected")
         pixels = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(begin))
         if not np.array_equal(pixels.reshape(shape), example.getScreen()):
-            raise ValueError("ale-py has other pixels than its screen should have")
+            raise ValueError("ale-py's pixels are not where they are expected")
         pixels[:256] = np.arange(256)
         return example.getScreenGrayscale().reshape(-1)[:256].copy()
 
@@ -166,7 +166,7 @@ class AtariTask(FastTask):
                 or tuple(values[0] for values in batch.infos(None, first=False).values()) != facts
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.size))
             ):
-                raise ValueError(f"C sees another game than Python after {step} steps")
+                raise ValueError(f"C and Python differ after {step} steps of the game")
 
 
 class AtariBatch(FastBatch):

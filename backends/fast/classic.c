@@ -34,8 +34,8 @@ struct classic {
 };
 
 /* Rounds a number to float32 if `single`, as numpy does. The sum or product of two float32 numbers is the same in
- * float32 as in float64 rounded to float32. Without `volatile`, GCC 12 omits the rounding of two numbers that are stored
- * side by side. */
+ * float32 as in float64 rounded to float32. Without `volatile`, GCC 12 omits the rounding of two numbers that are
+ * stored side by side. */
 static double rounded(double number, bool single)
 {
 	volatile float narrow = (float)number;

@@ -1,6 +1,6 @@
 /* Steps of MuJoCo's physics. The caller gives all pointers, including those to MuJoCo's functions. So this file is
- * built without MuJoCo, and does not depend on the layout of its structures. `physics.py` fills in the structures below:
- * the two files must agree on them. Every field has 8 bytes. */
+ * built without MuJoCo, and does not depend on the layout of its structures. `physics.py` fills in the structures
+ * below: the two files must agree on them. Every field has 8 bytes. */
 
 #include <setjmp.h>
 #include <stdatomic.h>

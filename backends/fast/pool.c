@@ -1,5 +1,5 @@
 /* Threads that step the environments of one process. The caller puts ranges of environments into a ring. Any thread
- * that is awake takes the next range, the caller included. The caller receives ranges in the order in which they finish.
+ * that is awake takes the next range, the caller included. The caller receives ranges in the order of their finish.
  *
  * An idle thread polls for a time that has paid in its last waits. Then it sleeps in the kernel, since other programs,
  * such as a learner, may need the CPU. */
@@ -76,7 +76,7 @@ int vebench_interface(void)
 	return 13;
 }
 
-/* Sleeps while the word has this value, at most for `most_ns` unless that is negative. It may wake up without reason. */
+/* Sleeps while the word has this value, at most for `most_ns` unless that is negative. Wake-ups may be spurious. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t most_ns)
 {
 #ifdef __linux__

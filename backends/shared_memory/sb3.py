@@ -64,7 +64,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Reset all environments; return their observations."""
+        """Reset all environments. Return their observations."""
         if not any(self._options):
             observations, self.reset_infos = self.envs.reset(seed=self._seeds)
         else:  # each environment has its own options

@@ -44,7 +44,7 @@ from vebench.errors import shown
 from vebench.machine import pinning
 
 Environment = gymnasium.Env[Any, Any]
-Seeds = int | Sequence[int | None] | None  # the seed of environment 0, from which others count up; or one for each
+Seeds = int | Sequence[int | None] | None  # the seed of environment 0 (others count up), or a seed for each
 # Observations and infos.
 _Reset = tuple[Any, dict[str, Any]]
 # Observations, rewards, terminations, truncations and infos.
@@ -110,7 +110,7 @@ class Received(NamedTuple):
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in processes that share memory; used like ``AsyncVectorEnv``.
+    """Steps environments in processes that share memory. It is used like ``AsyncVectorEnv``.
 
     >>> import gymnasium as gym
     >>> envs = SharedMemoryVectorEnv([lambda: gym.make("CartPole-v1")] * 4, num_processes=2)

@@ -26,8 +26,7 @@ FORK_S = 0.05  # seconds to fork a cell
 END_S = 0.05  # seconds to end a cell
 AROUND_S = 0.02  # seconds to step before a window, and to read counters
 _WARMUPS = 1.6  # the length of a warm-up over its shortest length: noise makes it longer
-# The time until the first window begins, as a share of the time of all windows. Long episodes make it up to 1/4.
-_PHASE = 1 / 8
+_PHASE = 1 / 8  # the time before the first window, as a share of the time of all windows: 0 to 1/4 with long episodes
 _PROOF = 0.2  # the time of a proof over the cell's stepping time, within ``LEAST_STEPPED`` and ``MOST_STEPPED``
 
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
@@ -36,11 +35,7 @@ _FARTHEST = 2  # predict at most this many times the measured number of workers
 
 
 class Spent(NamedTuple):
-    """Seconds by purpose.
-
-    ``rest`` is all other time: loading libraries before cells are forked, steps before windows, reading counters, and
-    ending cells.
-    """
+    """Seconds by purpose. ``rest``: loading libraries, steps before windows, reading counters, and ending cells."""
 
     starts: float = 0.0
     warm_up: float = 0.0

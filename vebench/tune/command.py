@@ -25,12 +25,8 @@ from vebench.tune.page import TunePage
 from vebench.tune.race import Constraints, TuneBudget, TuneRace
 
 _DONE, _UNDECIDED = 0, 3
-# Passes are short, because processes differ more than windows do.
-_WINDOW_S = 0.2
-_WARMUP_S = 0.2
-_WINDOWS = 2
-# The numbers of environments per worker to try, if the user requested no batch size.
-_USUAL_ENVS = (1, 4, 16)
+_WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # passes are short, because processes differ more than windows do
+_USUAL_ENVS = (1, 4, 16)  # the numbers of environments per worker to try, without --batch
 _MOST_ENVS = 1 << 12  # more environments in one process take too long to build
 _HALVINGS = 4  # numbers of workers: all CPUs, a half, a quarter and an eighth of them
 
@@ -52,10 +48,7 @@ def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: 
 def resume_tuning(
     path: Path, wanted: Constraints, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
-    """Continue the race in the run file ``path``, and recommend a setting. Returns the exit status.
-
-    ``allowed``: see ``planning.plan_to_finish``.
-    """
+    """Continue the race in the file ``path``. Returns the exit status. ``allowed``: see ``planning.plan_to_finish``."""
     began = world.clock()
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
@@ -146,11 +139,8 @@ def settings(
     given = {choice.label for choice in choices}
 
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
-        """Return a sort key, so that each backend is tried even if time is short.
-
-        Settings without further options come first, then settings on all CPUs. 4 and 16 environments per worker
-        precede 1.
-        """
+        # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
+        # Of the environments per worker, 4 and 16 precede 1.
         all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= cpus
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 

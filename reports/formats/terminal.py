@@ -108,7 +108,7 @@ def _remarks(remarks: Sequence[Remark]) -> Iterator[RenderableType]:
 def _table(table: Table, width: int, *, brief: bool) -> Iterator[RenderableType]:
     """Yield a table with one line for each row if it fits, else with all lines, in several blocks if necessary.
 
-    On one line, second lines are shortened if ``brief`` is set. Words wrap, and numbers do not.
+    On one line, second lines are shortened if ``brief`` is set and they do not fit. Words wrap, and numbers do not.
     """
     yield Line(table.title, style="bold")
     stacked = [[_marked(text) for text in row.texts] for row in table.rows]
@@ -116,11 +116,12 @@ def _table(table: Table, width: int, *, brief: bool) -> Iterator[RenderableType]
         yield _grid(table, stacked, range(len(table.columns)), [])
         return
     label = min(max(map(len, (table.corner, *(row.label for row in table.rows)))), width // _LABEL_SHARE)
-    joined = _joined(table, stacked, short=brief)
-    widths = _widths(table, joined)
-    if label + sum(_GAP + wide for wide in widths) <= width:
-        yield _grid(table, joined, range(len(widths)), [label, *widths])
-        return
+    for short in (False, True) if brief else (False,):
+        joined = _joined(table, stacked, short=short)
+        widths = _widths(table, joined)
+        if label + sum(_GAP + wide for wide in widths) <= width:
+            yield _grid(table, joined, range(len(widths)), [label, *widths])
+            return
     widths = _widths(table, stacked)
     for number, block in enumerate(_blocks(widths, width - label)):
         if number:

@@ -242,7 +242,7 @@ def _backends() -> Table:
             named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
             texts = _steps(entry), Text((f"{entry.summary}{named}",))
             rows.append(TableRow(entry.name, texts, entry.reference_row))
-    note = "Those with (named) need -b to be measured."
+    note = "Backends marked (named) are measured only with -b."
     return _words_table("Backends", "backend", ("steps", "what it is"), rows, note)
 
 

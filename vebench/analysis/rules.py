@@ -41,7 +41,7 @@ _LOOP_SHARES = (0.01, 0.1)  # shares are rounded down to these, so that similar 
 _ENOUGH_EPISODES, _RESETS_MATTER = 5, 0.02
 UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was disturbed or throttled
 _LITTLE_SHARED_MEMORY = 128 * MEBIBYTE  # a container has 64 MiB by default
-_OTHERS_SHARE = 0.05  # of the allowed CPUs' time
+_OTHERS_SHARE = 0.05  # the share of the allowed CPUs' time from which other processes are reported
 # Patterns in the reason of a failure, each with its remedy; the first match counts. {spawned} is the backend with the
 # option to spawn its processes, not to fork them. A backend without that option does not get this remedy.
 _WAYS_OUT = (
@@ -372,7 +372,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     pins = run.header.spec.pin.pins
     if not pins or not run.header.host.pinning:
         remedy = "measure on Linux, which can set CPU affinity" if pins else "measure without --pin none"
-        found.append(Finding(Code.UNPINNED, "cells were not pinned: those with few workers could use all CPUs", remedy))
+        found.append(Finding(Code.UNPINNED, "cells were not pinned: cells with few workers could use all CPUs", remedy))
     found.append(incomplete(run, file))
     remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]

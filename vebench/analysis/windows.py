@@ -90,7 +90,7 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 
 
 def _that_count(windows: Windows) -> Bools:
-    """Return which windows count.
+    """Return, for each window, whether it counts.
 
     Of several processes, at least two and at least half of them must have an undisturbed window. Of one process, a
     third of the windows must be undisturbed: this holds if the last try of each window was.

@@ -84,7 +84,7 @@ def look(
     found = _suspects(chances, askable)
     if not found.found:
         below = [*accumulate(chances)]
-        nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)  # to the median
+        nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)
         return Posterior(chances, ratios, found, one_change=True, next=nearest)
     for at, level in ((found.first - 1, 0.0), (found.last, change.log)):
         if at in ratios and abs(ratios[at].log - level) + _CLEAR * ratios[at].error > abs(change.log) / 2:

@@ -245,7 +245,7 @@ class CheckPage(DataPage):
     comparison: Comparison
     differences: tuple[str, ...]  # the differences between the conditions of the runs
     status: int
-    unusable: str = ""  # which runs are unusable, and why
+    unusable: str = ""  # the unusable runs with their reasons
     kind = "check"
 
     @property

@@ -48,7 +48,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge = known()
-    sides: dict[tuple[str, str], list[tuple[Path, Run]]] = {}  # by comparison
+    sides: dict[tuple[str, str], list[tuple[Path, Run]]] = {}  # the sides of each comparison
     found = False
     for path in filter(store.holds_run, store.run_files_in(folder)):
         try:

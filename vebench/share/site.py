@@ -28,7 +28,7 @@ _COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
 _MEANING = (
     "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
-    "excluded or did other work than a plain loop. Nobody can tell whether the named machine gave these rates."
+    "excluded or did other work than a plain loop. Nobody can verify that the named machine gave these rates."
 )
 
 

@@ -309,7 +309,8 @@ def _verdict(
         return "different", f"in the measured cell: {proof_difference(proof)}"
     # One process must have shown enough of its environments. Other processes have other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
-    seen = f"{proof.rows:,} rows of {proof.environments} environments"
+    several = "" if proof.environments == 1 else "s"
+    seen = f"{proof.rows:,} rows of {proof.environments} environment{several}"
     if known[0] == "unverified" and proof.verdict in SAME and enough:
         return proof.verdict, f"seen in the measured cell: {seen}"
     if known == ("unverified", "") and proof.verdict in SAME:

@@ -53,10 +53,7 @@ class _Relay:
         self._guardian = Guardian(self._token, scratch)
 
     def run(self, names: list[str], modules: list[str]) -> None:
-        """Report the facts about this host, and relay messages until the runner has ended.
-
-        ``names`` are the packages and ``modules`` the modules to report.
-        """
+        """Report the facts about this host, then relay messages until the runner has ended."""
         self._tell(hello=facts(names, modules))
         try:
             while True:

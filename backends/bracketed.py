@@ -19,7 +19,7 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def split(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the names of a comma list, each with the text in its brackets. Raises ValueError for unmatched ones."""
+    """Yield the names of a comma list, each with the text in its brackets. Raises ValueError for unmatched brackets."""
     position = 0
     while True:
         match = _ONE.match(text, position)
@@ -32,7 +32,7 @@ def split(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def pairs(bracket: str, lists: Collection[str] = ()) -> dict[str, str]:
-    """Return the values in brackets by key. Values of the keys in ``lists`` may have commas. Raises ValueError."""
+    """Return the values in a bracket's text by key. Raises ValueError. Values of keys in ``lists`` may have commas."""
     found: dict[str, str] = {}
     key = ""
     for pair in bracket.split(","):
@@ -54,7 +54,7 @@ def value_of(text: str) -> OptionValue:
         return text in ("true", "True")
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _REAL.fullmatch(text) and math.isfinite(float(text)):  # JSON, and so a run file, has no infinity
+    if _REAL.fullmatch(text) and math.isfinite(float(text)):  # a run file is JSON, which has no infinity
         return float(text)
     return text
 
@@ -68,7 +68,7 @@ def written(name: str, values: Mapping[str, OptionValue]) -> str:
 
 
 def cut(text: str) -> tuple[str, str]:
-    """Return the name in ``text``, and its brackets with their contents, empty without brackets."""
+    """Return the name in ``text``, and the brackets with their contents, or an empty text without brackets."""
     match = _WHOLE.fullmatch(text)
     return (text, "") if match is None else (match[1], text[len(match[1]) :])
 

@@ -1,4 +1,4 @@
-"""The row that limits others: ``ceiling``, the bare simulator on every CPU owned."""
+"""``ceiling``, the bare simulator on every CPU owned: an upper bound for the other backends."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Differen
 from vebench.backends.one_in_flight import kill_all
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 
-_CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
-MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
+_CACHE_LINE = 8  # counters of 8 bytes in a cache line. No two processes write to the same line.
+# Largest batch, in bursts of every process. Steps beyond it are counted in the next batch.
+MOST_ROWS = 64
 
 
 class Ceiling:
-    """``min(workers, CPUs owned)`` simulators, each in a process of its own, the first in the caller's.
+    """``min(workers, CPUs owned)`` simulators: the first in the caller's process, each other one in its own.
 
-    An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing
-    else: no observation, no reward, no actions sent. A batch has a row of zeros for each step that all processes have
-    made since ``send``, so its size varies. Steps made while the caller does not receive are not counted.
+    An agent step is one call of an emulator's ``act`` or MuJoCo's ``mj_step``, frame skip included. There are no
+    observations, rewards or actions to send. A batch has a row of zeros for each step that any process has made since
+    ``send``, so its size varies. Steps between a ``recv`` and the next ``send`` are not counted.
     """
 
     def __init__(self, setup: Setup) -> None:
         target = SUITES[setup.task.suite].simulator
         if target is None:
             raise ValueError(f"{setup.task.id} has no bare simulator")
-        # It has ``seed(seed)`` and ``burst()``, which makes BURST agent steps, and can be sent to another process.
+        # A simulator has ``seed(seed)`` and ``burst()``, which makes BURST agent steps. Forked processes inherit it.
         self._simulator: Any = load_target(target)(setup.task)
         self._size = min(setup.workers, len(setup.cpus))
         counters = np.frombuffer(mmap.mmap(-1, self._size * _CACHE_LINE * 8), np.int64)
@@ -55,7 +56,7 @@ class Ceiling:
         )
 
     def reset(self, seed: int) -> None:
-        """Start every simulator again, the one of process ``i`` with actions sampled from ``seed + i``."""
+        """Restart every simulator. Process ``i`` samples its actions from ``seed + i``."""
         self.close()
         context = multiprocessing.get_context("fork")
         for index in range(1, self._size):
@@ -74,7 +75,7 @@ class Ceiling:
         self._pending = True
 
     def recv(self) -> Batch:
-        """Step the caller's own simulator a burst and return a row for each step made by all since ``send``."""
+        """Make a burst with the caller's own simulator. Return a row for each step of all processes since ``send``."""
         if not self._pending:
             raise NothingToReceiveError
         self._pending = False
@@ -98,7 +99,7 @@ class Ceiling:
 
 
 def _run_free(simulator: Any, seed: int, steps: NDArray[np.int64], caller: int) -> None:
-    """Step until the caller has ended; its ``close`` ends this process sooner."""
+    """Step until the caller has ended, or its ``close`` kills this process."""
     ignore_sigint()
     simulator.seed(seed)
     while os.getppid() == caller:

@@ -14,24 +14,24 @@ from vebench.backends.packages import Installation, Package, how_to_install, imp
 
 Options = Mapping[str, OptionValue]
 
-# A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling, null and the yardstick are rows for comparison.
+# Users choose among contestants and the reference. Contestants' rows must equal the reference's, and speedups are
+# relative to it. The ceiling, null and the yardstick are only measured for comparison.
 Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
 
-# What steps environments: the calling process, a process for each environment or each worker, or a process or thread
-# for each CPU owned, as far as there are workers.
+# What steps environments: the caller, a process for each environment or worker, or a process or thread for each CPU
+# owned, at most one for each worker.
 Steppers = Literal["caller", "process each", "process per worker", "processes", "threads"]
 
-# Proportional set sizes of a worker process with its environment, rounded up. Forked: 7.2 MiB with Atari and MuJoCo,
-# 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
+# Estimated memory of a worker process with its environment. Measured proportional set sizes: 7.2 MiB with Atari and
+# MuJoCo and 3.8 MiB with classic control if it is forked, 30 and 20 MiB in a fresh interpreter.
 FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
-MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has as many CPUs
 
 
 def whole_number(text: str) -> int:
-    """Return the number that a text of digits is. Raises ValueError, as an option's ``parse`` does."""
-    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
+    """Return the number in a text of digits. Raises ValueError for other texts, as an option's ``parse`` must."""
+    # int() also accepts underscores and other scripts' digits, and fails late for thousands of digits.
     if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
         return int(text)
     raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
@@ -41,7 +41,7 @@ def whole_number(text: str) -> int:
 class Option:
     """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
 
-    ``parse`` raises ValueError on a bad value; the error's text says what a good one is, after the words "must be".
+    ``parse`` raises ValueError on a bad value. The error's text describes a good value, after the words "must be".
     """
 
     parse: Callable[[str], OptionValue]
@@ -50,13 +50,13 @@ class Option:
 
 
 def alive_per_row(ratio: int) -> dict[str, Option]:
-    """Return the option of backends that have more environments alive than a batch takes, with its default."""
+    """Return the option ``ratio``, with its default: the number of environments alive for each row of a batch."""
     return {"ratio": Option(whole_number, ratio, "environments per row of a batch")}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The planned counts of a cell, which are shown before anything is built."""
+    """The planned counts of a cell, reported before anything is built."""
 
     num_envs: int
     batch_size: int
@@ -66,7 +66,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Built:
-    """A cell as it was built, by its own report. ``options``: the options that differ from their defaults."""
+    """A built cell, by its backend's own report. ``options``: the options that differ from their defaults."""
 
     task: Task
     num_envs: int
@@ -80,15 +80,15 @@ class Built:
         return [f"{name}={literal(self.options[name])}" for name in names if name in self.options]
 
     def guarded(self, lines: Sequence[str]) -> tuple[str, ...]:
-        """Return ``lines`` as a script needs them: processes that do not fork import the script again."""
+        """Return ``lines`` for a script, guarded by ``__name__`` if processes import the script again."""
         if self.options.get("context", "fork") == "fork":
             return tuple(lines)
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 
     def script(self, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
-        """Return lines that define ``make_env``, followed by ``lines``; none if it is not known how to make one.
+        """Return lines that define ``make_env``, followed by ``lines``. Return none if the task has no recipe.
 
-        An empty line ends the function, as the interactive interpreter needs it.
+        An empty line ends the function, as the interactive interpreter requires.
         """
         recipe = SUITES[self.task.suite].recipe(self.task)
         if not recipe.function:
@@ -101,33 +101,33 @@ class Built:
 class Library:
     """The library that an adapter uses."""
 
-    title: str = ""  # what people call it
-    packages: tuple[Package, ...] = ()  # that the backend itself needs
-    installation: Installation | None = None  # into a virtual environment of its own, for other projects' libraries
+    title: str = ""  # its usual name
+    packages: tuple[Package, ...] = ()  # the packages that the backend itself needs
+    installation: Installation | None = None  # how to install another project's library in its own environment
     # Modules to import before cells are forked. They start no threads and keep nothing that breaks in a forked process.
     # None: each cell needs a fresh interpreter, as do cells of other projects' libraries.
     preloads: tuple[str, ...] | None = ()
-    import_bytes: int = 0  # memory that it takes once
-    worker_bytes: int | None = None  # memory of one more worker process, None: depends on the start method
-    spins: bool = False  # its processes poll without sleeping, so rates on CPUs that others use mean nothing
+    import_bytes: int = 0  # memory of the loaded library, counted once
+    worker_bytes: int | None = None  # memory of one more worker process; None: depends on the start method
+    spins: bool = False  # its processes poll without sleeping, so rates on shared CPUs mean nothing
 
 
 @dataclass(frozen=True)
 class Scope:
     """The tasks that a backend can step, and how comparable its rows are with the reference's."""
 
-    suites: frozenset[str] | None = None  # names of suites, None for all
+    suites: frozenset[str] | None = None  # names of suites; None: all
     name_of: Callable[[Task], str | None] = attrgetter("id")  # the library's name for a task, None if it has none
     # Why rows differ from the reference's by chance alone, even with the same seed; None if they must be the same. Only
-    # this excuses a backend from being compared, never what its adapter says.
+    # this text excuses a backend from comparison. Its adapter's report does not.
     chance: Callable[[Task], str | None] = lambda _task: None
-    no_ops: int = 1  # at each reset of a game's exact variant
-    # The own environment class that steps a task, as far as that is known before it is loaded. None: there are none.
+    no_ops: int = 1  # no-ops at each reset of a game's exact variant
+    # Returns the backend's own class for a task, as far as known before loading. None: the backend has no own classes.
     own_classes: Callable[[Task], OwnClasses | None] | None = None
-    without_own: str = ""  # the backend that does the same with Gymnasium's classes
+    without_own: str = ""  # the name of the same backend with Gymnasium's classes
 
     def steps(self, suite: str) -> bool:
-        """Return whether it steps some task of a suite."""
+        """Return whether the backend steps some task of a suite."""
         return self.suites is None or suite in self.suites
 
 
@@ -142,20 +142,20 @@ class BackendEntry:
     role: Role = "contestant"
     library: Library = Library()
     scope: Scope = Scope()
-    steps_gymnasium: bool = True  # environments that Gymnasium makes, so it needs the packages of the task's suite
+    steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
     # ``context``: the start method of processes. Other options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
     worth_trying: tuple[Options, ...] = ()  # options that ``tune`` tries, since they are faster on some machines
-    asynchronous: bool = False  # environments outside the last batch step while a policy acts
-    by_default: bool = True  # a run that names no backends measures it
-    gymnasium_api: bool = False  # users need Gymnasium's ``Env`` or ``VectorEnv`` only
-    lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # of Python, that build the same with the library
+    asynchronous: bool = False  # whether environments outside the last batch step while a policy acts
+    by_default: bool = True  # whether a run that names no backends measures it
+    gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
+    lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
-        """Return the planned counts. An option that was not given has the backend's default."""
+        """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
         batch, at_once = workers * envs_per_worker, min(workers, cpus)
-        if self.role == "ceiling":  # processes that make bursts of steps; each is an environment
+        if self.role == "ceiling":  # processes that make bursts of steps. Each counts as an environment.
             return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
         ratio = self.options.get("ratio")
         alive = batch if ratio is None else batch * int(options.get("ratio", ratio.default or 1))
@@ -169,7 +169,7 @@ class BackendEntry:
         return Shape(alive, batch, processes, threads)
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
-        """Return what is imported before cells on ``task`` are forked, None if each needs a fresh interpreter."""
+        """Return the modules to import before cells on ``task`` are forked, None if each needs a fresh interpreter."""
         if self.library.preloads is None or self.library.installation is not None:
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
@@ -181,52 +181,52 @@ class BackendEntry:
         return (min(processes, limit) if isinstance(limit, int) else processes) * threads
 
     def process_bytes(self, options: Options) -> int:
-        """Return the memory of one worker process more, its environment included."""
+        """Return the memory of one more worker process, its environment included."""
         if self.library.worker_bytes is not None:
             return self.library.worker_bytes
         return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
 
     @property
     def family(self) -> str:
-        """Its name without how it steps: the same for ``gym-sync`` and ``gym-async``."""
+        """The name without ``-sync`` or ``-async``: ``gym`` for ``gym-sync`` and ``gym-async``."""
         return self.name.removesuffix("-async").removesuffix("-sync")
 
     @property
     def is_async(self) -> bool:
-        """Whether it is the asynchronous one of its family, by its name alone: ``gym-async`` waits for all."""
+        """Whether the name ends with ``-async``. Such a backend may still wait for all environments: ``gym-async``."""
         return self.name.endswith("-async")
 
     @property
     def reference_row(self) -> bool:
-        """Whether it is a row that others are compared with, and not a backend to choose."""
+        """Whether it is only measured for comparison: ceiling, null or yardstick. Not the reference ``for-loop``."""
         return self.role in ("ceiling", "null", "yardstick")
 
     @property
     def is_peer(self) -> bool:
-        """Whether a user may pick it: it is a backend that a run measures by default, or another project's."""
+        """Whether a user may choose it: a run measures it by default, or it is another project's backend."""
         of_others = bool(self.library.title) or self.library.installation is not None
         return not self.reference_row and (self.by_default or of_others)
 
     @property
     def builds_environments(self) -> bool:
-        """Whether there are environments behind its rows, which take memory."""
+        """Whether it builds environments, which take memory."""
         return self.role not in ("null", "yardstick")
 
     def has(self, task: Task) -> bool:
-        """Return whether it has a task where everything is installed."""
+        """Return whether the backend can step a task once everything is installed."""
         return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
-        """Return whether only those miss it for this task who ask for it.
+        """Return whether its absence for this task matters only to users who name it.
 
-        A backend whose own classes have none for the task would be another backend, measured again.
+        Without an own class for the task, it would measure the backend ``without_own`` again.
         """
         return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
 
-        ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
+        ``has`` says whether another interpreter can import a module. Without ``has``, this interpreter is asked.
         """
         if not self.has(task):
             who = self.library.title or self.family
@@ -237,11 +237,11 @@ class BackendEntry:
         if not missing:
             return None
         if self.library.installation is not None and any(package in self.library.packages for package in missing):
-            return "not installed (vebench install NAME)"  # the same for all, which are then one line of a report
+            return "not installed (vebench install NAME)"  # one text for all, which a report joins to one line
         names = ", ".join(package.name for package in missing)
         return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
 
     def missing(self, task: Task, has: Callable[[str], bool] = importable) -> tuple[Package, ...]:
-        """Return the packages that it needs for ``task`` and that are not installed."""
+        """Return the packages that ``task`` needs and that are not installed."""
         needed = (*self.library.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
         return tuple(package for package in dict.fromkeys(needed) if not has(package.module))

@@ -17,8 +17,8 @@ from vebench.errors import message_of
 class EnvironmentLoop:
     """Environments stepped one after another, each writing into its row of the arrays given.
 
-    After an end the next step resets instead, and its action is dropped (Gymnasium's ``AutoresetMode.NEXT_STEP``). If
-    an environment raises, RuntimeError is raised with its id.
+    After the end of an episode the next step is a reset, which drops the action (``AutoresetMode.NEXT_STEP``). If an
+    environment raises an exception, RuntimeError names its id.
     """
 
     def __init__(self, environments: Sequence[Any], rows: Batch) -> None:
@@ -60,14 +60,14 @@ class EnvironmentLoop:
 
 
 class _TreeLoop(EnvironmentLoop):
-    """The same for environments whose actions are dicts or tuples of arrays."""
+    """An ``EnvironmentLoop`` for actions that are dicts or tuples of arrays."""
 
     def step(self, actions: Tree) -> None:
         super().step(as_rows(actions))
 
 
 def loop_over(environments: Sequence[Any], rows: Batch) -> EnvironmentLoop:
-    """Return the loop that steps environments, all of the same spaces. Actions that are one array cost it nothing."""
+    """Return the loop for environments of equal spaces. Actions of one array need no conversion."""
     from gymnasium.spaces import Dict, Tuple
 
     trees = any(isinstance(each.action_space, (Dict, Tuple)) for each in environments)
@@ -79,7 +79,7 @@ def _failure(env_id: int, error: Exception) -> RuntimeError:
 
 
 class ForLoop:
-    """All environments in the calling process, which may look into them (``environments``). Rewards are float64."""
+    """All environments in the calling process, accessible as ``environments``. Rewards are float64."""
 
     frames_from = THE_SIMULATOR
 
@@ -104,7 +104,7 @@ class ForLoop:
         self._actions = actions
 
     def recv(self) -> Batch:
-        """Step every environment and return all rows, in the order of ids. Rows of a reset are there already."""
+        """Step every environment and return all rows, in the order of ids. After a reset, return its rows."""
         if self._actions is not None:
             actions, self._actions = self._actions, None
             self._loop.step(actions)

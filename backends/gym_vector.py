@@ -50,7 +50,7 @@ class GymAsync(OneInFlight):
         from gymnasium.vector import AsyncVectorEnv
 
         self._report(setup, spaces_of(setup.task), processes=setup.batch_size, reuses_buffers=True)
-        # Earlier versions do not know the argument.
+        # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
         self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
 
@@ -64,7 +64,7 @@ class GymAsync(OneInFlight):
         try:
             rows: RowsOfAll = self._vector.step_wait()[:4]
         except (EOFError, ConnectionError) as error:
-            # Gymnasium does not say which process has ended, and how.
+            # Gymnasium's error does not name the process, so find the one that has ended.
             ended = connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
             for number, process in enumerate(self._vector.processes):
                 if process.sentinel in ended:
@@ -86,6 +86,6 @@ class GymAsync(OneInFlight):
             if self._stepping:
                 self._vector.step_wait(timeout=CLOSE_S)
             self._vector.close()
-        except Exception:  # noqa: BLE001 - whatever a worker raised, or that it died: the processes must end
+        except Exception:  # noqa: BLE001 - the processes must end after any error
             kill_all(self._vector.processes)
             self._vector.closed = True

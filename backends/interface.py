@@ -1,10 +1,10 @@
 """The interface of a backend: a constructor, four methods, and a description of itself.
 
 An adapter is a class in an importable module, built as ``Adapter(setup, **options)``. Stepping is asynchronous: one
-step is a ``send`` followed by a ``recv``. The first ``recv`` after a ``reset`` returns the rows of the reset; from then
-on, each ``send`` answers the rows of the last ``recv``.
+step is a ``send`` followed by a ``recv``. The first ``recv`` after a ``reset`` returns the rows of the reset. From then
+on, each ``send`` has actions for the rows of the last ``recv``.
 
-The parent and the child before it is pinned read this module: standard library only, and Python 3.10.
+The parent reads this module, and so does a child that is not pinned yet: standard library only, and Python 3.10.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    # An array, or a dict or tuple of such: what environments with ``Dict`` and ``Tuple`` spaces observe and take.
+    # An array, or a dict or tuple of trees: an observation or action in a ``Dict`` or ``Tuple`` space.
     ArrayTree: TypeAlias = "NDArray[np.generic] | dict[str, ArrayTree] | tuple[ArrayTree, ...]"
     ActionSpaceTree: TypeAlias = "ActionSpace | dict[str, ActionSpaceTree] | tuple[ActionSpaceTree, ...]"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One environment to be stepped, by facts that hold for every backend."""
+    """One kind of environment to step, by facts that hold for every backend."""
 
-    # What users see, which tells it from every other task: the id that ``gymnasium.make`` takes (``ALE/Pong-v5``) or
-    # ``module:callable``, with arguments in brackets, if there are any (``CartPole-v1[max_episode_steps=50]``).
+    # The unique name that users see: the id in ``gymnasium.make`` (``ALE/Pong-v5``), or ``module:callable``. Arguments
+    # follow in brackets: ``CartPole-v1[max_episode_steps=50]``.
     id: str
-    suite: str  # the name of its kind in ``environments.suites``
+    suite: str  # the name of its suite in ``environments.suites``
     frame_skip: int  # emulator frames or physics sub-steps in one agent step
-    module: str | None = None  # imported before it is made: the environment registers itself on import
-    exact: bool = False  # the variant without chance, as far as there is one: no noise on the start, ``no_ops`` no-ops
-    no_ops: int = 1  # at each reset of a game in its exact variant
+    module: str | None = None  # the module that registers the environment on import
+    exact: bool = False  # the variant without chance, if there is one: no noise on the start, ``no_ops`` no-ops
+    no_ops: int = 1  # no-ops at each reset of a game in its exact variant
 
     @property
     def name(self) -> str:
@@ -56,11 +56,11 @@ class Setup:
     """The argument of an adapter's constructor, along with the adapter's own options as keyword arguments."""
 
     task: Task
-    workers: int  # the parallelism wanted
+    workers: int  # the requested parallelism
     envs_per_worker: int = 1
-    cpus: tuple[int, ...] = (0,)  # owned
-    seed: int = 0  # for what is random before the first ``reset``, which may have another
-    pinned: bool = False  # the process is restricted to its CPUs already, and threads may be placed on them
+    cpus: tuple[int, ...] = (0,)  # the CPUs owned
+    seed: int = 0  # the seed of random numbers before the first ``reset``, which may have another seed
+    pinned: bool = False  # whether the process is already restricted to its CPUs, so that threads may be placed on them
 
     @property
     def batch_size(self) -> int:
@@ -79,7 +79,7 @@ class VectorBackend(Protocol):
     def send(self, actions: ArrayTree) -> None:
         """Give actions, ``(rows, *action_shape)``, to the environments of the last batch, in its order.
 
-        They are a dict or tuple of such arrays where ``info.action_space`` is a dict or tuple of spaces.
+        If ``info.action_space`` is a dict or tuple of spaces, the actions are a dict or tuple of arrays.
         """
 
     def recv(self) -> Batch:
@@ -103,7 +103,7 @@ class Batch(NamedTuple):
         return Batch._make(trees.part(array, where) for array in self)
 
 
-# The constructor of an adapter: ``Adapter(setup, **options)``. It raises what the library raises.
+# The constructor of an adapter: ``Adapter(setup, **options)``. It raises the library's exceptions.
 Factory = Callable[..., VectorBackend]
 
 
@@ -115,20 +115,20 @@ class BackendInfo:
     batch_size: int  # rows that one ``recv`` returns
     action_space: ActionSpaceTree
     frame_skip: int  # frames in one step
-    processes: int = 1  # that step environments, with the caller's if it does
-    threads: int = 1  # that step environments, in each of these processes
+    processes: int = 1  # processes that step environments, the caller included if it does
+    threads: int = 1  # threads that step environments, in each of these processes
     # ``next_step``: the row after the end of an episode reports the reset, and is no transition. ``same_step``: the row
-    # of the end has the first observation of the next episode.
+    # that ends an episode has the first observation of the next one.
     autoreset: Literal["next_step", "same_step"] = "next_step"
-    # Every batch has all environments in the order of their ids. Otherwise vebench notes the ids of each batch.
+    # Every batch has all environments in the order of their ids. Otherwise vebench records the ids of each batch.
     in_order: bool = False
-    # The arrays of a batch are overwritten once the next actions are sent, or later. Otherwise they never are while
-    # they are referenced.
+    # The arrays of a batch may be overwritten after the next actions are sent. Otherwise no referenced array is
+    # overwritten.
     reuses_buffers: bool = False
-    differences: tuple[Difference, ...] = ()  # from the reference ``for-loop``, declared before any comparison
-    engines: tuple[Engine, ...] = ()  # its own copies of simulators
+    differences: tuple[Difference, ...] = ()  # differences from the reference ``for-loop``, known before a comparison
+    engines: tuple[Engine, ...] = ()  # the backend's own copies of simulators
     chance: str | None = None  # why rows differ from the reference's even in the exact variant of the task
-    own_classes: OwnClasses | None = None  # which environment classes of its own it steps, or why it does not
+    own_classes: OwnClasses | None = None  # the own environment class in use, or why it is not used
     fewest_rows: int | None = None  # the fewest rows of a batch, if it may have fewer than ``batch_size``
 
 
@@ -163,9 +163,9 @@ class Difference:
     """
 
     text: str
-    field: str = ""  # of ``Batch``; empty if rows do not show it
+    field: str = ""  # the field of ``Batch`` that differs; empty if rows do not show the difference
     rows: Literal["every", "end", "start"] = "every"  # ``end``: rows that end an episode; ``start``: after a reset
-    count: int = 1  # of ``start``: the rows after a reset, its own included
+    count: int = 1  # with ``start``: the number of rows, from the row of the reset on
 
 
 class NothingToReceiveError(RuntimeError):
@@ -177,13 +177,13 @@ class NothingToReceiveError(RuntimeError):
 
 @runtime_checkable
 class CountsFrames(Protocol):
-    """An optional addition to a backend: it reports what its simulators have done."""
+    """An optional addition to a backend: counts of the frames that its simulators have made."""
 
     frames_from: str
-    """Who counts, in words."""
+    """The source of the counts, in words."""
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames of each environment's episode up to its last row, by id, or None if they are not known.
+        """Return the number of frames in each environment's episode up to its last row, by id, or None if unknown.
 
         The count of an environment without a row in the last batch may be out of date. Frames of the reset itself, such
         as no-ops, may be included.
@@ -197,13 +197,13 @@ class Engine:
     name: str
     inside: str  # the version of the copy
     installed: str  # the version of the package that the other backends use
-    matching: str  # what pip would have to install to make the two equal
-    within: str = "EnvPool"  # what has the copy
-    elsewhere: bool = False  # it is the backend's own interpreter that has it
+    matching: str  # pip's requirement that would make both versions equal
+    within: str = "EnvPool"  # the owner of the copy
+    elsewhere: bool = False  # whether the copy is in the backend's own interpreter
 
     @property
     def unlike(self) -> bool:
-        """Whether the two are of different versions."""
+        """Whether the two versions differ."""
         return self.inside != self.installed
 
     @property
@@ -215,11 +215,11 @@ class Engine:
 
 @dataclass(frozen=True)
 class OwnClasses:
-    """The class with which a backend that has its own environment classes steps one task."""
+    """Whether a backend with its own environment classes steps a task with one of them, or with Gymnasium's."""
 
-    how: str = ""  # how ours steps, in words
-    refused: str = ""  # why Gymnasium's class stands in for ours, empty if it does not
-    remedy: str = ""  # what to do about that
+    how: str = ""  # how the own class steps, in words
+    refused: str = ""  # why Gymnasium's class is used instead; empty: it is not
+    remedy: str = ""  # how a user can change that
 
     @property
     def words(self) -> str:
@@ -230,5 +230,5 @@ class OwnClasses:
 
     @property
     def words_for_kind(self) -> str:
-        """The same where a kind of tasks is meant: ``own classes, with compiled parts``."""
+        """The words for several tasks of a suite: ``own classes, games compiled``."""
         return self.words.replace(" for this task", "", 1)

@@ -1,4 +1,4 @@
-"""NumPy, loaded at its first use: a table of backends is read from the modules of adapters, and must not load it."""
+"""NumPy, loaded at its first use. Some adapters' modules also hold rows of the table, which must not load NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends without environments: ``null``, what the measuring loop costs; ``yardstick``, how fast the machine is."""
+"""Backends without environments. ``null`` shows the cost of the measuring loop, ``yardstick`` the machine's speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Differen
 
 
 class Null:
-    """Returns the same zeros at once, float64 rewards among them."""
+    """Returns the same zeros at once. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         count = setup.batch_size
@@ -42,8 +42,8 @@ class Null:
 class Yardstick(Null):
     """A fixed amount of work in each ``recv``: Python bytecode, operations on small arrays, and copies of 28 KiB.
 
-    It takes about 100 microseconds, depends on nothing but Python and numpy, and is the same in every version: rates
-    relative to it can be compared from run to run and between machines. Changing it makes every baseline useless.
+    The work takes about 100 microseconds, depends only on Python and numpy, and is the same in every version. Rates
+    relative to it can be compared between runs and machines. A change of the work makes every baseline useless.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -27,15 +27,15 @@ from vebench.machine import pinning
 # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
 RowsOfAll = tuple[Tree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
-LOOK_S = 0.5  # how often a caller looks whether its workers are alive
-CLOSE_S = 2.0  # how long workers may take to close their environments
+LOOK_S = 0.5  # seconds between a caller's checks that its workers are alive
+CLOSE_S = 2.0  # seconds that workers may take to close their environments
 FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function for each environment that makes it, with ``frames_simulated`` on it.
+    """Return a function for each environment. It makes the environment, with a method ``frames_simulated``.
 
-    In a pinned cell, another process than the caller is first restricted to one of the CPUs owned.
+    In a pinned cell, the function first restricts its process to one of the CPUs owned, unless it is the caller.
     """
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
@@ -48,13 +48,13 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller. Libraries give no other moment than making for it."""
+    """Restrict this process to a CPU unless it is the caller. Libraries allow this only when they make environments."""
     if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
 
 
 def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> None:
-    """Pass each seed that a library gives to an environment through ``seed_of``."""
+    """Replace each seed that a library gives to an environment by ``seed_of(seed)``."""
     reset = environment.reset
 
     def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -65,13 +65,13 @@ def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> Non
 
 
 def spaces_of(task: Task) -> Spaces:
-    """Return the spaces of ``task``, read from an environment that is made and closed."""
+    """Return the spaces of ``task``. Makes an environment, and closes it."""
     with closing(make(task)) as example:
         return read_spaces(task, example.observation_space, example.action_space)
 
 
 def spaces_for(setup: Setup, library: str, takes: Callable[[Tree], bool]) -> Spaces:
-    """Return the spaces of a task. Raises ValueError if the library takes other observations, or actions in parts."""
+    """Return the spaces of a task. Raises ValueError unless ``takes(observations)`` and actions are one array."""
     spaces = spaces_of(setup.task)
     if not isinstance(spaces.actions, ActionSpace) or not takes(spaces.observations):
         raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
@@ -92,8 +92,8 @@ def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
 class OneInFlight(ABC):
     """An adapter whose batches have all environments, in the order of their ids.
 
-    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``_end``. It has ``_send``,
-    too, if environments can step while the caller goes on.
+    A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``. It also defines
+    ``_send`` if environments can step while the caller goes on.
     """
 
     info: BackendInfo
@@ -118,7 +118,7 @@ class OneInFlight(ABC):
 
     @abstractmethod
     def _receive(self) -> RowsOfAll:
-        """Return the rows that answer the last actions."""
+        """Return the rows of the step with the last actions."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -155,12 +155,12 @@ class OneInFlight(ABC):
 
 
 class CountsInside:
-    """Frames of environments in the calling process, ``_inside``."""
+    """Counts the frames of environments in the calling process, ``_inside``."""
 
     frames_from = THE_SIMULATOR
     _task: Task
     _inside: list[Any]
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
         return frames_of_all(self._task, self._inside)

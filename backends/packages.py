@@ -1,6 +1,6 @@
-"""The packages that backends and suites need: how each is imported and installed, and how much of its version counts.
+"""The packages that backends and suites need: how to import and install each, and how much of its version counts.
 
-The parent reads this before anything is loaded: standard library only.
+The parent reads this before it loads any package: standard library only.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from importlib.util import find_spec
 class Package:
     """One package."""
 
-    name: str  # on the package index
-    module: str  # what Python imports
-    extra: str | None = None  # of vebench, that installs it
+    name: str  # the name on the package index
+    module: str  # the module to import
+    extra: str | None = None  # vebench's extra that installs it
     variants: tuple[str, ...] = ()  # other packages that hold the same module
-    # How many numbers of the version must stay the same for a verdict on a backend's work to stay valid: 2 for X.Y of
-    # X.Y.Z, None for all of them, 0 if the package has no part in the work.
+    # How many numbers of the version must stay the same for a verdict on a backend's work to stay valid. 2: X.Y of
+    # X.Y.Z. None: all numbers. 0: the package has no part in the work.
     places: int | None = None
-    simulator: str = ""  # what the engine in it is called
+    simulator: str = ""  # the name of the engine in the package
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """The name that users see: the engine's, or else the package's."""
         return self.simulator or self.name
 
     @property
@@ -49,16 +49,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Installation:
-    """How an interpreter is made that has a library. Backends of the same library share one."""
+    """How to make an interpreter that has a library. Backends of the same library share the interpreter."""
 
-    name: str  # what ``vebench install`` and ``-b BACKEND@NAME`` call it
-    title: str  # what people do
-    # The first is done together with the simulators and their packages in the versions of vebench's own interpreter, so
-    # that both step the same, but for those in ``without``, which the library wants in versions of its own.
+    name: str  # the name in ``vebench install`` and ``-b BACKEND@NAME``
+    title: str  # the library in words
+    # The first step also installs the simulators and their packages, in the versions of vebench's own interpreter. Both
+    # interpreters then step the same environments.
     steps: tuple[Step, ...]
-    without: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # written into the interpreter's folder before, by name
-    note: str = ""  # what a user must know or do
+    without: tuple[str, ...] = ()  # packages that the first step leaves out: the library needs other versions of them
+    files: Mapping[str, str] = field(default_factory=dict)  # texts of files in the interpreter's folder, written first
+    note: str = ""  # advice to the user
 
 
 NUMPY = Package("numpy", "numpy", places=1)
@@ -68,12 +68,12 @@ _OTHER_OPENCVS = ("opencv-python", "opencv-contrib-python-headless", "opencv-con
 # AtariPreprocessing resizes with it.
 OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=_OTHER_OPENCVS, places=2)
 MUJOCO = Package("mujoco", "mujoco", "mujoco", simulator="MuJoCo")
-# Gymnasium imports its renderer with any MuJoCo task, and these two with it.
+# Gymnasium imports its renderer with any MuJoCo task. The renderer imports these two packages.
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
 PACKAGING = Package("packaging", "packaging", "mujoco", places=0)
 ENVPOOL = Package("envpool", "envpool", "envpool")
 DM_CONTROL = Package("dm-control", "dm_control", "dm-control")
-SHIMMY = Package("shimmy", "shimmy", "dm-control")  # takes the DeepMind Control suite to Gymnasium
+SHIMMY = Package("shimmy", "shimmy", "dm-control")  # registers the DeepMind Control suite with Gymnasium
 MINIGRID = Package("minigrid", "minigrid", "minigrid")
 RAY = Package("ray", "ray", "ray", places=2)
 TORCH = Package("torch", "torch", "torch", places=0)
@@ -82,24 +82,24 @@ JINJA2 = Package("jinja2", "jinja2", "report")
 
 # The packages of the reference, and so of every comparison.
 BASE = (NUMPY, GYMNASIUM)
-# Policies need it, as environments and adapters of users may, and it decides how fast those are.
+# Policies need torch, and users' environments and adapters may. Its version affects their speed.
 RECORDED_BESIDES = (TORCH.name,)
 
 
 def importable(module: str) -> bool:
-    """Return whether a module is installed in this interpreter. It is not imported."""
+    """Return whether a module is installed in this interpreter, without importing it."""
     return find_spec(module) is not None
 
 
 def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -> str:
     """Return the command that installs the packages, and where to run it: ``pip install '.[atari]'``.
 
-    ``beside_vebench``: into vebench's own environment, where its extras bring versions that fit each other.
+    ``beside_vebench``: install into vebench's own environment, by its extras, whose versions fit each other.
     """
     missing = list(missing)
     extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)
     names = [package.name for package in missing if not (package.extra and beside_vebench)]
     if not extras:
         return f"pip install {' '.join(names)}"
-    # vebench itself is on no package index: pip installs its extras from the folder that it was cloned to.
+    # vebench is on no package index, so pip installs its extras from the clone.
     return " ".join(("in vebench's clone: pip install", f"'.[{','.join(map(str, extras))}]'", *names))

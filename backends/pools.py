@@ -1,4 +1,4 @@
-"""Pools of threads in C++: EnvPool, and ale-py's ``AtariVectorEnv``. Each steps environments of its own."""
+"""Pools of threads in C++: EnvPool, and ale-py's ``AtariVectorEnv``. Each has its own environments."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from vebench.machine import pinning
 
 STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
 
-# The one game that EnvPool spells otherwise; it gives the same bytes.
+# The one game with another spelling in EnvPool. Its bytes are the same.
 SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
 
-# Arrays that only EnvPool observes: there, all tasks of one body have one space.
+# Arrays that only EnvPool observes, since all its tasks of one body share a space.
 _BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
 _BESIDES = {
     **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
@@ -39,9 +39,9 @@ _BESIDES = {
     "quadruped-fetch": _RANGES,
 }
 
-# Engines inside EnvPool: name, package, library, and the place of the version in the library.
-# MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string, or two
-# in a row, depending on the compiler.
+# Engines inside EnvPool: name, package, library, and a pattern of the version in the library.
+# MuJoCo's version is the only string of three numbers in its library. ALE's is in the text "(version X+COMMIT)", which
+# is one string or two in a row, depending on the compiler.
 _MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
 _ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
 _ENGINES = {
@@ -70,7 +70,7 @@ def observed_besides(task: Task) -> tuple[str, ...]:
 
 
 def chance(task: Task) -> str | None:
-    """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must not."""
+    """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must be equal."""
     if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
         more = f"; it also observes {', '.join(found)}" if (found := observed_besides(task)) else ""
         return f"EnvPool draws the start with its own generator, and has no setting for it{more}"
@@ -97,7 +97,7 @@ def inside_envpool(suite: str) -> tuple[Engine, ...]:
 
 
 def envpool_settings(task: Task) -> dict[str, Any]:
-    """Return the settings with which EnvPool steps a task as every backend does."""
+    """Return the settings with which EnvPool steps the same task as every backend."""
     if task.suite == "mujoco" and task.exact:
         import envpool
 
@@ -129,7 +129,7 @@ def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Diffe
     if besides := observed_besides(task):
         found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
     if rows := simulators.TALL_SCREENS.get(task.id):
-        # Its source has the size of the raw screen as a constant; no setting changes that.
+        # The size of the raw screen is a constant in EnvPool's source.
         shown = f"EnvPool shows the upper {simulators.SCREEN_ROWS} of the screen's {rows} rows"
         found.append(Difference(shown, "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
@@ -139,7 +139,7 @@ def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Diffe
 class _Pool:
     """A pool with ``ratio`` environments for each row of a batch: a batch holds the environments that finished first.
 
-    With a ratio of 1 every batch has all of them, in the order of ids.
+    With a ratio of 1, every batch has all environments in the order of ids.
     """
 
     def __init__(self, setup: Setup, ratio: int) -> None:
@@ -148,19 +148,19 @@ class _Pool:
             "num_envs": ratio * setup.batch_size,
             "batch_size": setup.batch_size,
             "num_threads": min(setup.workers, len(setup.cpus)),
-            "thread_affinity_offset": -1,  # it would count CPUs from 0 on, whichever the cell owns
+            "thread_affinity_offset": -1,  # no affinity: EnvPool would count CPUs from 0 on, not those owned
         }
         self._reported = {"num_envs": ratio * setup.batch_size, "threads": self._counts["num_threads"]}
         self._in_order = ratio == 1
         self._frames = np.zeros(ratio * setup.batch_size, np.int64)
         self._facts: dict[str, Any] = {}
-        self._first: Batch | None = None  # the rows of a reset, if they are there
-        self._stepping = False  # whether rows are on their way
+        self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
+        self._stepping = False  # whether environments were reset or stepped and not received since
         self._fresh = True
         self._pool: Any = None
 
     def _start(self, make: Callable[..., Any], *name: str | None, **settings: Any) -> None:
-        """Start the library's pool, and put its threads on the CPUs owned, in a pinned cell."""
+        """Start the library's pool. In a pinned cell, restrict its threads to the CPUs owned."""
         self._pool = None  # the old pool's threads end before the new one's start
         before = pinning.own_threads()
         self._pool = make(*name, **self._counts, **settings)
@@ -181,13 +181,13 @@ class _Pool:
         return first
 
     def close(self) -> None:
-        """End the pool's threads, which the libraries leave to their destructors."""
+        """End the pool's threads: the libraries' destructors do it."""
         self._pool = self._first = None
         self._stepping = False
 
 
 class EnvPoolAsync(_Pool):
-    """EnvPool, through its documented ``send`` and ``recv``, which its ``step`` calls. Rewards are float32."""
+    """EnvPool, by its documented ``send`` and ``recv``, which its ``step`` calls, too. Rewards are float32."""
 
     frames_from = "EnvPool's count of steps"
 
@@ -215,7 +215,8 @@ class EnvPoolAsync(_Pool):
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        EnvPool takes seeds at construction only: every call but a first one with the setup's seed builds it again.
+        EnvPool takes seeds at construction only. So every reset builds it again, except a first one with the setup's
+        seed.
         """
         if not (self._fresh and seed == self._seed):
             self._seed = seed
@@ -225,14 +226,14 @@ class EnvPoolAsync(_Pool):
         self._stepping = True
 
     def send(self, actions: Any) -> None:
-        """Queue an action for each environment of the last batch. EnvPool converts it to the type that it wants."""
+        """Queue an action for each environment of the last batch. EnvPool converts actions to its own type."""
         self._pool.send(actions, None if self._in_order else self._facts["env_id"])
         self._stepping = True
 
     def frames(self) -> Any:
-        """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
+        """Return the steps of each environment's episode, times EnvPool's frame skip. None: tasks without frame skip.
 
-        EnvPool reports no more: neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
+        EnvPool reports neither ALE's frame number nor MuJoCo's time.
         """
         frame_skip = self._pool.config.get("frame_skip")
         if frame_skip is None:
@@ -257,7 +258,7 @@ _ALE_DIFFERENCES = (
 
 
 class AleVectorAsync(_Pool):
-    """ale-py's pool of games. Its rewards are whole numbers, which the adapter makes float64 of."""
+    """ale-py's pool of games. The adapter converts its rewards from whole numbers to float64."""
 
     frames_from = THE_SIMULATOR
 
@@ -294,7 +295,7 @@ class AleVectorAsync(_Pool):
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        An asynchronous pool is rebuilt for that: rows that were not received before would come after it.
+        An asynchronous pool is rebuilt, because after a reset it would still return rows of earlier steps.
         """
         if not (self._fresh or self._in_order):
             self._start_games()
@@ -316,7 +317,7 @@ class AleVectorAsync(_Pool):
         return batch._replace(rewards=batch.rewards.astype(np.float64))
 
     def frames(self) -> Any:
-        """Return the frames of each environment's episode by the emulator's own count, no-ops included."""
+        """Return the emulator's count of frames in each environment's episode, no-ops included."""
         self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
         return self._frames
 
@@ -337,7 +338,7 @@ def _envpool_lines(of_async: bool, built: Built) -> tuple[str, ...]:
         f"num_envs={built.num_envs}",
         *((f"batch_size={built.batch_size}",) if of_async else ()),
         f"num_threads={built.threads}",
-        # Of all that the adapter sets, this alone is no default of EnvPool's.
+        # The adapter's other settings are EnvPool's defaults.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
     notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if of_async else ()
@@ -349,7 +350,7 @@ _ENVPOOL = BackendEntry(
     "vebench.backends.pools:EnvPoolSync",
     "EnvPool, every environment in each batch",
     "threads",
-    # It maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
+    # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
     library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
     scope=Scope(STEPPED, envpool_name, chance),
     steps_gymnasium=False,
@@ -365,7 +366,8 @@ _ALE = BackendEntry(
         frozenset({"atari"}),
         lambda task: task.id if task.id in SUITES["atari"].tasks else None,
         lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
-        no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
+        # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both equal.
+        no_ops=0,
     ),
     steps_gymnasium=False,
     by_default=False,

@@ -1,7 +1,7 @@
-"""The table of backends. A new backend takes an adapter, and an entry here; a peer has its entry in ``peers/table.py``.
+"""The table of backends. A new backend takes an adapter, and an entry here. Entries of peers are in ``peers/table.py``.
 
-An entry is all that the rest of vebench knows of a backend: nothing outside this folder asks for one by its name.
-Nothing here imports a simulator or a vectoriser; that happens when a cell builds its adapter.
+An entry is all that the rest of vebench knows about a backend. Code outside this folder does not ask for a backend by
+name. Simulators and vectorisers are imported when a cell builds its adapter, not here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SECONDS = 3600.0
 
 
 def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
-    """Return an option's ``parse``, which takes the texts in ``values``."""
+    """Return an option's ``parse`` that accepts the texts in ``values``."""
 
     def parse(text: str) -> OptionValue:
         if text not in values:
@@ -71,7 +71,7 @@ def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
 
 
 def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
-    """Return lines that create our own vector environment; none if batches may have fewer rows."""
+    """Return lines that create our own vector environment. Return none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
     if style == "async":
@@ -104,7 +104,7 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
 
 
 def _ours(style: str, *, fast: bool) -> BackendEntry:
-    """Return the entry of one of our vector environments with shared memory, with our environment classes or not."""
+    """Return the entry of ``shm-STYLE``, or with our own environment classes of ``fast-STYLE``."""
     is_async = style == "async"
     own_classes = Scope(
         name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
@@ -189,7 +189,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="ceiling",
         scope=Scope(
             frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
-            name_of=lambda task: None if task.arguments else task.id,  # it makes no environment to give them to
+            name_of=lambda task: None if task.arguments else task.id,  # there is no environment that takes arguments
         ),
     ),
     BackendEntry(
@@ -220,11 +220,11 @@ _OF_SUITES = (package for suite in SUITES.values() for package in suite.packages
 _OF_LIBRARIES = (package for entry in ENTRIES for package in entry.library.packages)
 PACKAGES: tuple[Package, ...] = tuple(dict.fromkeys((*BASE, *_OF_SUITES, *_OF_LIBRARIES)))
 
-# How interpreters are made for other projects' backends and collectors, each once.
+# How to make interpreters for other projects' backends and collectors. Each interpreter is listed once.
 _INSTALLED = (entry.library.installation for entry in ENTRIES if entry.library.installation)
 INSTALLATIONS: tuple[Installation, ...] = tuple({one.name: one for one in (*_INSTALLED, *table.COLLECTORS)}.values())
 
-# The names of packages whose versions a run file records, since they decide what a cell does and how fast.
+# The names of packages whose versions a run file records, since they affect a cell's work or speed.
 RECORDED: tuple[str, ...] = tuple(
     sorted((*(name for package in PACKAGES for name in package.deciding_names), *RECORDED_BESIDES))
 )
@@ -242,7 +242,7 @@ def find(name: str) -> BackendEntry:
 
 
 class Standing(NamedTuple):
-    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here."""
+    """How ``backends`` with own environment classes step ``tasks`` of a suite on this machine."""
 
     backends: tuple[str, ...]
     suite: Suite
@@ -251,7 +251,7 @@ class Standing(NamedTuple):
 
 
 def standings() -> tuple[Standing, ...]:
-    """Return the standings of suites that can be stepped here. Tasks of a suite that are stepped alike are in one."""
+    """Return the standings of suites that can be stepped here. Tasks of a suite with the same ``own`` share one."""
     entries = [entry for entry in ENTRIES if entry.scope.own_classes is not None and entry.by_default]
     names = tuple(entry.name for entry in entries)
     found = []
@@ -267,7 +267,7 @@ def standings() -> tuple[Standing, ...]:
 
 
 def missing_packages() -> tuple[Package, ...]:
-    """Return the packages without which some backend that is measured by default cannot step some task here."""
+    """Return the missing packages that backends measured by default need for some task of a usual suite."""
     usual = {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     seldom = {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - usual
     seldom |= {package for entry in ENTRIES if not entry.by_default for package in entry.library.packages}

@@ -1,8 +1,7 @@
-"""Trees of arrays: what an environment observes and takes if its spaces are ``Dict`` or ``Tuple``, nested or not.
+"""Trees of arrays: observations and actions of environments whose spaces may be ``Dict`` or ``Tuple``, also nested.
 
-A tree is a leaf, or a dict or tuple of trees: the form in which Gymnasium's vector environments have a batch. One array
-is a tree of one leaf, and what holds of trees holds of it. Leaves come in the order of sorted keys, since the order in
-which a dict has them is no part of the work.
+A tree is a leaf, or a dict or tuple of trees, as batches are in Gymnasium's vector environments. One array is a tree of
+one leaf. Leaves come in the order of sorted keys, since two dicts with another order are the same observation.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Tree = Any  # an array or another leaf, or a dict or tuple of trees
-Where = Any  # what an array takes between brackets
+Where = Any  # an index of an array: a number, slice, mask or array of numbers
 
 
 def is_leaf(tree: Tree) -> bool:
-    """Return whether this is a leaf, and neither a dict nor a tuple of trees."""
+    """Return whether a tree is a leaf: neither a dict nor a tuple."""
     return not isinstance(tree, (dict, tuple))
 
 
 def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each leaf with its name: ``camera``, ``arm/0``; a leaf by itself has the name that is given."""
+    """Yield each leaf with its name: ``camera``, ``arm/0``. A tree of one leaf has the given ``name``."""
     if is_leaf(tree):
         yield name, tree
         return
@@ -34,7 +33,7 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def mapped(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Return the tree of what a function makes of each leaf, and of the same leaves of other trees of this form."""
+    """Return the tree of the function's results for each leaf. Leaves of ``others`` are further arguments."""
     if isinstance(tree, dict):
         return {key: mapped(function, part, *(other[key] for other in others)) for key, part in tree.items()}
     if isinstance(tree, tuple):
@@ -43,26 +42,26 @@ def mapped(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 
 def part(tree: Tree, where: Where) -> Tree:
-    """Return these rows of each array, or this row."""
+    """Return the tree of ``leaf[where]`` of each leaf."""
     return mapped(lambda leaf: leaf[where], tree)
 
 
 def form(tree: Tree) -> Tree:
-    """Return the form of a tree as JSON has it: None for a leaf, a list for a tuple."""
+    """Return the form of a tree for JSON: None for a leaf, a list for a tuple."""
     if isinstance(tree, dict):
         return {key: form(tree[key]) for key in sorted(tree)}
     return [form(item) for item in tree] if isinstance(tree, tuple) else None
 
 
 def filled(of_form: Tree, from_leaves: Iterable[Any]) -> Tree:
-    """Return the tree of this form with these leaves. Raises ValueError if their number is not the form's."""
+    """Return the tree of this form with these leaves. Raises ValueError if there are too few or too many."""
     left = iter(from_leaves)
 
     def fill(shape: Tree) -> Tree:
         if isinstance(shape, dict):
             return {key: fill(shape[key]) for key in sorted(shape)}
         if isinstance(shape, list):
-            return tuple([fill(item) for item in shape])  # a generator would take the end of leaves for its own
+            return tuple([fill(item) for item in shape])  # a generator would turn StopIteration into RuntimeError
         return next(left)
 
     try:
@@ -83,7 +82,7 @@ def in_words(of_form: Tree) -> str:
 
 
 class TreeRows:
-    """The rows of a tree of arrays, by the operators of an array: written to at an index, read one after another."""
+    """The rows of a tree of arrays, with operators of an array: write to an index, read an index, iterate."""
 
     def __init__(self, tree: Mapping[str, Tree] | tuple[Tree, ...]) -> None:
         self._tree = tree
@@ -97,7 +96,7 @@ class TreeRows:
             rows[where] = value[key]
 
     def __getitem__(self, where: Where) -> Tree:
-        """Return the tree of these rows, or of this row."""
+        """Return the tree of the rows, or the row, at ``where``."""
         return part(self._tree, where)
 
     def __iter__(self) -> Iterator[Tree]:
@@ -111,5 +110,5 @@ class TreeRows:
 
 
 def as_rows(tree: Tree) -> Any:
-    """Return what the rows of a tree are written to and read from: an array itself, for one."""
+    """Return ``TreeRows`` of a tree. An array is returned unchanged, since it has the same operators."""
     return TreeRows(tree) if isinstance(tree, (dict, tuple)) else tree

@@ -1,4 +1,4 @@
-"""Vectorisers as people write them: ``threads``, ``queue`` and ``torch-mp``. Each worker steps a share in a loop."""
+"""The usual hand-written vectorisers: ``threads``, ``queue`` and ``torch-mp``. Workers step their shares in a loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import pinning
 
-_STEP, _CLOSE = -1, -2  # commands to a worker process; any other number is the seed of a reset
+_STEP, _CLOSE = -1, -2  # commands to a worker process. Any other number is the seed of a reset.
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -94,7 +94,7 @@ class _Queues:
         self._done.put(worker)
 
     def answered(self) -> bool:
-        """Return whether a worker is done before long."""
+        """Wait at most LOOK_S seconds for an answer. Return whether one came."""
         try:
             self._done.get(timeout=LOOK_S)
         except queue.Empty:
@@ -102,16 +102,16 @@ class _Queues:
         return True
 
     def close(self) -> None:
-        """Close the queues, once no worker is left."""
+        """Close the queues. All workers must have ended."""
         for words in self._words:
             words.close()
             words.join_thread()
         self._done.close()
-        del self._words, self._done  # the caller's unused ends are closed with the last reference
+        del self._words, self._done  # without a reference, the caller's unused ends are closed, too
 
 
 class _Semaphores(_Queues):
-    """A semaphore to each worker and one back, as in rlpyt. The caller waits for workers in the order of its calls."""
+    """Two semaphores for each worker, as in rlpyt. The caller waits for workers in the order of its calls."""
 
     def __init__(self, workers: int) -> None:
         self._go = [_FORK.Semaphore(0) for _ in range(workers)]
@@ -236,7 +236,7 @@ class TorchMultiprocessing(QueueBackend):
 
     @staticmethod
     def _shared(array: NDArray[Any]) -> NDArray[Any]:
-        """Return NumPy's view of a copy in a tensor that processes share."""
+        """Copy an array into a tensor that processes share. Return the tensor's memory as an array."""
         import torch
 
         torch.multiprocessing.set_sharing_strategy("file_descriptor")  # leaves no named segment behind

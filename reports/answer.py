@@ -1,6 +1,6 @@
 """The conclusion of a run in words: the winner of each task with its number of workers, or why there is none.
 
-``vebench.analysis.answer`` decides; this module writes a few short sentences for each task.
+``vebench.analysis.answer`` decides. This module writes a few short sentences for each task.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from vebench.results.records import Run, RunRecord
 
 RULE = "Named is the simplest of those not distinguishable from the fastest"
 _MOST_SENTENCES = 5
-_MOST_NAMED = 3  # backends in a sentence; of others only the number
+_MOST_NAMED = 3  # a sentence names at most this number of settings, and counts the others
 _FEWEST_PASSES = 3
-_USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
+_USUAL_ENVS = 2  # the number of environments that vebench verify steps at a time by default
 DOUBTS = {
     Exclusion.OTHER_WORK: "does other work",
     Exclusion.UNVERIFIED: "is not known to do the same work",
@@ -38,18 +38,18 @@ DOUBTS = {
     Exclusion.CONTESTED: "polls on CPUs that other processes used, so its rate is not valid",
     Exclusion.NO_INTERVAL: "has only one window",
 }
-_WORK = (Exclusion.OTHER_WORK, Exclusion.UNVERIFIED, Exclusion.NOT_PINNED)  # that further passes do not remove
+_WORK = (Exclusion.OTHER_WORK, Exclusion.UNVERIFIED, Exclusion.NOT_PINNED)  # further passes do not remove these
 
 
 @dataclass(frozen=True)
 class Section:
     """One run file, analysed."""
 
-    name: str  # of the file, as the user wrote it
+    name: str  # the name of the file, as the user wrote it
     letter: str
     run: Run
     cells: tuple[CellSummary, ...]
-    findings: tuple[Finding, ...]  # on the run as a whole
+    findings: tuple[Finding, ...]  # findings on the run as a whole
 
     @property
     def head(self) -> RunRecord:
@@ -58,22 +58,22 @@ class Section:
 
     @property
     def resume_command(self) -> str:
-        """The command that measures what is missing."""
+        """The command that measures the missing cells."""
         return one_line(self.head.resume_command(self.name))
 
     @property
     def notice(self) -> str:
-        """Why none of its results should be used, in one line; empty if they can be."""
+        """Why the run is unusable, on one line; empty if it is usable."""
         found = self.finding(Code.UNUSABLE)
         return "" if found is None else f"{found.code}: {found.message}; {found.remedy}"
 
     def finding(self, code: Code) -> Finding | None:
-        """Return the finding on the run with this code."""
+        """Return the finding on the run with this code, or None."""
         return next((finding for finding in self.findings if finding.code is code), None)
 
 
 def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerText, ...]:
-    """Return the conclusion about each task; one for the whole run if it has no cells or is unusable."""
+    """Return the conclusion about each task. A run without cells, or an unusable run, has one conclusion."""
     if not found:
         sentences = ("No winner: nothing has been measured yet.", "Measure with:")
         return (AnswerText("", sentences, command=section.resume_command, settled=False),)
@@ -124,7 +124,7 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, section: S
 
 
 def _workers(best: CellSummary, answer: TaskAnswer, section: Section) -> Iterator[str]:
-    """Yield which smaller size is about as fast, or that a larger one may be faster."""
+    """Yield that a smaller size is almost as fast, or that a larger size may be faster."""
     if answer.smaller is not None:
         cell, share = answer.smaller
         yield f"With {cell.key.size}, {share.median:.0%} of it remain {figures.distance(share)}."
@@ -134,7 +134,7 @@ def _workers(best: CellSummary, answer: TaskAnswer, section: Section) -> Iterato
 
 
 def _without_winner(env: str, task: str, answer: TaskAnswer, section: Section) -> AnswerText:
-    """Return why there is no winner, the best rate if there is one, and finally what to do."""
+    """Return why there is no winner, the best rate if any, and a remedy."""
     why, remedy, command = _why_none(answer, section)
     sentences = [f"{task} {_where(section, ', no winner')}: {why}."]
     wide = answer.reason is Reason.WIDE
@@ -147,15 +147,15 @@ def _without_winner(env: str, task: str, answer: TaskAnswer, section: Section) -
 
 
 def _why_none(answer: TaskAnswer, section: Section) -> tuple[str, str, str]:
-    """Return why there is no winner, what to do, and the command of that, if it is one."""
+    """Return why there is no winner, the remedy, and the command of the remedy or an empty text."""
     best, spec = answer.best, section.head.spec
-    # The only backend to choose from; the loop if only that is there, whatever it is for.
+    # The only backend to choose from. If there is none, the backend of the best cell: the plain loop.
     left = "".join(map(one_line, answer.contestants or ((best.label,) if best else ())))
     why, remedy, command = "no cell has a rate yet", "Measure with:", section.resume_command
     match answer.reason:
         case Reason.NO_BACKEND:
             why, remedy, command = "only reference rows were measured", "Measure backends, too: leave out -b.", ""
-        case Reason.FAILED if not spec.only:  # a race may have had no time
+        case Reason.FAILED if not spec.only:  # in a race, there may have been no time to measure
             why, remedy = "no backend could be measured", "After fixing what the findings name, measure with:"
         case Reason.DOUBTED:
             why, remedy, command = _excluded(answer, left, section)
@@ -174,7 +174,7 @@ def _why_none(answer: TaskAnswer, section: Section) -> tuple[str, str, str]:
 
 
 def _more(section: Section) -> tuple[str, str]:
-    """Return how to measure missing cells, or if there are none, twice as many passes."""
+    """Return the sentence and the command to measure missing cells or, without these, twice as many passes."""
     spec = section.head.spec
     if spec.until or section.finding(Code.INCOMPLETE):
         return "Measure with:", section.resume_command
@@ -182,7 +182,7 @@ def _more(section: Section) -> tuple[str, str]:
 
 
 def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str, str]:
-    """Return which backends are excluded and why, and what removes the first reason."""
+    """Return the excluded backends with their reasons, and the remedy and command for the first reason."""
     excluded = [(cell, why) for cell, why in answer.doubted if one_line(cell.label) != left] or answer.doubted
     by_reason = figures.by_key((why, cell.label) for cell, why in excluded)
     whys = [f"{_listed([*map(one_line, labels)])} ({why.value})" for why, labels in by_reason.items()]
@@ -210,12 +210,12 @@ def setting_of(cell: CellSummary) -> str:
 
 
 def rate_of(cell: CellSummary) -> str:
-    """Return the rate of a cell as sentences have it."""
+    """Return the rate of a cell for a sentence."""
     return figures.in_sentence(cell.frames_per_second or Estimate(0.0, 0.0, 0.0), " frames/s")
 
 
 def of_loop(cell: CellSummary) -> str:
-    """Return what follows a rate: its speedup over a plain loop; empty if unknown."""
+    """Return the speedup over a plain loop, to follow a rate in a sentence; empty if unknown."""
     if cell.speedup is None or cell.label == REFERENCE:
         return ""
     return f", {figures.in_sentence(cell.speedup, 'x a plain loop')}"
@@ -226,16 +226,16 @@ def _over_loop(cell: CellSummary) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as people list them: ``a, b and c``, ``a, b, c and 4 others``."""
+    """Return names as a list in words: ``a, b and c``, ``a, b, c and 4 others``."""
     more = len(names) - _MOST_NAMED
     *first, last = names if more <= 1 else (*names[:_MOST_NAMED], f"{more} others")
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
-    """Return lines of Python that build what the cell built, after a comment that says what its workers are.
+    """Return lines of Python that build the cell's environments, after a comment that describes them.
 
-    There are none for several replicas, which are several programs.
+    There are no lines for several replicas, because these are several programs.
     """
     if cell.built.replicas > 1:
         return ()

@@ -1,7 +1,7 @@
-"""The columns of a cell as data: one table for JSON, CSV and every other format of that kind.
+"""The columns of a cell as data: one list for JSON, CSV and similar formats.
 
-A new result or counter is one line at the end of ``COLUMNS``. Each format writes in its own way what identifies a cell:
-file, environment, backend, workers.
+A new result or counter is one line at the end of ``COLUMNS``. Each format has its own way to write the identity of a
+cell: file, environment, backend, workers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Plain = str | int | float | bool | None
 class Column:
     """One column of the data."""
 
-    path: str  # of an attribute of the cell; its last part is the name, unless another is given
+    path: str  # the path of an attribute of the cell; the default name is the last part
     meaning: str
     unit: str = ""
-    head: str = ""  # the heading in the table of all cells, empty if that table omits it
-    named: str = ""
+    head: str = ""  # the heading in the table of all cells; empty if that table omits the column
+    named: str = ""  # the name, if it is not the last part of ``path``
     bounds: bool = False  # the value is an estimate, and flat formats write its bounds as columns
-    of: Callable[[CellSummary], object] | None = None  # returns the value, if it is no attribute
-    text: Callable[[CellSummary], str] | None = None  # returns a value that is a list, for formats without lists
+    of: Callable[[CellSummary], object] | None = None  # the function that returns a value that is not an attribute
+    text: Callable[[CellSummary], str] | None = None  # the function that returns a list as text, for flat formats
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Column:
 
     @cached_property
     def value(self) -> Callable[[CellSummary], Any]:
-        """The function that returns the value for a cell: a number, a text, an estimate or a list, or None."""
+        """The function that returns the value for a cell: a number, a text, an estimate, a list or None."""
         if self.of is not None:
             return self.of
         outer, _, inner = self.path.rpartition(".")
@@ -156,9 +156,9 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns in ``texts``, each once. Each text is one or more names joined by commas.
+    """Return the names of columns in ``texts``, each once. Each text has names separated by commas.
 
-    The beginning of a name is enough if no other column has it: ``startup``. Raises UsageError for anything else.
+    The beginning of a name is enough if it is unique: ``startup``. Raises UsageError for anything else.
     """
     names: dict[str, None] = {}
     known = [column.name for column in COLUMNS]
@@ -172,16 +172,16 @@ def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def column_named(name: str) -> Column:
-    """Return the column of that name. Raises KeyError if there is none."""
+    """Return the column with this name. Raises KeyError if there is none."""
     return {column.name: column for column in COLUMNS}[name]
 
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
-    """Return ``cell`` with the findings on the run as a whole added to its own, as reports show it."""
+    """Return ``cell`` with the findings on the run as a whole added to its own findings."""
     return replace(cell, findings=(*cell.findings, *of_run)) if of_run else cell
 
 
-# How estimates with these units are written; others are rates.
+# The functions that write estimates, by unit. Estimates with other units are rates.
 _ESTIMATES: dict[str, Callable[[Estimate], str]] = {
     "times": figures.times,
     "ratio": partial(figures.times, sign=""),
@@ -196,7 +196,7 @@ _NUMBERS: dict[str, Callable[[Any], str]] = {
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
-    """Return all cells as a table. Findings, which take most room, come last."""
+    """Return a table of all cells. Findings come last, because they need most space."""
     identity: list[tuple[str, Callable[[CellSummary], str | int]]] = [("workers", lambda cell: cell.workers)]
     if len({cell.env for cell in cells}) > 1:
         identity.insert(0, ("task", lambda cell: one_line(cell.env)))
@@ -214,10 +214,10 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:
-    """Return the table entry of ``column`` for ``cell``, a dash where it does not apply."""
+    """Return the place of ``column`` and ``cell`` in a table; a dash if the column does not apply."""
     value, unit = column.value(cell), column.unit
     tone: Tone = "struck" if cell.excluded and unit == "frames/s" else "plain"
-    # The ratios of a reference row would read as a backend's. The loop alone has no frames.
+    # Readers would take the ratios of a reference row for a backend's. The measuring loop alone has no frames.
     if (cell.reference_row and unit in ("times", "ratio")) or (cell.loop_ns_per_batch and unit == "frames/s"):
         value = None
     elif column.text:

@@ -1,4 +1,4 @@
-"""Writes output: pages to standard output and files, notes and progress to standard error."""
+"""Output: pages on standard output and in files, and notes and progress on standard error."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _silent = ContextVar("_silent", default=False)
 
 
 class OurConsole(Console):
-    """A console whose caller learns that its reader is gone; Rich's own would end the program.
+    """A console that raises BrokenPipeError if its reader is gone. Rich's own console would end the program.
 
-    It is plain, without any control character, unless it writes to a terminal and the user allows colour
+    Text has no control characters, unless the console writes to a terminal and the user allows colour
     (https://no-color.org).
     """
 
@@ -47,7 +47,7 @@ class OurConsole(Console):
 
 
 def for_progress(*, quiet: bool = False) -> Console:
-    """Return the console that writes to standard error. A bar needs a real terminal, whatever is forced."""
+    """Return a console for standard error. It is a terminal only if standard error is one, so that a bar works."""
     quiet = quiet or _silent.get()
     terminal = getattr(sys.stderr, "isatty", bool)() and not quiet
     return OurConsole(stderr=True, force_terminal=terminal, quiet=quiet)
@@ -55,7 +55,7 @@ def for_progress(*, quiet: bool = False) -> Console:
 
 @contextmanager
 def without_progress() -> Iterator[None]:
-    """Within the context, show no progress, and turn notes into Python's warnings: for the Python interface."""
+    """Show no progress within the context, and turn notes into Python's warnings. The Python interface uses this."""
     before = _silent.set(True)
     try:
         yield
@@ -64,7 +64,7 @@ def without_progress() -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Write a remark to standard error, on one line and harmless, whatever it quotes."""
+    """Write a note to standard error on one line, without control characters."""
     if _silent.get():
         warnings.warn(one_line(text), stacklevel=2)
     else:
@@ -72,18 +72,18 @@ def note(text: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """Write ``text`` to standard error. If that is closed, the text is lost; the exit status stays the same."""
+    """Write ``text`` to standard error. If standard error is closed, the text is lost without an exception."""
     try:
         sys.stderr.write(text)
-    except AttributeError:  # the process was started without one
+    except AttributeError:  # the process has no standard error
         return
     except OSError:
         discard(sys.stderr)
 
 
 def discard(stream: IO[str]) -> None:
-    """Throw away what is still to be written to ``stream``, so that Python does not complain when it exits."""
-    with suppress(OSError, ValueError):  # closed, or no file at all
+    """Discard the buffer of ``stream``, so that Python reports no error at exit."""
+    with suppress(OSError, ValueError):  # the stream is closed, or is not a file
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -91,15 +91,15 @@ def discard(stream: IO[str]) -> None:
 
 @dataclass(frozen=True)
 class Outlet:
-    """Where a command writes its page."""
+    """The places to which a command writes its page."""
 
-    printed: Format | None = TERMINAL  # the format on standard output, None for nothing there
-    report: tuple[Path, Format] | None = None  # the file of a report
+    printed: Format | None = TERMINAL  # the format on standard output; None: print nothing
+    report: tuple[Path, Format] | None = None  # the file of a report, and its format
 
     def publish(self, page: Page, *, quiet: bool = False) -> None:
         """Print the page unless ``quiet``, and write the report.
 
-        A report of charts that has none is an error only if nothing is printed.
+        If a report of charts has no charts, this is an error only if nothing is printed.
         """
         if self.printed is not None and not quiet:
             show(page, self.printed)
@@ -121,7 +121,7 @@ class Outlet:
 def show(page: Page, form: Format = TERMINAL) -> None:
     """Write ``page`` to standard output.
 
-    A reader who goes away early, as ``head`` does, is no error. Raises UsageError for bytes on a terminal.
+    A reader that closes the pipe early, such as ``head``, is not an error. Raises UsageError for bytes on a terminal.
     """
     if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
@@ -137,9 +137,9 @@ def show(page: Page, form: Format = TERMINAL) -> None:
 
 
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
-    """Write ``page`` to the file ``path`` and its charts to files beside it; or append it with an empty line after it.
+    """Write ``page`` to the file ``path`` and its charts to files beside it. With ``append``, append the page alone.
 
-    Existing files are intact until the new ones are complete. A pipe or device is written into, without charts. Raises
+    Existing files are intact until the new files are complete. Pipes and devices get the page without charts. Raises
     UsageError, which names the ``option``, if a file cannot be written or would overwrite a run file.
     """
     try:
@@ -158,7 +158,7 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
 
 
 def _replace(files: Mapping[Path, Content]) -> None:
-    """Write all files under other names first. The first file, which refers to the others, gets its name last."""
+    """Write all files under temporary names, then rename them. The first file refers to the others, and comes last."""
     drafts: dict[Path, Path] = {}
     try:
         for path, content in files.items():
@@ -185,10 +185,10 @@ def _write_file(path: Path, content: Content, mode: str) -> None:
 
 
 def _write(content: Content, target: Console) -> None:
-    """Write a text as it is, or what the console lays out; in files, without spaces at the ends of lines."""
+    """Write a text unchanged, or content that the console lays out. In files, lines do not end with spaces."""
     if not isinstance(content, str):
         with target.capture() as laid_out:
-            target.print(content, crop=False)  # only what is to be pasted is wider
+            target.print(content, crop=False)  # only commands and code for pasting are wider
         content = laid_out.get()
         content = content if target.is_terminal else re.sub(" +$", "", content, flags=re.MULTILINE)
     target.file.write(content)

@@ -1,4 +1,4 @@
-"""How rates scale with workers: the charts of a run, and what is predicted for more workers."""
+"""Scaling with workers: the charts of a run, and the predicted rates of more workers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vebench.results.records import RunRecord
 
 Prediction = tuple[Curve, Forecast]
 
-_FEWEST_POINTS = 2  # one is no chart
+_FEWEST_POINTS = 2  # a single point is not a chart
 
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
-    """Return the rate that each backend of a run would reach with more workers, or why it is not predicted."""
+    """Return, for each curve of a run, the predicted rate with ``workers`` workers, or why there is no prediction."""
     order = cpu_order(header, cells)
     on_hosts = Forecast(workers, refused="replicas on hosts add up: measure with more hosts (--hosts 1..N)")
     return tuple((curve, forecast(curve, order, workers) if order else on_hosts) for curve in _shown(cells))
@@ -39,9 +39,9 @@ def run_charts(
     view: View,
     run: tuple[str, str],
 ) -> tuple[Chart, ...]:
-    """Return the charts of each task: rates with the winner, and on request what rates cost.
+    """Return the charts of each task: rates with the winner, and on request efficiency and CPU time.
 
-    ``run`` is how titles begin, and the machine in them.
+    ``run`` has the beginning of titles, and the machine's name for titles.
     """
     order = cpu_order(header, cells)
     kinks = [*(order.kinks if order else ()), (header.usable_cpus, "CPUs end")]
@@ -65,7 +65,7 @@ def run_charts(
 
 
 def _rates(named: Sequence[tuple[Curve, str]], answer: TaskAnswer, usable_cpus: int) -> Iterator[ChartLine]:
-    """Yield the measured lines, and the ideal: each worker is as fast as the plain loop, as long as it has a CPU."""
+    """Yield the measured lines and the ideal line. Ideally, each worker that has a CPU is as fast as the plain loop."""
     winner = answer.winner
     for curve, name in named:
         line = _line(curve, name, lambda cell: cell.frames_per_second)
@@ -88,7 +88,7 @@ def _costs(named: Sequence[tuple[Curve, str]]) -> Iterator[tuple[ChartKind, str,
 
 
 def _named(shown: Sequence[Curve]) -> list[tuple[Curve, str]]:
-    """Return curves with names, which tell their environments per worker if these differ."""
+    """Return curves with names. Names include the environments per worker if these differ."""
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
     named = []
     for curve in shown:
@@ -98,7 +98,7 @@ def _named(shown: Sequence[Curve]) -> list[tuple[Curve, str]]:
 
 
 def _line(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
-    """Return one line; cells without the value, and cells of other work, have no point."""
+    """Return one line. Cells without the value, and excluded cells, have no point."""
     points = []
     for cell in curve:
         estimate = value(cell)
@@ -111,7 +111,7 @@ def _line(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | Non
 
 
 def forecast_tables(predicted: Sequence[Prediction]) -> Iterator[Table]:
-    """Yield a table for each task: a row for each backend, and below it why there is no prediction."""
+    """Yield a table for each task, with a row for each backend. Notes say why there is no prediction."""
     for env in dict.fromkeys(curve[0].env for curve, _ in predicted):
         own = [(curve, prediction) for curve, prediction in predicted if curve[0].env == env]
         rows, refused = [], []
@@ -141,6 +141,6 @@ def _places(forecast: Forecast) -> tuple[Text, Text]:
     rate = forecast.rate
     if rate is None or rate.low is None or rate.high is None:
         return (Text(("not predicted",), "missing"), Text((figures.DASH,)))
-    # No prediction is good for more than three digits.
+    # A prediction is not precise enough for more than three digits.
     low, median, high = (figures.number(float(f"{end:.3g}")) for end in (rate.low, rate.median, rate.high))
     return (Text((median,), value=rate), Text((f"{low} to {high}",)))

@@ -1,6 +1,6 @@
 """The content of a page, independent of the format: documents of facts, tables, findings, sentences and charts.
 
-Pages build it, every format writes it. It imports neither results nor formats.
+Pages build documents, and every format writes them. This module imports neither results nor formats.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 
 Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
-COMMANDS = ("command", "report", "continue")  # the facts that are commands, to be pasted
+COMMANDS = ("command", "report", "continue")  # facts that are commands, which users paste
 
 
 @dataclass(frozen=True)
 class Text:
     """One place of a table."""
 
-    lines: tuple[str, ...]  # the first is the result, the others explain it
+    lines: tuple[str, ...]  # the first line is the result, and the others explain it
     tone: Tone = "plain"
-    value: Estimate | str | int | float | None = None  # the result of the first line, to sort by
-    short: str = ""  # the second line in fewer characters; with it, both may be shown on one line
+    value: Estimate | str | int | float | None = None  # the value of the first line, for sorting
+    short: str = ""  # a short form of the second line, for formats that show both on one line
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,27 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     corner: str = "backend"
-    notes: tuple[str, ...] = ()  # how to read it
+    notes: tuple[str, ...] = ()  # how to read the table
     details: tuple[str, ...] = ()  # further notes, which a terminal shows on request
-    numbers: bool = True  # places hold numbers, and are not wrapped
-    group: str = ""  # the task or similar that it is about; documents show a group together
-    further: bool = False  # the document's answers, legend and mark of the best are about other tables
+    numbers: bool = True  # places have numbers, and are not wrapped
+    group: str = ""  # the task, or a similar subject; documents show the tables of a group together
+    further: bool = False  # the answers, the legend and the mark of the best do not apply to this table
 
 
 @dataclass(frozen=True)
 class Remark:
     """A finding, or the explanation of a verdict."""
 
-    label: str  # the code of a finding; the verdict that is explained
+    label: str  # the code of a finding, or the explained verdict
     text: str
-    places: tuple[str, ...] = ()  # where it is the case
+    places: tuple[str, ...] = ()  # the cells that it applies to, in words
     remedy: str = ""
-    command: str = ""  # of the remedy, to be pasted
-    gravity: Gravity | None = None  # the consequence of a finding for the results; an explanation has none
+    command: str = ""  # the command of the remedy, which users paste
+    gravity: Gravity | None = None  # the gravity of a finding; None for an explanation
 
     @classmethod
     def of(cls, finding: Finding, places: Iterable[str] = ()) -> Self:
-        """Return a finding in words. The command that its remedy ends with, if any, is a field of its own."""
+        """Return a finding as a remark. A command at the end of the remedy moves to the field ``command``."""
         words, found, command = one_line(finding.remedy).rpartition(": vebench ")
         remedy, command = (f"{words}:", f"vebench {command}") if found else (command, "")
         code, where = finding.code, tuple(map(one_line, places))
@@ -77,19 +77,19 @@ class AnswerText:
 
     group: str
     sentences: tuple[str, ...]
-    code: tuple[str, ...] = ()  # lines of Python that use what is recommended
-    settled: bool = True  # the question is answered, and not only why it cannot be
-    command: str = ""  # that the last sentence recommends, to be pasted
+    code: tuple[str, ...] = ()  # lines of Python that build the recommended setting
+    settled: bool = True  # whether there is an answer; otherwise, sentences say why not
+    command: str = ""  # the command that the last sentence recommends, which users paste
 
 
-# bound: a row that no backend can beat. ideal: each worker adds as much as the first.
+# bound: a reference row that no backend can beat. ideal: each worker adds the rate of the first.
 LineRole = Literal["measured", "bound", "ideal"]
 ChartKind = Literal["rate", "efficiency", "cost"]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the axis of workers, and in few words what is there."""
+    """A place on the axis of workers, with a short text."""
 
     x: float
     text: str
@@ -100,18 +100,18 @@ class ChartLine:
     """One line of a chart."""
 
     name: str
-    points: tuple[tuple[float, Estimate], ...]  # by rising x
+    points: tuple[tuple[float, Estimate], ...]  # sorted by x
     role: LineRole = "measured"
-    family: str = ""  # lines of one family have one colour; by default the name
+    family: str = ""  # lines of a family have the same colour; empty: the name
     dashed: bool = False
-    winner: float | None = None  # the number of workers of the winner, if that is one of its points
+    winner: float | None = None  # the number of workers of the winner, if the winner is on this line
 
 
 @dataclass(frozen=True)
 class Chart:
     """Lines over a logarithmic axis."""
 
-    group: str  # the task or similar that it is about; with the kind, it names the chart
+    group: str  # the task, or a similar subject; group and kind identify the chart
     kind: ChartKind
     title: str
     x_label: str
@@ -123,20 +123,20 @@ class Chart:
 
 @dataclass(frozen=True)
 class Document:
-    """All that is shown about one thing."""
+    """Everything that a page shows about one subject."""
 
     title: str
     facts: tuple[tuple[str, str], ...]  # names and values
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()  # how to read the tables
-    findings: tuple[Remark, ...] = ()  # the gravest first
+    findings: tuple[Remark, ...] = ()  # the gravest finding comes first
     explanations: tuple[Remark, ...] = ()
-    best: str = ""  # the meaning of the mark of the best places
-    notice: str = ""  # one line to be read before all else
-    answers: tuple[AnswerText, ...] = ()  # the conclusions: first in a file, last on a terminal
+    best: str = ""  # the meaning of the mark on the best places
+    notice: str = ""  # one line that readers must see first
+    answers: tuple[AnswerText, ...] = ()  # the conclusions: first in a file; in a run, last on a terminal
     charts: tuple[Chart, ...] = ()
-    all_notes: str = ""  # the command that shows everything, where something was left out
-    file: str = ""  # the run file that it is about
+    all_notes: str = ""  # the command that shows everything, if something was left out
+    file: str = ""  # the run file of this document
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
@@ -146,12 +146,12 @@ class Document:
 
 @dataclass(frozen=True)
 class View:
-    """Parts of a run's documents that are shown on request: rates, speedups and findings always are."""
+    """The parts of a run's documents that are shown on request. Rates, speedups and grave findings are always shown."""
 
-    columns: tuple[str, ...] = ()  # of the data, each shown as a further table of each task
-    every_finding: bool = False  # nothing is left out for being of less weight
-    each_run: bool = True  # runs that are shown side by side follow one by one
-    forecast: int | None = None  # the number of workers to predict rates for
+    columns: tuple[str, ...] = ()  # columns of the data; each becomes a further table of each task
+    every_finding: bool = False  # show notes, further charts and the cost of the loop, too
+    each_run: bool = True  # after several runs side by side, show each run alone
+    forecast: int | None = None  # the number of workers for which to predict rates
 
 
 DEFAULT = View()
@@ -165,11 +165,11 @@ class Page(Protocol):
 
     @property
     def kind(self) -> PageKind:
-        """Which formats can write it, and how documents are laid out on a terminal."""
+        """The kind of page. It decides which formats can write the page, and the layout on a terminal."""
 
     @property
     def title(self) -> str:
-        """The title above several documents; empty if their own are enough."""
+        """The title above all documents; empty if their own titles are enough."""
         return ""
 
     @property
@@ -178,16 +178,16 @@ class Page(Protocol):
 
 
 class DataPage(Page, Protocol):
-    """A result that programs can read, too."""
+    """A page with data for programs."""
 
     @property
     def data(self) -> object:
-        """Lists and mappings of texts, numbers, estimates and findings; None where something does not apply."""
+        """Lists and mappings of texts, numbers, estimates and findings. None: a value does not apply."""
 
 
 @dataclass(frozen=True)
 class SimplePage:
-    """A page that was made at once: of one document, and of data if programs can read it."""
+    """A page with one document, and data if there are any for programs."""
 
     kind: PageKind
     document: Document

@@ -1,4 +1,4 @@
-"""How reports write numbers, cells and file names, and terms that all reports share."""
+"""Functions that write numbers, cells and file names in reports, and terms that all reports share."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import LearnerStep
 from vebench.reports.document import Remark
 
-Size = tuple[int, int]  # workers, and environments of each
-Swept = tuple[set[str], set[Size]]  # the backends of a task, and its sizes
+Size = tuple[int, int]  # the number of workers, and of environments per worker
+Swept = tuple[set[str], set[Size]]  # the backends and the sizes of a task
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_BARS = "▁▂▃▄▅▆▇"  # an odd number: steady values are the middle one
+_BARS = "▁▂▃▄▅▆▇"  # an odd number of bars, so that steady values have the middle bar
 LONGEST_SPARKLINE = 30
 _LEAST_SPAN = 0.2
-_RANGE_LENGTH = 3  # the shortest range that is written as one
-DASH = "-"  # in a place where nothing applies
-SAME_WORK = "same work"  # heads the column of work verdicts
+_RANGE_LENGTH = 3  # the fewest numbers that are written as a range
+DASH = "-"  # the text of a place where no value applies
+SAME_WORK = "same work"  # the head of the column of work verdicts
 _KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
-# A path between quotation marks may hold spaces. Else it ends at the first character that few names have.
+# A path between quotation marks may have spaces. Any other path ends at the first character that few names have.
 _QUOTED = re.compile(rf"""(?<=['"`])/{_KERNEL}[^'"`/][^'"`]*(?=['"`])""")
 _PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
-# No path begins within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
+# A path does not begin within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
 _BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{_KERNEL}(?:(?:{_PLAIN}+/)+{_PLAIN}*|{_PLAIN}{{2,}})")
 
 
 def number(value: float) -> str:
-    """Return ``value`` with three digits or more: ``13,120``, ``42.3``, ``0.41``, ``0.0042``."""
+    """Return ``value`` with at least two significant digits: ``13,120``, ``42.3``, ``0.41``, ``0.0042``."""
     for limit, digits in ((99.95, 0), (9.995, 1), (0.0995, 2)):
         if value >= limit:
             return f"{value:,.{digits}f}"
@@ -48,13 +48,13 @@ def number(value: float) -> str:
 
 
 def spread(estimate: Estimate) -> str:
-    """Return the larger half of the interval, relative to the median: ``±1.4%``, or that there is no interval."""
+    """Return the larger half of the interval, relative to the median: ``±1.4%``, or ``(no interval)``."""
     if estimate.low is None or estimate.high is None:
         return "(no interval)"
     half = estimate.half_width
     if half is None:
         return f"(to {number(estimate.high)})"
-    if half > 1:  # more digits say nothing
+    if half > 1:  # more digits are useless
         return "±>100%"
     if 0 < half < 0.0005:  # noqa: PLR2004 - it would be rounded to 0
         return "±<0.1%"
@@ -68,7 +68,7 @@ def distance(estimate: Estimate) -> str:
 
 
 def in_sentence(estimate: Estimate, unit: str) -> str:
-    """Return an estimate for a sentence, with its unit: ``13,120 frames/s (±1.4%)``; an exact one has no ±."""
+    """Return an estimate for a sentence, with its unit: ``13,120 frames/s (±1.4%)``. An exact estimate has no ±."""
     exact = estimate.low == estimate.median == estimate.high
     return f"{number(estimate.median)}{unit}{'' if exact else f' {distance(estimate)}'}"
 
@@ -125,9 +125,9 @@ def change(ratio: float) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the last values, which are logarithms, as bars of one character each.
+    """Return the last values, which are logarithms, as one bar character each.
 
-    The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
+    The bars span at least ``_LEAST_SPAN``, so that noise does not look like a change.
     """
     last = values[-LONGEST_SPARKLINE:]
     span = max(max(last) - min(last), _LEAST_SPAN)
@@ -141,7 +141,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def by_key(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
-    """Return the values of each key; keys and values in the order in which they come, each value of a key once."""
+    """Return the values of each key, each once. Keys and values are in the order of their first pairs."""
     groups: dict[_K, dict[_V, None]] = {}
     for key, value in pairs:
         groups.setdefault(key, {})[value] = None
@@ -149,12 +149,12 @@ def by_key(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
 
 
 def with_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, after the names it applies to: ``for-loop, gym-sync: text``. Pairs are (text, name)."""
+    """Return each text once, after its names: ``for-loop, gym-sync: text``. Pairs are (text, name)."""
     return [f"{', '.join(names)}: {text}" for text, names in by_key(pairs).items()]
 
 
 def times_envs(envs_per_worker: int) -> str:
-    """Return `` x 4 envs``, to follow a number of workers with several environments each; otherwise nothing."""
+    """Return `` x 4 envs``, to follow a number of workers; empty for one environment per worker."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
 
 
@@ -164,14 +164,14 @@ def cell_name(key: CellKey) -> str:
 
 
 def verdict_in_words(cell: CellComparison) -> str:
-    """Return the verdict on the speed of one cell in a line, with its ratio and its reason."""
+    """Return the verdict on the speed of one cell on one line, with its ratio and its reason."""
     ratio = f", ratio {ratio_text(cell.ratio)}" if cell.ratio else ""
     why = cell.failed or cell.why
     return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 
 def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
-    """Yield each label and reason once, with its cells and a remedy: what follows ``; `` in the reason, if anything."""
+    """Yield each label and reason once, with its cells and a remedy. The remedy follows ``; `` in the reason."""
     groups = by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
     for (label, why), names in groups.items():
         text, _, remedy = why.partition("; ")
@@ -179,14 +179,14 @@ def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Re
 
 
 class Group(NamedTuple):
-    """A finding of several cells, and in words which cells these are."""
+    """A finding, and in words the cells that have it."""
 
     finding: Finding
     places: tuple[str, ...]
 
 
 def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
-    """Return the findings of all cells, the gravest first, each once with the cells that it applies to."""
+    """Return the findings of all cells, each once with the cells that have it. The gravest finding comes first."""
     groups: dict[Finding, list[CellSummary]] = {}
     swept: dict[str, Swept] = {}
     for cell in cells:
@@ -200,7 +200,7 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def _places(members: Sequence[CellSummary], swept: Mapping[str, Swept]) -> tuple[str, ...]:
-    """Return a line for each task, or for tasks in which the same cells are meant: ``Ant-v5: gym-sync at 1 worker``."""
+    """Return a line for each task: ``Ant-v5: gym-sync at 1 worker``. Tasks with the same text share a line."""
     texts = []
     for env, of_env in by_key((cell.env, (cell.label, cell.workers, cell.envs_per_worker)) for cell in members).items():
         labels, of_sweep = swept[env]
@@ -225,7 +225,7 @@ def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
 
 
 def _range(counts: Sequence[int], swept: list[int], noun: str) -> str:
-    """Return ``4..256 workers`` for a contiguous range of the counts swept, else ``1, 4 workers``."""
+    """Return ``4..256 workers`` if at least three counts are neighbours in ``swept``, else ``1, 4 workers``."""
     first = swept.index(counts[0])
     if len(counts) >= _RANGE_LENGTH and swept[first : first + len(counts)] == list(counts):
         return f"{counts[0]}..{counts[-1]} {noun}s"
@@ -233,20 +233,20 @@ def _range(counts: Sequence[int], swept: list[int], noun: str) -> str:
 
 
 def learner_words(learner: LearnerStep) -> str:
-    """Return in words how long learning takes, and for how many steps."""
+    """Return in words the time of learning, and the steps that it learns from."""
     whole = "each batch" if learner.steps is None else f"each {counted(learner.steps, 'step')}"
     return f"{short_time(learner.seconds * 1e9)} for {whole}"
 
 
 def tasks_in_words(standing: Standing) -> str:
-    """Return a suite's title, with its tasks unless all are meant: ``MuJoCo (Ant, Hopper)``."""
+    """Return a suite's title, with the names of tasks unless it is all tasks: ``MuJoCo (Ant, Hopper)``."""
     every = len(standing.tasks) == len(standing.suite.tasks)
     names = ", ".join(map(short_name, standing.tasks))
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
 
 
 def what_it_steps(cell: CellSummary) -> str | None:
-    """Return which environments a backend steps; None for a reference row."""
+    """Return the kind of environments that a backend steps; None for a reference row."""
     if cell.reference_row:
         return None
     if cell.built.own_classes is not None:
@@ -260,7 +260,7 @@ def what_it_steps(cell: CellSummary) -> str | None:
 def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
     """Return a function that replaces each absolute path by its last part, in a text or in all texts of a document.
 
-    ``names`` are file names that texts may quote; they may contain any characters.
+    ``names`` are file names that texts may quote. They may contain any characters.
     """
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 
@@ -272,7 +272,7 @@ def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
         return text
 
     def shortened(value: Any) -> Any:
-        if type(value) is str:  # enums stay
+        if type(value) is str:  # enums stay unchanged
             return in_text(value)
         if type(value) is tuple:
             return tuple(map(shortened, value))

@@ -1,6 +1,6 @@
-"""Shows how a run or a comparison goes, on standard error: a line for each cell, and on a terminal a bar below them.
+"""Progress of a run or a comparison on standard error: a line for each cell, and on a terminal a bar below the lines.
 
-The bar is drawn only when an event comes, because drawing takes CPU time from what is measured.
+The bar is drawn only at an event, because drawing takes CPU time from the measured cells.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _BAR_WIDTH = 12
 
 
 class Screen:
-    """Lines that stay and, where lines can be written over, a bar below them. It leaves the terminal as it was."""
+    """Lines that stay, and on a terminal a bar below them. The bar disappears at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Progress | None = None
         if console.is_terminal and not console.is_dumb_terminal and not console.quiet:
-            # A line that wraps would stay in part.
+            # If the bar's line wrapped, a part of it would stay.
             words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
             self._bar = Progress(BarColumn(_BAR_WIDTH), words, console=console, auto_refresh=False, transient=True)
             self._bar.add_task("", visible=False)
@@ -58,7 +58,7 @@ class Screen:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """Write nothing more once the reader is gone or the disk is full: the work goes on."""
+        """Stop writing after the reader is gone or the disk is full. The run continues."""
         try:
             yield
         except OSError:
@@ -66,7 +66,7 @@ class Screen:
             discard(self._console.file)
 
     def say(self, text: str, style: str = "", *, lead: str = "") -> None:
-        """Print a line that stays, in one piece: only the terminal wraps it. ``lead`` is kept as it is."""
+        """Print a line that stays. Only the terminal wraps it. ``lead`` is printed unchanged before the text."""
         with self._drawing():
             self._console.print(Text(f"{lead}{one_line(text)}", style=style), soft_wrap=True)
 
@@ -79,21 +79,21 @@ class Screen:
 
 
 class RunScreen(Screen):
-    """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped.
+    """The screen of a run: a line for each finished cell, each cell with other work, and each reason to skip cells.
 
-    ``before`` windows were measured earlier, and ``later`` cells follow the cells of the plan.
+    ``before`` is the number of windows measured earlier. ``later`` is the number of cells that follow the plan's cells.
     """
 
     def __init__(self, console: Console, *, before: int = 0, later: int = 0) -> None:
         super().__init__(console)
         self._done, self._windows, self._later = before, before, later
-        self._finished = self._total = 0  # cells
+        self._finished = self._total = 0  # numbers of cells
         self._skipped: set[str | None] = set()
         # The rates of windows, by task, then by setting.
         self._rates: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def show(self, event: Event) -> None:
-        """Print what stays of an event of the runner, and draw the bar once."""
+        """Print the lines of an event of the runner, and draw the bar once."""
         if isinstance(event, RunStarted):
             plan = event.plan
             self._finished, self._total = event.done, len(plan.cells) + event.done + self._later
@@ -122,7 +122,7 @@ class RunScreen(Screen):
         self.draw(self._done, self._windows, f"{self._done:,} of {whole}{words}")
 
     def show_page(self, page: Callable[[], Page]) -> None:
-        """Print what is known so far."""
+        """Print the results so far as a page."""
         with self._drawing():
             rendered = TERMINAL.render(page())
             self._console.rule("first look; the run goes on", characters="-")
@@ -155,7 +155,7 @@ def _setting(cell: Cell) -> str:
 
 
 def _rate(event: CellFinished) -> str:
-    """Return the rate of one process, without an interval: the table has one, from all."""
+    """Return the rate of one process, without an interval. The table has the interval over all processes."""
     cell = record(event.cell, event.outcome)
     loop = estimate(batch_times(cell)) if cell.backend == NULL else None
     frames = estimate(frame_rates(cell))
@@ -165,7 +165,7 @@ def _rate(event: CellFinished) -> str:
 
 
 def other_work(cells: Sequence[CellSummary]) -> str:
-    """Return that these cells, one at least, did other work while they were measured, and the consequence."""
+    """Return a note that these cells, at least one, did other work while they were measured."""
     first, *others = cells
     more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
     why = "rows differ" if first.work.proof is None else proof_difference(first.work.proof)

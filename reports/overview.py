@@ -1,4 +1,4 @@
-"""What is known before anything is measured: the machine, what can be measured on it, and what a plan would measure."""
+"""Pages that need no measurement: the machine, the backends and tasks that it can measure, and a plan."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
 from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, tasks_in_words
 
-_MOST_IN_ORDER = 32  # CPUs or cores on a line
-_FEWEST_IN_SERIES = 4
+_MOST_IN_ORDER = 32  # a line lists at most this number of CPUs
+_FEWEST_IN_SERIES = 4  # the fewest CPUs with a constant step that are written as a series
 _ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
 _ON: dict[bool | None, str] = {True: "on", False: "off"}
 
@@ -43,12 +43,12 @@ def _row(label: str, *texts: str) -> TableRow:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as vebench sees it."""
+    """The facts about a machine that its page shows."""
 
     host: Host
     placement: Placement
-    orders: Mapping[str, Cpus]  # all allowed CPUs as each policy takes them, second threads last
-    workers: int | None  # how many to show on the CPUs that ``placement`` gives them
+    orders: Mapping[str, Cpus]  # for each policy, all allowed CPUs in its order, with second threads last
+    workers: int | None  # the number of workers to show on CPUs; None: show no workers
     versions: Mapping[str, str]  # installed packages; empty for a copy of another machine's files
     memory_available: int | None  # bytes
     findings: tuple[Finding, ...]
@@ -61,7 +61,7 @@ class Machine:
 
 
 def machine_page(machine: Machine) -> SimplePage:
-    """Return the machine's parts, facts and findings."""
+    """Return the page of a machine: its parts, facts and findings."""
     facts = tuple((name, one_line(text)) for name, text in _machine_facts(machine) if text)
     findings = tuple(map(Remark.of, machine.findings))
     document = Document(one_line(machine.host.cpu_model), facts, (_parts(machine),), findings=findings)
@@ -69,7 +69,7 @@ def machine_page(machine: Machine) -> SimplePage:
 
 
 def _machine_data(machine: Machine) -> dict[str, object]:
-    """Return facts by name: CPU sets as Linux lists, unknown facts as None."""
+    """Return facts by name. CPU sets are Linux lists, and unknown facts are None."""
     host, topology = machine.host, machine.host.topology
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
@@ -107,7 +107,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
 
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Yield facts for readers, by name; the text is empty if a fact is unknown."""
+    """Yield the names and texts of facts for readers. The text of an unknown fact is empty."""
     host, topology = machine.host, machine.host.topology
     parts = {"package": topology.packages, "memory node": topology.nodes, "core": topology.cores}
     counts = [counted(len(found), noun) for noun, found in parts.items() if found]
@@ -169,7 +169,7 @@ def _brief(cpus: Collection[int]) -> str:
 
 
 def _parts(machine: Machine) -> Table:
-    """Return the machine's parts, each indented below the one that contains it, those that look alike on one line."""
+    """Return a table of the machine's parts, each indented below its container. Similar parts share a line."""
     topology = machine.host.topology
     barred = frozenset(topology.online).difference(machine.host.cpus_allowed)
     marks = {"with workers": frozenset(machine.owned), "not allowed": barred}
@@ -189,7 +189,7 @@ def _parts(machine: Machine) -> Table:
 
 
 def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
-    """Return the parts with their CPUs, each after the part that contains it, its name indented."""
+    """Return the names and CPUs of parts. A part follows the part that contains it, and its name is indented."""
     parts = [(f"package {label}", frozenset(cpus)) for label, cpus in topology.packages.items()]
     for node in topology.nodes:
         if node.cpus:
@@ -198,7 +198,7 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
     fastest_first = topology.kinds[::-1] if len(topology.kinds) > 1 else ()
     for rank, kind in enumerate(fastest_first, 1):
         parts.append((f"cores of kind {rank}{' (fastest)' if rank == 1 else ''}", frozenset(kind)))
-    # A cache of a single core groups nothing: it is listed with the facts.
+    # Leave out a cache of a single core, which groups no cores. The facts list it.
     cores = {frozenset(core) for core in topology.cores}
     caches = [(_cache(one.level, one.size_bytes), frozenset(one.cpus)) for one in topology.last_level]
     parts += [cache for cache in caches if cache[1] not in cores]
@@ -211,7 +211,7 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
 
 
 def list_page() -> SimplePage:
-    """Return the backends and what each of them steps here, their options, and the tasks."""
+    """Return the page of backends with the tasks that they can step here, options, and all tasks."""
     options = [_row(f"{entry.name}[{key}]", one.meaning) for entry in ENTRIES for key, one in entry.options.items()]
     tasks = []
     for suite in SUITES.values():
@@ -242,7 +242,7 @@ def _backends() -> Table:
             named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
             texts = _steps(entry), Text((f"{entry.summary}{named}",))
             rows.append(TableRow(entry.name, texts, entry.reference_row))
-    note = "Those with (named) need -b to be measured."
+    note = "Backends marked (named) are measured only with -b."
     return _words_table("Backends", "backend", ("steps", "what it is"), rows, note)
 
 
@@ -254,7 +254,7 @@ def _steps(entry: BackendEntry) -> Text:
 
 
 def _of_suite(entry: BackendEntry, suite: Suite) -> str:
-    """Return a kind of task if a backend steps it here, with how many of them if not all; empty if it does not."""
+    """Return the title of a suite if a backend steps it here; ``2 of 5 TITLE`` for a part; empty if it does not."""
     tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()] or [Task("any other", suite.name, 1)]
     named = [task for task in tasks if entry.scope.name_of(task) is not None]
     if not named or entry.why_not(named[0]) is not None:
@@ -285,7 +285,7 @@ def _missing() -> Iterator[Remark]:
 
 
 def plan_page(plan: Plan) -> SimplePage:
-    """Return a table for each task with every cell, and about how long measuring them takes."""
+    """Return the page of a plan: a table of the cells of each task, and the estimated time."""
     spec = plan.spec
     once = {cell.key.without_repeat: cell for cell in plan.cells}
     cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
@@ -334,7 +334,7 @@ def _number_of_cells(plan: Plan) -> str:
     skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
     each = set(by_repeat.values())
     words = counted(max(each, default=0), "cell")
-    if len(each) > 1:  # what is left of a run
+    if len(each) > 1:  # a run that is resumed may have different numbers of cells in its passes
         words = f"{counted(by_repeat.total(), 'cell')} in {len(by_repeat)} passes"
     elif len(by_repeat) > 1:
         words += f" x {len(by_repeat)} passes"
@@ -361,7 +361,7 @@ def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield each reason why cells are skipped, with these cells."""
+    """Yield each reason to skip cells, with the skipped cells."""
     swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
     skipped = [(cell.skip, (cell.backend.label, size)) for cell, size in zip(cells, swept, strict=True) if cell.skip]
     for reason, of_reason in by_key(skipped).items():

@@ -1,6 +1,6 @@
-"""Charts drawn with matplotlib: as SVG for documents and HTML pages, and as PNG and PDF.
+"""Charts drawn with matplotlib: SVG for documents and HTML pages, and PNG and PDF.
 
-The same charts give the same bytes. All text is drawn as it is: nothing in a name is a formula or a style.
+The same charts give the same bytes. All text is drawn literally: no part of a name is a formula or a style.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 GROUND, INK, MUTED, _GRID = "#ffffff", "#1f2328", "#59636e", "#d1d9e0"
-# They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
-# without one kind of cones, are at least 20 apart in CIELAB, and the first five, for the default backends, 27.
-# Each has a contrast of 3 to 1 or more with the ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
+# A search found these colours. Any two are at least 20 apart in CIELAB, also for readers without one kind of cones. The
+# first five, which default backends have, are at least 27 apart. Each has a contrast of at least 3 to 1 with the ground
+# (WCAG 2.1, 1.4.11). Markers distinguish lines without colour.
 SERIES = ("#5e69fc", "#792300", "#0ba76d", "#4a0162", "#b78800", "#ae74dc", "#3413d4", "#8a09aa")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
 _SETTINGS: Mapping[str, object] = {
-    "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
+    "font.sans-serif": ["DejaVu Sans"],  # this font comes with matplotlib
     "font.size": 9.0,
     "text.color": INK,
     "text.parse_math": False,
@@ -65,22 +65,23 @@ _SETTINGS: Mapping[str, object] = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # letters that can be selected and searched
 }
-# Without dates, and without the version of the library.
+# Files have no dates and no version of the library, so that the same charts give the same bytes.
 METADATA: Mapping[str, Mapping[str, None]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 _DOTS_PER_INCH = 200
-_WIDTH, _HEIGHT = 5.2, 3.6  # of a chart, in inches: the texts of a narrow one can be read on a phone
-_KEY_LINE = 0.19  # of the key, in inches: a chart with many series is higher
-_FARTHEST = 2.0  # an interval widens the axis by this factor at most: a wide one must not flatten the others
-_MARGIN = 1.1  # of an axis, at either end
-_BESIDE = 1.012  # the points of two lines at the same place are apart by this factor, so that intervals can be seen
-_MOST_TICKS = 10  # of numbers of workers
-# Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
+_WIDTH, _HEIGHT = 5.2, 3.6  # the size of a chart in inches: narrow, so that its texts can be read on a phone
+_KEY_LINE = 0.19  # the height of a line of the key in inches: charts with many series are higher
+_FARTHEST = 2.0  # intervals widen the axis at most by this factor, because a wide one would flatten the lines
+_MARGIN = 1.1  # the margin at either end of an axis, as a factor
+_BESIDE = 1.012  # points of different lines at one number of workers are this factor apart, to show all intervals
+_MOST_TICKS = 10  # the largest number of ticks for workers
+# Each pair has the smallest ratio of the highest value to the lowest, and the ticks within a decade. Below all ratios,
+# ticks are evenly spaced.
 _TICKS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
-LONGEST = 34  # characters of a name in a chart; reports have it in full
+LONGEST = 34  # the largest number of characters of a name in a chart; reports have the full name
 
 
 class NoFigureError(UsageError):
@@ -88,7 +89,7 @@ class NoFigureError(UsageError):
 
 
 def missing() -> str:
-    """Return in a line why no chart can be drawn here, and what to do; empty if they can."""
+    """Return on one line why no chart can be drawn here, with the remedy; empty if charts can be drawn."""
     return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
@@ -108,7 +109,7 @@ def pdf_of(page: Page) -> bytes:
 
 
 def _charts_of(page: Page) -> list[Chart]:
-    """Return the charts of all documents, with groups that no two documents share."""
+    """Return the charts of all documents. Documents do not share groups."""
     shortened = figures.without_folders(document.file for document in page.documents)
     charts = [
         replace(chart, group=f"{number} {chart.group}")
@@ -121,14 +122,14 @@ def _charts_of(page: Page) -> list[Chart]:
 
 
 def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "") -> str:
-    """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
+    """Return ``charts``, at least one, as one SVG: a row for each group, with a column for each of its charts.
 
-    Each series looks as in all charts ``among`` which these are. With ``part`` it belongs into an HTML page, and has
-    ids that no other part has.
+    ``among`` has all charts that must draw the same series in the same colours. ``part`` is for HTML pages: it makes
+    ids unique within the page.
     """
     drawn = _file(partial(_figure, charts, among or charts), "svg", salt=part).decode()
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
-    _, _, body = drawn.partition("</defs>")  # the first ones hold a style for the whole page
+    _, _, body = drawn.partition("</defs>")  # the first <defs> has a style that would apply to the whole page
     body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line("; ".join(chart.title for chart in charts)))
     head = (
@@ -140,7 +141,7 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
 
 
 def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
-    """Return ``charts``, at least one, on light ground."""
+    """Return ``charts``, at least one, on a light ground."""
     return _file(partial(_figure, charts, charts), form)
 
 
@@ -151,7 +152,7 @@ def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, sal
     out = BytesIO()
     # The user's own settings must not change these charts.
     with warnings.catch_warnings(), style.context(["default", {**_SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn, and SVG keeps the letter
         draw().savefig(out, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
     return out.getvalue()
 
@@ -190,7 +191,7 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
 
 
 def _looks(lines: Iterable[ChartLine]) -> Looks:
-    """Return the colour and the marker of each series, by its name: the same in all charts.
+    """Return the colour and the marker of each series by name, for all charts.
 
     The families of default backends always have the same colours.
     """
@@ -236,7 +237,7 @@ def _draw(space: Axes, chart: Chart, looks: Looks) -> None:
 
 
 def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:
-    """Write a text at a distance from a place, in points."""
+    """Write a text at the distance ``away``, in points, from the place ``at``."""
     space.annotate(text, at, xytext=away, textcoords="offset points", **how)
 
 
@@ -282,7 +283,7 @@ def _plain(value: float) -> str:
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:
-    """Return ``text`` on one line; a long one without its middle, since names differ at both ends."""
+    """Return ``text`` on one line. A long text loses its middle, because names differ at both ends."""
     text = one_line(text)
     if len(text) <= longest:
         return text

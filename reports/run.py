@@ -1,4 +1,4 @@
-"""Run files as a page: for each the rates of its tasks as tables, what they were measured with, and what was found."""
+"""Run files as a page: for each file, the rates of tasks as tables, facts about the measurement, and findings."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from vebench.results.records import Run, RunRecord
 
 Place = Callable[[CellSummary], Text]
 
-# Findings on the run as a whole that its condition says, and findings on cells that the notice says about all.
+# Findings on the run that the fact "condition" also reports, and findings on cells that the notice reports for all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
-_MOST_NAMED = 3  # tasks in a title
+_MOST_NAMED = 3  # a title names at most this number of tasks
 _OF_A_POLICY = ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age")
 _OF_A_LEARNER = ("training_steps_per_second", "sampling_share", "at_most_faster")
-# Columns that are shown unasked, where a cell has them.
+# Columns that are shown without a request, if any cell has them.
 _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
     "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
     **dict.fromkeys(_OF_A_POLICY, lambda cell: cell.figures.acting),
@@ -48,7 +48,7 @@ _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
 
 @dataclass(frozen=True)
 class RunPage(DataPage):
-    """Run files in the order in which they were named, each a section of its own. ``view`` is what is shown of them."""
+    """Run files in the order of the command line, each with a section. ``view`` selects the parts to show."""
 
     sections: tuple[Section, ...]
     view: View = DEFAULT
@@ -58,7 +58,7 @@ class RunPage(DataPage):
 
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Run]], view: View = DEFAULT) -> Self:
-        """Return the page of ``runs``, each with the name of its file. Their letters are A to Z, then A2 and so on."""
+        """Return the page of ``runs``, each with its file name. Their letters are A to Z, then A2 and so on."""
         sections = []
         for number, (name, run) in enumerate(runs):
             rounds, at = divmod(number, len(ascii_uppercase))
@@ -71,7 +71,7 @@ class RunPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """A document for each run file; of several that have a task in common, one before with all side by side."""
+        """A document for each run file. If several share a task, a document before them shows all side by side."""
         documents = []
         together = side_by_side(self.sections) if len(self.sections) > 1 else None
         if together is not None:
@@ -83,7 +83,7 @@ class RunPage(DataPage):
 
     @property
     def data(self) -> list[dict[str, object]]:
-        """The cells of every section in one list, each with what identifies it and the value of every column."""
+        """The cells of every section in one list, each with its identity and the value of every column."""
         records = []
         for section in self.sections:
             for cell in section.cells:
@@ -101,7 +101,7 @@ class RunPage(DataPage):
 
 
 class EarlyPage(RunPage):
-    """The tables of a run that goes on, and the cells that are ahead. A few windows of one process name no winner."""
+    """The tables of an unfinished run, and the cells that are ahead. So few windows cannot show a winner."""
 
     early = True
 
@@ -150,9 +150,9 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
 
 
 def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> list[Remark]:
-    """Return the findings, the gravest first, without the ones that title, facts or notice say already.
+    """Return the findings, the gravest first, without findings that facts or the notice already report.
 
-    Notes are left out unless everything was asked for.
+    Notes are left out unless the user requested everything.
     """
     said = _TAKEN if section.notice and not view.every_finding else frozenset()
     left = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
@@ -174,7 +174,7 @@ def _where(head: RunRecord) -> str:
 
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the cells that a table needs: what the loop costs is left out if no backend's rate suffers from it."""
+    """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
     suffers: dict[str, bool] = {}
     for cell in cells:
         if not cell.reference_row and not suffers.get(cell.env):
@@ -194,7 +194,7 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
-    """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
+    """Return the names and values of facts about a run, given its cells. Unknown facts are left out."""
     spec, host = header.spec, header.host
     hosts = ""
     if header.hosts and spec.hosts is not None:
@@ -251,7 +251,7 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def time_of_run(run: Run) -> str:
-    """Return how long the run took, and the shares of that; empty if unknown."""
+    """Return the time that the run took, with shares by purpose; empty if unknown."""
     if (found := time_spent(run.cells)) is None:
         return ""
     whole = sum(found) or 1.0
@@ -262,7 +262,7 @@ def time_of_run(run: Run) -> str:
 def rate_tables(
     env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
 ) -> Iterator[Table]:
-    """Yield the tables of one task, with ``best`` marked: rates, and further tables for what the run and view ask."""
+    """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
     crowded = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
     swept = sorted({cell.envs_per_worker for cell in cells})
@@ -293,7 +293,7 @@ def rate_tables(
 
 
 def _grid(cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, place: Place) -> Table:
-    """Return a row for each backend, a column for each size, and ``place`` of each cell."""
+    """Return a table with a row for each backend and a column for each size. ``place`` returns the text of a cell."""
     sizes = dict(sorted(((cell.workers, cell.envs_per_worker), cell.key.size) for cell in cells))
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
@@ -307,7 +307,7 @@ def _grid(cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, 
 
 
 def _absent(label: str, workers: int, spec: RunSpec) -> Text:
-    """Return the place of a cell that is not in the file: it was not measured yet, or never asked for."""
+    """Return the place of a cell that is not in the file: it was not measured yet, or is not in the plan."""
     asked = label != YARDSTICK and spec.asks_for(label, workers)
     return Text(("not run",), "missing") if asked else Text((figures.DASH,))
 
@@ -322,7 +322,7 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     if cell.exclusion is not None:
         return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
-    # The speedup of a reference row would read as a backend's.
+    # Readers would take the speedup of a reference row for a backend's.
     if cell.speedup is None or cell.reference_row:
         return Text((shown,), tone, rate)
     short = f"{figures.number(cell.speedup.median)}x"
@@ -330,7 +330,7 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
 
 
 def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator[str]:
-    """Yield how to read the table; ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
+    """Yield notes on reading the table. ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
         yield f"no speedups: {REFERENCE} with one worker has no rate"
@@ -338,7 +338,7 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         yield f"! more workers than their {figures.counted(max(crowded.values()), 'CPU')}"
     work = {}
     for label in dict.fromkeys(cell.label for cell in cells):
-        # The worst verdict of its cells, in the most words.
+        # Use the longest text among the backend's cells with the worst verdict.
         known = [cell for cell in cells if cell.label == label and cell.verdict]
         worst = max((BEST_FIRST.index(cell.verdict) for cell in known), default=None)
         words = [cell.work_in_words for cell in known if BEST_FIRST.index(cell.verdict) == worst]
@@ -362,7 +362,7 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
 
 
 def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield what backends do differently. Reference rows are there to differ."""
+    """Yield the differences between backends and the reference. Reference rows differ by design, so leave them out."""
     differences = []
     for cell in cells:
         if not cell.reference_row:

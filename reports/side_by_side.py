@@ -1,4 +1,4 @@
-"""Runs side by side as a document: their differences, and how much faster each is than the first."""
+"""Runs side by side as a document: their differences, and the ratios of their rates to the first run's."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from vebench.results.records import how_plans_differ, measured_in_turn, what_dif
 
 
 class OtherRun(NamedTuple):
-    """A run that is compared with the first one, and the comparison on one task."""
+    """A run that is compared with the first run, and the comparison on one task."""
 
     side: Section
     found: TaskComparison
 
 
 def side_by_side(sides: Sequence[Section]) -> Document | None:
-    """Return the runs compared with the first one, None if no other run has a task in common with it."""
+    """Return the runs compared with the first run; None if no other run shares a task with it."""
     first, *others = sides
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[OtherRun]] = {}
@@ -59,7 +59,7 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
 
 
 def _facts(sides: Sequence[Section], tasks: Collection[str], *, in_turn: bool) -> Iterator[tuple[str, str]]:
-    """Yield the files, how they differ from the first one, and what is not compared."""
+    """Yield the files, their differences from the first run, and the tasks that are not compared."""
     first = sides[0]
     for side in sides:
         yield side.letter, f"{side.name}, on {one_line(side.head.host.cpu_model)}"
@@ -96,7 +96,7 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
 
 
 def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
-    """Return how much faster the other run is, or why this is unknown, and whether the difference is significant."""
+    """Return the ratio of the other run in words, or why it is unknown, and whether the difference is significant."""
     side, found = other
     a, b = first.letter, side.letter
     for one in (first, side):
@@ -116,7 +116,7 @@ def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
 
 
 def _tables(env: str, first: Section, other: OtherRun) -> Iterator[Table]:
-    """Yield the table of one task and one other run, with a column for each size that both have."""
+    """Yield the table of one task and one other run, with a column for each size of both runs."""
     side, found = other
     heads = dict(sorted({_size(one.key): one.key.size for one in found.places if None not in one.cells}.items()))
     if not heads:
@@ -152,7 +152,7 @@ def _size(key: CellKey) -> figures.Size:
 
 
 def _cell(place: CellComparison, first: Section, side: Section) -> Text:
-    """Return the ratio of a cell, or why it has none, and its rates."""
+    """Return the ratio of a cell, or why it has no ratio, and its rates."""
     letters = first.letter, side.letter
     why = place.verdict if place.why else f"only {letters[place.cells[0] is None]}"
     lines = [why if place.ratio is None else figures.times(place.ratio)]

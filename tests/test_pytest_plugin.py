@@ -155,7 +155,7 @@ def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: 
         ('vector_env_rate("CartPole").not_slower_than("missing.jsonl")', "missing.jsonl"),
         (
             'vector_env_rate("CartPole", workers=2).not_slower_than("missing.jsonl")',
-            "workers: missing.jsonl has the plan",
+            "workers: leave this out, because the plan comes from missing.jsonl",
         ),
         ('vector_env_rate("CartPole").not_slower_than()', "give the path of a run file"),
     ],

@@ -2,8 +2,8 @@
 
 From Python: ``measure``, ``load``, ``check``, ``compare`` and ``verify``, which are loaded on use (docs/python.md).
 
-In a clone, ``vebench.backends`` and ``vebench.reports`` are the folders ``backends`` and ``reports`` at the top.
-docs/structure.md has a map.
+An editable install maps ``vebench.backends`` and ``vebench.reports`` to the clone's top folders ``backends`` and
+``reports``. docs/structure.md has a map.
 """
 
 __version__ = "0.1.0"

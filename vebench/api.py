@@ -1,7 +1,7 @@
 """The Python interface: measures and compares as the command line does (docs/python.md).
 
-Nothing here prints. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises ``KeyboardInterrupt``, whose text
-names the run file and the command that finishes it; no process is left behind.
+No function prints. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises ``KeyboardInterrupt``, whose text
+names the run file and the command that finishes the run. No process is left behind.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ __all__ = [
 class Plan(TypedDict, total=False):
     """Keyword arguments of ``measure``: options of ``vebench run``, as values or as the text that the option takes.
 
-    ``vebench run --help`` describes each and has its default. ``Texts`` is a text or a sequence of texts,
-    ``Counts`` a number, a sequence of numbers, or a text such as ``"1..8"``.
+    ``vebench run --help`` describes each option and its default. ``Texts`` is a text or a sequence of texts. ``Counts``
+    is a number, a sequence of numbers, or a text such as ``"1..8"``.
     """
 
     effort: str
@@ -99,9 +99,9 @@ class Result:
         return f"<{type(self).__name__}: {self.page.documents[0].title}>"
 
     def report(self, form: str = "markdown") -> Content:
-        """Return it in a format of the command's ``-f``: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
+        """Return the result in a format of the command's ``-f``: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
 
-        The result is text; bytes for ``"png"`` and ``"pdf"``, an object for Rich to print for ``"terminal"``.
+        ``"png"`` and ``"pdf"`` are bytes. ``"terminal"`` is an object for Rich to print. All other formats are text.
         """
         return formats.format_named(form, self.page.kind).render(self.page)
 
@@ -113,11 +113,11 @@ class Ratio:
     Attributes
     ----------
     cell, base
-        The two cells; the rate of ``cell`` is divided by the rate of ``base``.
+        The two cells. The rate of ``cell`` is divided by the rate of ``base``.
     ratio
-        The ratio of the rates with its 95 % interval, over the passes that both cells have; None without one.
+        The ratio of the rates with its 95 % interval, over the passes of both cells. None if not comparable.
     verdict
-        Whether ``cell`` is faster than ``base``; all ratios of one call are tested together (Holm) at 5 %.
+        Whether ``cell`` is faster than ``base``. All ratios of one call are tested together (Holm) at 5 %.
     why
         Why the two are not comparable; empty if they are.
     """
@@ -136,7 +136,7 @@ class Ratio:
 
 @dataclass(frozen=True, repr=False)
 class Run(Result):
-    """A run, and the ``path`` of its run file, which ``vebench report``, ``check`` and ``run --resume`` read."""
+    """A run, and the ``path`` of its run file, for ``vebench report``, ``check`` and ``run --resume``."""
 
     path: Path
     page: RunPage
@@ -146,7 +146,7 @@ class Run(Result):
         """Each cell over all its passes, in the order of reports.
 
         ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
-        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` says whether it did the plain loop's work.
+        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` compares its work with the plain loop's.
         """
         return self.page.sections[0].cells
 
@@ -187,7 +187,7 @@ class Comparison(Result):
     def groups(self) -> tuple[GroupComparison, ...]:
         """A ``verdict`` for each backend on each task (``key``), over all its cells.
 
-        ``ratio`` is the candidate's rate over the baseline's, with a 95 % interval; ``why`` gives the reason.
+        ``ratio`` is the candidate's rate over the baseline's, with a 95 % interval. ``why`` is the reason.
         """
         return self.page.comparison.groups
 
@@ -226,7 +226,7 @@ class Verification(Result):
 
 @dataclass(frozen=True, repr=False)
 class PairVerification(Result):
-    """Whether two implementations do the same work, and where they part."""
+    """The verdict on whether two implementations do the same work, and the first difference."""
 
     page: PairPage
 
@@ -237,13 +237,13 @@ class PairVerification(Result):
 
     @property
     def parting(self) -> FirstDifference | None:
-        """The first row that differs in the smallest example; None without one."""
+        """The first row that differs in the smallest example, None without an example."""
         example = self.page.verdict.example
         return None if example is None else example.difference
 
     @property
     def script(self) -> str:
-        """The smallest example as Python code that fails where the two differ; empty without one."""
+        """The smallest example as Python code that fails where the two differ, empty without an example."""
         example = self.page.verdict.example
         return "" if example is None else example.script
 
@@ -281,7 +281,7 @@ def measure(
     VebenchError
         For bad input, and if nothing can be measured here. A cell that fails raises nothing.
     KeyboardInterrupt
-        If it is interrupted. Its text names the run file, which has all cells that were measured.
+        If Ctrl-C interrupts the measurement. The text names the run file with the cells measured so far.
     """
     words = ["run", *_typed({"envs": envs, **plan})]
     world = replace(world or World(), arguments=tuple(words))
@@ -296,7 +296,7 @@ def measure(
 
 
 def load(path: str | Path) -> Run:
-    """Read a run file, with the verdicts on its backends' work that are known now."""
+    """Read a run file. Verdicts on the work of its backends are the latest known ones."""
     with _quietly():
         run = with_current_verdicts(store.read(Path(path)), planning.known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
@@ -327,15 +327,15 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     tolerance
         How much slower a backend may be, as a fraction.
     metric
-        What is compared: rates relative to each run's ``"yardstick"``, ``"speedup"`` or ``"fps"``.
+        The compared value: rates relative to each run's ``"yardstick"``, ``"speedup"`` or ``"fps"``.
     envs, backends
-        Compare only these; by default all of ``a``.
+        Compare only these, by default all of ``a``.
     allow_different_host
         Whether to compare although machines or package versions differ.
     history
         A folder of earlier runs, from which the variance between runs is estimated.
     budget, output, world
-        Without ``b``: the longest time to measure; the others as for ``measure``.
+        Used without ``b``. ``budget`` is the longest time to measure. The others are as for ``measure``.
     """
     baseline, candidate = (one.path if isinstance(one, Run) else Path(one or "") for one in (a, b))
     with _quietly():
@@ -425,26 +425,26 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     progress: bool = False,
     world: World | None = None,
 ) -> Verification | PairVerification:
-    """Compare what backends return with what a plain loop returns, or two implementations, as ``vebench verify`` does.
+    """Compare the rows of backends with a plain loop's, or of two implementations, as ``vebench verify`` does.
 
     Parameters
     ----------
     envs
-        Environments, as for ``measure``. With ``b``, one of two implementations.
+        Environments, as for ``measure``. With ``b``, the first implementation, A.
     b
-        The other: as the command line names it (``"CartPole-v1@other/bin/python"``, ``"mymodule:make"``), or a
-        function of a module. The smallest example is also written to ``.vebench/example.py``.
+        The second implementation: a name, as on the command line (``"CartPole-v1@other/bin/python"``,
+        ``"mymodule:make"``), or a function of a module. The smallest example is written to ``.vebench/example.py``.
     within
-        How far two may be apart: ``["observations=1e-6"]``, or ``"distribution"``.
+        Limits for the differences of two implementations: ``["observations=1e-6"]``, or ``"distribution"``.
     policy
-        The actions of two: ``"hold"``, ``"sweep"``, ``"actions.npy"``, an array ``(steps, *action_shape)`` or ``(steps,
-        num_envs, *action_shape)``, or a function of observations, ``(rows, ...)`` to actions, which sees those of A.
+        The actions for two implementations: ``"hold"``, ``"sweep"``, or ``"actions.npy"``, a file with an array
+        ``(steps, *action_shape)`` or ``(steps, num_envs, *action_shape)``. Or a function of A's observations.
     backends
-        By default all that can run here.
+        The backends to compare, by default all that can run here.
     steps
         Steps of each environment in the first layout.
     num_envs
-        Environments of the first layout, at least.
+        Least number of environments in the first layout.
     seed
         The seed of layouts, lengths, resets and actions, by default a random one.
     timeout
@@ -465,7 +465,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
 
 
 def _name_of(subject: Texts | Subject) -> str:
-    """Return how the command line names a subject. Raises UsageError for a function that no other process can find."""
+    """Return the command line's name of a subject. Raises UsageError for a function that cannot be imported."""
     if isinstance(subject, str):
         return subject
     module, name = (str(getattr(subject, of, "")) for of in ("__module__", "__qualname__"))
@@ -488,9 +488,9 @@ def _quietly(*, progress: bool = False) -> Iterator[None]:
 
 
 def spec_of(command: str, plan: Mapping[str, Any], effort: str = "normal") -> RunSpec:
-    """Return what a command measures, from the keyword arguments of its function. None means the default.
+    """Return the spec for the keyword arguments of a command's function. None means the default.
 
-    ``effort`` is the level if ``plan`` names none. Raises UsageError.
+    ``effort`` is the level if ``plan`` has none. Raises UsageError for an unknown argument or an invalid value.
     """
     values = {}
     fields = [name for name in FIELDS[command] if name != "suite"]  # a suite has a plan of its own

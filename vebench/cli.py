@@ -1,4 +1,4 @@
-"""The command line: parse, call one command, report errors. Everything heavier is imported when a command runs."""
+"""The command line: parse, call one command, report errors. Each command imports its own modules when it runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     from vebench.commands.session import World
 
-_COMPLETE = "_VEBENCH_COMPLETE"  # the variable of shells that complete a command line, as click has it
+_COMPLETE = "_VEBENCH_COMPLETE"  # the environment variable of click for completion in shells
 _PATH = click.Path(path_type=Path)
 
 
-def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one for each kind of end
-    """Run a command line, and return the exit status. Errors that users can meet are one line on standard error."""
+def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one return for each kind of error
+    """Run a command line, and return the exit status. Expected errors are one line on standard error."""
     try:
         if instruction := os.environ.get(_COMPLETE):
             return click.shell_completion.shell_complete(app, {}, "vebench", _COMPLETE, instruction)
-        # Click's own entry point would report some of its errors itself.
+        # Click's entry point would report some errors in its own form.
         with app.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
-            if sys.platform == "win32":  # processes are ended by group and waited for with poll(), as in POSIX
+            if sys.platform == "win32":  # vebench needs process groups and poll() of POSIX
                 return _fail("Windows is not supported: use WSL, Linux or macOS", UsageError.exit_status)
             return app.invoke(context) or 0
     except click.exceptions.Exit as done:
@@ -44,7 +44,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
         return _fail(str(error), error.exit_status)
     except click.ClickException as error:
         return _fail(error.format_message(), UsageError.exit_status)
-    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed the pipe, as `head` does
         _discard(sys.stdout)
         return 0
     except OSError as error:
@@ -63,7 +63,7 @@ def _world(arguments: tuple[str, ...], world: World | None) -> World:
 
 
 def _was_interrupt(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused an error. Python 3.11 raises RuntimeError if it interrupts the making of a class."""
+    """Return whether Ctrl-C caused an error. Python 3.11 wraps it in RuntimeError while a class is being defined."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -72,7 +72,7 @@ def _was_interrupt(error: BaseException | None) -> bool:
 def _fail(text: str, status: int) -> int:
     try:
         click.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # standard error is closed: the exit status has to be enough
+    except OSError:  # Standard error is closed. Only the exit status remains.
         _discard(sys.stderr)
     return status
 

@@ -1,4 +1,4 @@
-"""The command line's parameters, made from declarations of options, and the options that several commands share."""
+"""Makes the command line's parameters from declarations of options, and declares options of several commands."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 # Sections of commands in the help, in its order.
 SECTIONS = ("Measure", "Read", "Regressions", "Same results", "Share", "This machine")
 MEASURE, READ, REGRESSIONS, SAME_RESULTS, SHARE, THIS_MACHINE = SECTIONS
-# Options of other libraries, and vebench's words for them.
+# Options of other libraries, with hints at vebench's options.
 _ENVS = "a backend steps --workers times --envs-per-worker environments"
 _PATHS = {"FILE": "file", "RUN": "file", "DIR": "dir"}  # how a shell completes values with these names
 _OTHERS_WORDS = {"--num-envs": _ENVS, "--n-envs": _ENVS, "--num-workers": "write --workers"}
 
 
 class Parameter(click.Option):
-    """A parameter of a command, made from the declaration of an option."""
+    """A command's parameter, made from the declaration of an option."""
 
     def __init__(self, option: Option, default: Any = None, shown: Any = None) -> None:
-        """Make it. ``default`` is the value of an option that is not given, ``shown`` the default in the help."""
+        """Make the parameter. ``default`` is the value of an absent option. ``shown`` is the default in the help."""
         self.group = option.group
         self._option, self.absent = option, default
         switch = option.kind.named is not None
@@ -60,7 +60,7 @@ class Parameter(click.Option):
 
 
 def completed(option: Option, incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin as the last name of a list does."""
+    """Return completions of the last name in a list."""
     before, comma, last = incomplete.rpartition(",")
     found = [name for name in option.kind.choices() if name.lower().startswith(last.lower())]
     return [CompletionItem(before + comma + name) for name in found]
@@ -84,13 +84,13 @@ class Call:
 
     @property
     def given(self) -> set[str]:
-        """The names of the options and arguments that the command line has."""
+        """The names of the options and arguments on the command line."""
         typed = click.core.ParameterSource.COMMANDLINE
         return {name for name in self._context.params if self._context.get_parameter_source(name) is typed}
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The fields of a plan that the command line has. Environments may be ``named`` without an option."""
+        """The fields of a plan on the command line. Environments may be ``named`` without an option."""
         values = self._context.params
         found = {name: values[name] for name in FIELDS[self._context.command.name or ""] if values[name] is not None}
         if values.get("named"):
@@ -98,7 +98,7 @@ class Call:
         return found
 
     def refuse_others(self, why: str, besides: Collection[str]) -> None:
-        """Raise UsageError, which names what to leave out, if an option was given that is not in ``besides``."""
+        """Raise UsageError, with the options to leave out, if the command line has options not in ``besides``."""
         if excess := self.given.difference(besides):
             typed = [one for one in self._context.command.params if one.name in excess]
             options = [one.opts[0] for one in typed if isinstance(one, click.Option)]
@@ -106,7 +106,7 @@ class Call:
             raise UsageError(f"{why}: leave out {', '.join(sorted(options) + arguments)}")
 
     def refuse_for_resume(self, file: Path | None, *kept: str) -> None:
-        """Raise UsageError for options that contradict ``--resume``, or need it."""
+        """Raise UsageError for options that contradict ``--resume``, or that need it."""
         if self.resume is not None:
             reports = () if file else ("output",)
             self.refuse_others("--resume takes its plan from the file", {"resume", "allow_code", *kept, *reports})
@@ -114,10 +114,10 @@ class Call:
             raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
 
     def outlet(self, kind: PageKind, *, measures: bool = False) -> tuple[Path | None, Outlet]:
-        """Return the run file that ``-o`` names, None if it names none, and where the page of the command goes.
+        """Return the run file from ``-o``, or None, and the outlet for the page of the command.
 
-        A command that measures prints the page, and also writes it if ``-o`` names a report. Other commands do either.
-        Raises UsageError for a file that cannot be written.
+        A command that measures prints the page, and also writes it if ``-o`` names a report. Other commands write the
+        page if ``-o`` names a report, and print it otherwise. Raises UsageError for a file that cannot be written.
         """
         from vebench.reports.console import Outlet
         from vebench.results.store import DEFAULT_FOLDER, SUFFIX, refuse_to_overwrite
@@ -146,7 +146,7 @@ class Call:
 
 
 class Command(click.Command):
-    """A command whose help shows its options in groups, and rare options only by ``--help-all``."""
+    """A command whose help shows options in groups. ``--help-all`` adds rare options."""
 
     def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
         self.section = section
@@ -155,7 +155,7 @@ class Command(click.Command):
             self.params.append(_help_all())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. The error for an option of another library names vebench's word."""
+        """Parse the arguments. The error for an option of another library names vebench's option."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -192,7 +192,7 @@ class Commands(click.Group):
         super().__init__(*args, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Without any, show the help on standard error, and exit."""
+        """Parse the arguments. Without arguments, show the help on standard error, and exit."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(UsageError.exit_status)
@@ -234,7 +234,7 @@ def command(
 
 
 def of_plan(command: str) -> Iterator[Parameter]:
-    """Yield the parameters of a command for the fields of ``RunSpec``. Their value is None if they are not given."""
+    """Yield the parameters of a command for the fields of ``RunSpec``. Absent options have the value None."""
     usual = {"timeout": RunSpec.timeout, **defaults(command)}
     for name in FIELDS[command]:
         yield Parameter(OPTIONS[name], shown=usual.get(name))
@@ -252,7 +252,7 @@ def _levels(command: str) -> str:
 def declared(
     name: str, group: str, metavar: str, meaning: str, kind: Any, *flags: str, default: Any = None
 ) -> Parameter:
-    """Return the parameter of an option that is not a field of a plan. By default, its flag is its name."""
+    """Return the parameter of an option that is not a field of a plan. Its flag defaults to its name."""
     flags = flags or (f"--{name.replace('_', '-')}",)
     return Parameter(Option(name, flags, group, metavar, meaning, kind), default, default)
 
@@ -268,12 +268,12 @@ def switch(name: str, group: str, meaning: str, *flags: str) -> Parameter:
 
 
 def budget(meaning: str, default: float | None = None) -> Parameter:
-    """Return the option for the longest time that a command may take, or add."""
+    """Return the option ``--budget``, which limits the time of a command."""
     return declared("budget", HOW_LONG, "TIME", meaning, grammar.seconds(), default=default)
 
 
 def output(kind: PageKind, run_file: str = "") -> Parameter:
-    """Return ``-o`` of a command with pages of this kind. ``run_file`` is what a command that measures writes."""
+    """Return ``-o`` of a command with pages of this kind. ``run_file``: the help's words for a file of measurements."""
     *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
     meaning = f"Write a report to this file, by its suffix: {', '.join(first)} or {last}."
     if run_file:
@@ -288,7 +288,7 @@ def _files(texts: Sequence[str]) -> tuple[Path, ...]:
 
 
 def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
-    """Return the option that names a format for pages of this kind. Without a default, the suffix of -o decides."""
+    """Return ``--format`` of a command with pages of this kind. Without a default, the suffix of -o decides."""
     meaning = f"{formats.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
     return declared(
         "form",

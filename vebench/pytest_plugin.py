@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what was compared, if anything was."""
+    """Print a table of the comparisons, if there were any."""
     if lines := config.stash.get(_SUMMARY, []):
         widths = [max(map(len, column)) for column in zip(_HEADINGS, *lines, strict=True)]
         terminalreporter.section("vebench")
@@ -50,11 +50,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def vector_env_rate(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., VectorEnvRate]:
-    """Return a function that names what to measure: ``vector_env_rate(env, backends=..., workers=..., **plan)``.
+    """Return a function that makes a ``VectorEnvRate``: ``vector_env_rate(env, backends=..., workers=..., **plan)``.
 
-    ``env`` is an environment, as for ``vebench run``. ``backends``, ``workers`` and the rest are options and settings
-    of ``vebench compare``; by default, a plain loop steps one environment. Nothing is measured until the
-    ``VectorEnvRate`` that it returns is compared with something.
+    ``env`` is an environment, as for ``vebench run``. ``backends``, ``workers`` and ``plan`` are options of ``vebench
+    compare``. By default, a plain loop steps one environment. Only ``VectorEnvRate.not_slower_than`` measures.
     """
 
     def named(env: str, **plan: Any) -> VectorEnvRate:
@@ -65,7 +64,7 @@ def vector_env_rate(
 
 @dataclass(frozen=True)
 class VectorEnvRate:
-    """The throughput of an environment on backends, which a test compares with a baseline's."""
+    """The throughput of an environment on some backends, for a test that compares it with a baseline."""
 
     env: str
     plan: Mapping[str, Any]
@@ -81,18 +80,18 @@ class VectorEnvRate:
         python: str | Path = "",
         tolerance: float = 0.1,  # as TOLERANCE in plan/spec.py
     ) -> None:
-        """Measure, and fail the test if a backend is slower, or if it fails or does other work than the baseline.
+        """Measure. Fail the test if a backend is slower than the baseline, does other work, or fails.
 
-        The test is skipped, with the reason, if the data cannot decide within ``--vebench-budget``. Bad input fails it
-        with one line. The property ``verdict`` in JUnit XML is what decided; ``failed`` if that was a failed cell.
+        The test is skipped, with the reason, if the data are inconclusive after ``--vebench-budget``. Bad input fails
+        it with one line. The property ``verdict`` in JUnit XML is the deciding verdict, ``failed`` for a failed cell.
 
         Parameters
         ----------
         run
             A run file, whose plan is measured again as ``vebench check`` does.
         env, backend, python
-            What the baseline has instead: another environment, another backend, or another Python, by its path. Both
-            are measured in turn, as ``vebench compare`` does.
+            The environment, the backend, or the path of the Python of the baseline. Name at least one. Baseline and
+            candidate are measured in turn, as ``vebench compare`` does.
         tolerance
             How much slower a backend may be, as a fraction.
         """
@@ -107,7 +106,7 @@ class VectorEnvRate:
         }
         try:
             with warnings.catch_warnings(), console.without_progress():
-                warnings.simplefilter("default")  # a suite may turn warnings, such as notes, into errors
+                warnings.simplefilter("default")  # A test suite may turn warnings into errors.
                 page = self._judged(run, instead, tolerance)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
@@ -134,7 +133,7 @@ class VectorEnvRate:
         world, output = session.World(), self.folders.mktemp("vebench") / "run.jsonl"
         if run is not None:
             if excess := [name for name in self.plan if name != "backends"]:
-                raise UsageError(f"{', '.join(excess)}: {run} has the plan: leave this out")
+                raise UsageError(f"{', '.join(excess)}: leave this out, because the plan comes from {run}")
             only = {"envs": self.env, "backends": self.plan.get("backends", ()), "budget": budget}
             return check(run, tolerance=tolerance, output=output, world=world, **only).page
         plan = {"backends": REFERENCE, "workers": 1, **self.plan, "envs": self.env}
@@ -144,7 +143,7 @@ class VectorEnvRate:
         return compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
-        """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""
+        """Add the comparison to the summary and to the test's properties. Fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.analysis.comparison import group_of
         from vebench.errors import one_line
@@ -165,8 +164,8 @@ class VectorEnvRate:
             unanswered = [cell.verdict for cell in cells if cell.verdict in gate.NO_ANSWER]
             return unanswered[0] if unanswered and group.verdict != "slower" else group.verdict
 
-        # Of several backends, the deciding one sets the properties. record_property does no more than this,
-        # and warns unless the JUnit XML is of an older kind.
+        # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
+        # but it warns unless the family of the JUnit XML is xunit1 or legacy.
         order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")
         verdicts = {one.key: decisive(one) for one in found.groups}
         worst = min(
@@ -187,7 +186,7 @@ class VectorEnvRate:
         ]
         if page.status == gate.Status.WORSE:
             pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
-        # A fact about a whole backend is written once.
+        # A reason that holds for a whole backend is written once.
         reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}
         reasons |= {one.why: f"{one.key.backend} is {one.verdict}" for one in found.groups if one.why}
         pytest.skip(one_line("; ".join(f"{verdict}: {why}" for why, verdict in reasons.items())))

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
-TROUBLE = 4  # the action that causes an environment's ``trouble``
-# The episode and step of two environments of 2 and 3 steps after each of three steps, and the rewards of the first.
+TROUBLE = 4  # the action that calls an environment's ``trouble``
+# Two environments with episodes of 2 and 3 steps make three steps. After each step: episode and step of both
+# environments. Then the rewards of the first environment.
 EPISODES = {
     AutoresetMode.NEXT_STEP: ([[0, 1, 0, 1], [0, 2, 0, 2], [1, 0, 0, 3]], [1, 1, 0]),
     AutoresetMode.SAME_STEP: ([[0, 1, 0, 1], [1, 0, 0, 2], [1, 1, 1, 0]], [1, 1, 1]),
@@ -38,14 +39,14 @@ EPISODES = {
 
 
 class FaultError(Exception):
-    """An exception that an environment raises, to see where it arrives."""
+    """An exception that an environment raises. Tests check where it arrives."""
 
 
 class Counting(gymnasium.Env[Any, Any]):
-    """Its observation is its seed, episode, step and action, its reward the action. An odd action is in its infos.
+    """An environment whose observation is its seed, episode, step and action. Its reward is the action.
 
-    An episode ends after ``length`` steps, a further step is an error. ``reuses``: all observations are the same array,
-    written anew. The action ``TROUBLE`` calls ``trouble``, and ``close`` calls ``closed``.
+    Infos have an odd action. An episode ends after ``length`` steps, and a further step is an error. With ``reuses``,
+    all observations are the same array, overwritten. The action ``TROUBLE`` calls ``trouble``. ``close`` is ``closed``.
     """
 
     action_space = Discrete(5)
@@ -64,12 +65,12 @@ class Counting(gymnasium.Env[Any, Any]):
         self._row, self.close = np.array([-1, -1, 0, 0]), closed  # type: ignore[method-assign]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin the first episode of a seed, or the next one. The options are the infos."""
+        """Begin the first episode of a seed, or the next episode without a seed. Return the options as infos."""
         row = [self._row[0], self._row[1] + 1, 0, 0] if seed is None else [seed, 0, 0, 0]
         return self._observed(row), dict(options or {})
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Count."""
+        """Count the step. Return the action as reward."""
         length, truncates, _, trouble = self._settings
         assert self._row[2] < length, "a step after the end of an episode"
         if action == TROUBLE:
@@ -90,7 +91,7 @@ def _raise_fault(_: int = 0) -> NoReturn:
 
 
 def _interrupt(caller: int) -> None:
-    time.sleep(0.1)  # until the caller waits
+    time.sleep(0.1)  # By then, the caller waits.
     os.kill(caller, signal.SIGINT)
     time.sleep(0.1)
 
@@ -106,22 +107,22 @@ def _sleep(caller: int, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@pytest.mark.filterwarnings("ignore")  # it may warn of what is done to it here
+@pytest.mark.filterwarnings("ignore")  # A vector environment may warn about the faults.
 class VectorEnvContract:
     """Tests of a vector environment: name a subclass ``Test...`` and define ``make``.
 
-    The autoreset mode is that in ``metadata``, by default ``NEXT_STEP``: each mode needs a subclass. A clause that does
-    not apply is skipped. It may take ``limit`` seconds, and looks for processes of ``multiprocessing`` that are left.
+    ``metadata`` states the autoreset mode, by default ``NEXT_STEP``. Each mode needs a subclass. A test that does not
+    apply is skipped. A test fails after ``limit`` seconds. Some fail if processes of ``multiprocessing`` are left.
     """
 
     limit = 10.0
 
-    def make(self, env_fns: list[MakeEnv]) -> Any:  # noqa: ARG002 - it need not inherit
-        """Return a vector environment of these environments, one for each function."""
+    def make(self, env_fns: list[MakeEnv]) -> Any:  # noqa: ARG002 - subclasses use it
+        """Return a vector environment with an environment from each function."""
         pytest.skip("it takes no functions that make environments")
 
     def make_vec(self, num_envs: int) -> Any:
-        """Return a vector environment of this size: to be defined where ``make`` cannot be."""
+        """Return a vector environment of this size. Define this method if you cannot define ``make``."""
         return self.make([partial(Counting, 3 + index) for index in range(num_envs)])
 
     @pytest.fixture(autouse=True)
@@ -147,23 +148,23 @@ class VectorEnvContract:
         return {*multiprocessing.active_children()} - self._before
 
     def _start(self, *env_fns: MakeEnv) -> Any:
-        """Return a vector environment of these, or of any two, after a reset with seed 7."""
+        """Return a vector environment of these environments, or of any two, after a reset with seed 7."""
         envs = self.make([*env_fns]) if env_fns else self.make_vec(2)
         self._made.append(envs)
         envs.reset(seed=7)
         return envs
 
     def _end(self, envs: Any) -> None:
-        """Close it, and see that no process is left."""
+        """Close a vector environment, and check that no process is left."""
         envs.close()
         assert self._left() == set()
 
     def _troubled(self, trouble: Callable[..., object], *args: object) -> Any:
-        """Return one whose second environment has this trouble, which is told the caller's process."""
+        """Return a vector environment whose second environment has this trouble. ``trouble`` gets the caller's pid."""
         return self._start(Counting, partial(Counting, trouble=partial(trouble, os.getpid(), *args)))
 
     def _late(self, seconds: float, timeout: float | None) -> Any:
-        """Return a vector environment in a step of ``seconds``, after it timed out if there is a timeout."""
+        """Return a vector environment in a step of ``seconds``. With a ``timeout``, ``step_wait`` has timed out."""
         envs = self._troubled(_sleep, seconds)
         if not hasattr(envs, "step_async"):
             pytest.skip("it has no step_async and step_wait")
@@ -174,7 +175,7 @@ class VectorEnvContract:
         return envs
 
     def _broken(self, trouble: Callable[..., object]) -> tuple[Any, BaseException]:
-        """Return one whose step has raised an error because of this trouble, and the error."""
+        """Return a vector environment whose step has raised an error because of this trouble, and the error."""
         envs = self._troubled(trouble)
         with pytest.raises(KeyboardInterrupt if trouble == _interrupt else Exception) as caught:
             envs.step(np.array([0, TROUBLE]))
@@ -189,7 +190,7 @@ class VectorEnvContract:
         assert [(ends.shape, ends.dtype) for ends in (terminated, truncated)] == [((2,), np.bool_)] * 2
 
     def test_each_environment_gets_its_action(self) -> None:
-        """Row ``i`` of the actions is for environment ``i``, as is row ``i`` of what is returned."""
+        """Row ``i`` of the actions, and of all returned arrays, belongs to environment ``i``."""
         observations, rewards, *_ = self._start(Counting, Counting, Counting).step(np.array([3, 1, 2]))
         assert (observations[:, 3].tolist(), rewards.tolist()) == ([3, 1, 2], [3.0, 1.0, 2.0])
 
@@ -206,7 +207,7 @@ class VectorEnvContract:
         assert data_equivalence([first, first], [second, _rows(envs, envs.reset(seed=[9, 4]))[1]], exact=True)
 
     def test_the_same_seed_gives_the_same_rows(self) -> None:
-        """A reset with a seed begins the same episodes, also of environments whose episode has just ended."""
+        """A reset with a seed begins the same episodes, also after an end."""
         envs = self._start()
         actions, ended = _actions(envs), False
         first = _played(envs, actions)
@@ -215,7 +216,7 @@ class VectorEnvContract:
         assert data_equivalence(_played(envs, actions), first, exact=True)
 
     def test_returned_arrays_are_not_overwritten(self) -> None:
-        """A later step does not change what an earlier one has returned."""
+        """A later step does not change the arrays of an earlier step or reset."""
         envs = self._start()
         first = envs.reset(seed=7)[0], envs.step(_actions(envs).sample())
         kept = deepcopy(first)
@@ -223,45 +224,45 @@ class VectorEnvContract:
         assert data_equivalence(first, kept, exact=True)
 
     def test_episodes_follow_each_other_as_the_mode_says(self) -> None:
-        """After an end, an environment is reset by the next step, by the same one, or by ``reset_mask`` alone."""
+        """After an end, the next step, the same step, or only ``reset_mask`` resets the environment."""
         envs, shown, rewarded = self._start(partial(Counting, 2), Counting), [], []
         for _ in range(3):
             observations, rewards, terminated, *_ = envs.step(np.array([1, 2]))
             shown.append(observations[:, 1:3].ravel().tolist())
             rewarded.append(rewards[0])
-            if _mode(envs) == AutoresetMode.DISABLED and len(shown) == 2:  # noqa: PLR2004 - which ends an episode
+            if _mode(envs) == AutoresetMode.DISABLED and len(shown) == 2:  # noqa: PLR2004 - the second step ends an episode
                 envs.reset(options={"reset_mask": terminated.copy()})
         assert (shown, rewarded) == EPISODES[_mode(envs)]
 
     @pytest.mark.parametrize("reuses", [False, True], ids=["new_arrays", "reused_array"])
     def test_the_last_observation_is_returned(self, reuses: bool) -> None:
-        """It is in the row of the end, or with ``SAME_STEP`` in ``final_obs``, also if the environment reuses it."""
+        """The row of the end has it; with ``SAME_STEP``, ``final_obs`` does. An environment may reuse its array."""
         envs = self._start(partial(Counting, 1, reuses=reuses), Counting)
         observations, _, _, _, infos = envs.step(np.array([3, 2]))
         last = infos["final_obs"] if _mode(envs) == AutoresetMode.SAME_STEP else observations
         assert last[0].tolist() == [7, 0, 1, 3]
 
     def test_terminated_and_truncated_are_told_apart(self) -> None:
-        """An end is a termination or a truncation."""
+        """The flags tell a termination from a truncation."""
         step = self._start(partial(Counting, 1), partial(Counting, 1, truncates=True)).step(np.array([0, 0]))
         assert [ends.tolist() for ends in step[2:4]] == [[True, False], [False, True]]
 
     def test_a_mask_resets_only_those_in_it(self) -> None:
-        """``options["reset_mask"]`` resets some environments; the rows of all are returned."""
+        """``options["reset_mask"]`` resets some environments. The reset returns the rows of all environments."""
         envs = self._start()
         before = _rows(envs, envs.step(_actions(envs).sample()))
         after = _rows(envs, envs.reset(seed=9, options={"reset_mask": np.array([True, False])}))
         assert [data_equivalence(*rows, exact=True) for rows in zip(before, after, strict=True)] == [False, True]
 
     def test_infos_are_arrays_with_masks(self) -> None:
-        """A key of the infos has a value for each environment, and with ``_`` before it whether it has one."""
+        """A key of the infos has an array of values. The same key after ``_`` has their mask."""
         envs = self._start(Counting, Counting)
         assert envs.reset(options={"note": 5})[1]["note"].tolist() == [5, 5]
         infos = envs.step(np.array([2, 3]))[4]
         assert (infos["odd"][1], infos["_odd"].tolist()) == (3, [False, True])
 
     def test_options_stay_as_they_are(self) -> None:
-        """A reset leaves the caller's options alone."""
+        """A reset does not change the caller's options."""
         options = {"reset_mask": np.array([True, False])}
         self._start().reset(options=options)
         assert [*options] == ["reset_mask"]
@@ -290,7 +291,7 @@ class VectorEnvContract:
         self._end(self._late(0.1, timeout=None))
 
     def test_an_exception_arrives(self) -> None:
-        """``step`` raises the exception of an environment, of the same type."""
+        """``step`` raises an environment's exception with its own type."""
         assert isinstance(self._broken(_raise_fault)[1], FaultError)
 
     def test_an_exception_has_its_traceback(self) -> None:
@@ -299,7 +300,7 @@ class VectorEnvContract:
         assert _raise_fault.__name__ in "".join(traceback.format_exception(error))
 
     def test_an_exception_while_an_environment_is_made_arrives(self) -> None:
-        """The constructor raises it."""
+        """The constructor raises the exception."""
         with pytest.raises(FaultError):
             self._start(Counting, _raise_fault)
 
@@ -336,18 +337,18 @@ def _mode(envs: Any) -> AutoresetMode:
 
 
 def _actions(envs: Any) -> Any:
-    """Return the space of the actions of all, seeded."""
+    """Return the space of batches of actions, with seed 0."""
     space = batch_space(envs.single_action_space, envs.num_envs)
     space.seed(0)
     return space
 
 
 def _rows(envs: Any, returned: Sequence[Any]) -> list[Any]:
-    """Return each environment's observation, from what ``reset`` or ``step`` has returned."""
+    """Return each environment's observation from the tuple that ``reset`` or ``step`` returned."""
     return [*iterate(batch_space(envs.single_observation_space, envs.num_envs), deepcopy(returned[0]))]
 
 
 def _played(envs: Any, actions: Any) -> list[Any]:
-    """Return what a seeded reset and two steps return, but for infos."""
+    """Return the results of a seeded reset and two steps, without infos."""
     actions.seed(0)
     return [deepcopy(envs.reset(seed=7)[0]), *(deepcopy(envs.step(actions.sample())[:4]) for _ in range(2))]

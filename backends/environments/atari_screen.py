@@ -1,6 +1,6 @@
-"""The Atari screen as Gymnasium's wrapper makes it, with two of its gaps closed so that every backend shows the same.
+"""Gymnasium's wrapper of the Atari screen with two gaps closed, so that every backend shows the same.
 
-Imported on use only, since it loads Gymnasium and ale-py.
+Import this module on use only, since it loads Gymnasium and ale-py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AtariScreen(AtariPreprocessing):
         any_noop: bool = True,
         **settings: Any,
     ) -> None:
-        # For ``spec``: what is recorded first is kept.
+        # Record the arguments for ``spec``. Gymnasium keeps the first record.
         RecordConstructorArgs.__init__(self, noop_max=noop_max, last_frames=last_frames, any_noop=any_noop, **settings)
         other_noop = any_noop and env.get_wrapper_attr("get_action_meanings")()[0] != "NOOP"
         super().__init__(env, noop_max=0 if other_noop else noop_max, **settings)
@@ -66,7 +66,7 @@ class AtariScreen(AtariPreprocessing):
             frames = (self.ale.getEpisodeFrameNumber() - self._first_frame - 1) % self.frame_skip + 1
             if frames > self.frame_skip - 2:
                 if frames < self.frame_skip:
-                    # The frame before the last would have been the first of the two: it was not reached.
+                    # The step ended before its last frame, so there is no second frame to take the maximum of.
                     self.obs_buffer[1].fill(0)
                 self._read_screen()
                 observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types

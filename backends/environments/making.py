@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree, Setup, Task
     from vebench.backends.trees import Tree
 
-THE_SIMULATOR = "the simulator"  # who counts frames, where the simulator itself is asked
+THE_SIMULATOR = "the simulator"  # the source of a count of frames that the simulator itself returns
 _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
+    """Return one environment of ``task``. Raises Gymnasium's error if there is none or a package is missing.
 
-    It can be sent to another process as ``functools.partial(make, task)``.
+    ``functools.partial(make, task)`` can be sent to another process.
     """
     if task.module is not None:
         importlib.import_module(task.module)
@@ -40,13 +40,13 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
 
 
 def keep_opencv_to_one_thread() -> None:
-    """Let OpenCV, if it is loaded, start no pool of threads: it would in every process, however many there are."""
+    """If OpenCV is loaded, prevent its pool of threads: every process of a cell would start one."""
     if (opencv := sys.modules.get("cv2")) is not None:
         opencv.setNumThreads(1)
 
 
 def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return an environment that Gymnasium has registered, or the suite's plugin on import."""
+    """Return an environment that Gymnasium registers, or that the suite's plugin registers on import."""
     import gymnasium
     from gymnasium.wrappers import FilterObservation
 
@@ -58,19 +58,19 @@ def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
 
 
 def make_called(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return what a callable of a user's module returns, with all its wrappers: the task is ``module:callable``."""
+    """Return the environment that a user's callable returns, for a task ``module:callable``."""
     environment: gymnasium.Env[Any, Any] = load_target(task.name)(**task.arguments)
     return environment
 
 
 def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the frames that the simulator of an environment has made in this episode, None if it cannot be asked."""
+    """Return the number of frames in an environment's episode, None if its simulator does not count them."""
     target = SUITES[task.suite].frames
     return None if target is None else int(load_target(target)(environment))
 
 
 def frames_of_all(task: Task, environments: Sequence[gymnasium.Env[Any, Any]]) -> NDArray[np.int64] | None:
-    """Return ``frames_of`` each environment as an array, None if one of them cannot be asked."""
+    """Return ``frames_of`` each environment as an array, None if a simulator does not count them."""
     return as_counts([frames_of(task, environment) for environment in environments])
 
 
@@ -81,7 +81,7 @@ def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
 
 
 def make_counting(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return ``make(task)`` with a function ``frames_simulated`` on it, for callers that reach attributes only."""
+    """Return ``make(task)`` with a method ``frames_simulated``, for callers that can only use attributes."""
     environment = make(task)
     environment.frames_simulated = partial(frames_of, task, environment)  # type: ignore[attr-defined] # its purpose
     return environment
@@ -89,7 +89,7 @@ def make_counting(task: Task) -> gymnasium.Env[Any, Any]:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array of what an environment observes, or takes as its action: the shape and type for one environment."""
+    """One array of an observation or action: its shape and type for one environment."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -117,7 +117,7 @@ class Spaces:
         )
 
     def info(self, setup: Setup, **reported: Any) -> BackendInfo:
-        """Return what an adapter reports: what follows from the setup, unless it is among what is ``reported``."""
+        """Return an adapter's report: the fields in ``reported``, and others from the setup."""
         facts: dict[str, Any] = {
             "num_envs": setup.batch_size,
             "batch_size": setup.batch_size,
@@ -128,7 +128,7 @@ class Spaces:
 
 
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:
-    """Return the spaces of one environment. Raises ValueError, with the leaf's name, for what is made of no arrays."""
+    """Return the spaces of one environment. Raises ValueError, with the leaf's name, if a leaf is not an array."""
     return Spaces(
         _tree("observations", observations, lambda space: ArraySpec(space.shape or (), np.dtype(space.dtype))),
         _tree("actions", actions, partial(action_space, task)),
@@ -136,7 +136,7 @@ def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasi
 
 
 def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Space[Any]], Any]) -> Tree:
-    """Return a tree of what ``read`` makes of each space that is one array."""
+    """Return the tree of ``read(space)`` of each space that is one array."""
     from gymnasium import spaces
 
     parts: Tree
@@ -166,7 +166,7 @@ def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
         dtype = SUITES[task.suite].real_actions
         if dtype is None or not np.issubdtype(actions.low.dtype, np.floating):
             return ActionSpace(actions.low, actions.high)
-        # Gymnasium declares bounds in float32, EnvPool often in float64: both must be the same space.
+        # Gymnasium declares bounds in float32, EnvPool often in float64. Both must yield the same space.
         return ActionSpace(*(bound.astype(np.float32).astype(dtype) for bound in (actions.low, actions.high)))
     if isinstance(actions, spaces.MultiDiscrete):
         low: NDArray[np.int64] = np.asarray(actions.start, np.int64)
@@ -177,11 +177,11 @@ def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
 
 
 def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tree:
-    """Draw actions from a space, or leaf by leaf from a tree of spaces: ``(*count, *action_shape)``, of their type.
+    """Return random actions from a space, or from each leaf of a tree of spaces: ``(*count, *action_shape)``.
 
-    Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the other
-    bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in float32 then
-    give environments the same ones.
+    Integers and bounded reals are uniform. If a bound is infinite, reals are standard normal, cut off at the other
+    bound. All reals can be represented in float32. Libraries that convert actions to float32 therefore do not change
+    them.
     """
     drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
     return trees.filled(trees.form(spaces), drawn)
@@ -195,14 +195,14 @@ def _drawn(space: ActionSpace, rng: np.random.Generator, shape: tuple[int, ...])
     bounded = np.isfinite(least) & np.isfinite(most)
     uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
     normal = np.clip(rng.standard_normal(shape), least, most)
-    with np.errstate(over="ignore"):  # bounds beyond float32 are as good as none
+    with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         drawn = np.where(bounded, uniform, normal).astype(np.float32)
         inside = np.clip(drawn, _narrowed(least, np.inf), _narrowed(most, -np.inf))
-    return np.clip(inside.astype(space.low.dtype), space.low, space.high)  # some have no float32 between them
+    return np.clip(inside.astype(space.low.dtype), space.low, space.high)  # some bounds have no float32 between them
 
 
 def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
-    """Return a bound in float32; one that float32 does not have is moved ``inwards``, to the next that it has."""
+    """Return a bound in float32. A bound that float32 lacks is moved to the next float32 ``inwards``."""
     near = bound.astype(np.float32)
     outside = near < bound if inwards > 0 else near > bound
     return np.where(outside, np.nextafter(near, np.float32(inwards)), near)

@@ -1,8 +1,9 @@
 """Atari and MuJoCo environments with the same settings for every backend, and the bare simulators.
 
 The settings of Atari follow Machado et al. (2018), "Revisiting the Arcade Learning Environment", without sticky
-actions: frame skip 4, the maximum of the last two frames, grey, 84x84 by area interpolation, four frames stacked,
-108,000 frames an episode, no clipping of rewards, no end at the loss of a life, no button pressed at a reset.
+actions. Observations: the maximum of the last two frames, grey, 84x84 by area interpolation, four frames stacked.
+Episodes: frame skip 4, at most 108,000 frames, no end at the loss of a life, no button pressed at a reset, rewards not
+clipped.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ FRAME_LIMIT = 108_000
 NOOP_MAX = 30
 SCREEN_SIZE = 84
 STACK = 4
-# Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
+# Rows of the emulator's raw screen in most games. All screens are 160 pixels wide.
 SCREEN_ROWS = 210
+# Rows of the screen in games known to have more.
 TALL_SCREENS = {
     f"ALE/{game}-v5": rows
     for rows, games in (
@@ -33,11 +35,12 @@ TALL_SCREENS = {
     )
     for game in games.split()
 }
-_TAPE = 1_000  # actions that a bare simulator samples beforehand, and that show how long episodes of MuJoCo last
+# Actions that a bare simulator samples beforehand. They also show how long MuJoCo's episodes last.
+_TAPE = 1_000
 
 
 def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset."""
+    """Return one environment of ``task``. A reset of the exact variant makes ``task.no_ops`` no-ops."""
     import ale_py
     import gymnasium
     from gymnasium.wrappers import FrameStackObservation
@@ -65,13 +68,13 @@ def noop_max(task: Task) -> int:
 
 
 def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
-    """Return the frames of this episode by the emulator's own count, with the no-ops of its reset."""
+    """Return the emulator's count of frames in this episode, including the no-ops of the reset."""
     simulator: Any = environment.unwrapped
     return int(simulator.ale.getEpisodeFrameNumber())
 
 
 def game_of(task: Task) -> str:
-    """Return what ale-py calls a game."""
+    """Return ale-py's name of the task's game."""
     import ale_py
     import gymnasium
 
@@ -80,15 +83,15 @@ def game_of(task: Task) -> str:
 
 
 def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``; its exact variant starts without noise, where Gymnasium has a setting."""
+    """Return one environment of ``task``. The exact variant starts without noise, if Gymnasium has a setting for it."""
     import gymnasium
 
-    # Each class has a frame skip of its own, which is the task's, unless a caller asks for another one.
+    # The task's frame skip is the default of Gymnasium's class, unless a caller asks for another one.
     settings: dict[str, Any] = {**task.arguments, "frame_skip": task.frame_skip, "disable_env_checker": True}
     if task.exact and task.name not in ALWAYS_DRAWN:
         settings["reset_noise_scale"] = 0.0
     environment = gymnasium.make(task.name, **settings)
-    # In float64, in whatever type of array a library brings actions: else the cost of control is computed in that.
+    # Convert actions to float64. Otherwise the class computes the cost of control in the type of the given array.
     simulator: Any = environment.unwrapped
     step = simulator.step
     simulator.step = lambda action: step(np.asarray(action, np.float64))
@@ -96,7 +99,7 @@ def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
 
 
 def sub_steps(environment: gymnasium.Env[Any, Any]) -> int:
-    """Return the sub-steps of this episode: MuJoCo's time in time steps of its model."""
+    """Return the number of sub-steps in this episode: MuJoCo's time divided by the model's time step."""
     simulator: Any = environment.unwrapped
     return int(round(simulator.data.time / simulator.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
 
@@ -130,7 +133,7 @@ class Emulator:
         self._next = 0
 
     def burst(self) -> None:
-        """Make ``BURST`` agent steps, starting a new game where one ends."""
+        """Make ``BURST`` agent steps. Start a new game after the end of one."""
         start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         act, game_over = self.ale.act, self.ale.game_over
         for action in self._tape[start : start + BURST]:
@@ -142,8 +145,8 @@ class Emulator:
 class Physics:
     """MuJoCo on the model of the Gymnasium environment, without the environment.
 
-    It starts over after as many steps as the environment's own episodes last under random actions: a humanoid that
-    stays lying on the ground has many more contacts to solve than one that has just begun to fall.
+    The simulation is reset after the mean length of the environment's own episodes under random actions. A humanoid
+    that stays lying on the ground has many more contacts to solve than one that has just begun to fall.
     """
 
     def __init__(self, task: Task) -> None:
@@ -173,7 +176,7 @@ class Physics:
         self._reset(self._model, self.data)
 
     def burst(self) -> None:
-        """Make ``BURST`` agent steps, starting over when an episode has lasted long enough."""
+        """Make ``BURST`` agent steps. Reset the simulation after an episode's mean length."""
         start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         model, data, step, frame_skip = self._model, self.data, self._step, self._frame_skip
         control = data.ctrl

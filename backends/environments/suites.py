@@ -1,8 +1,8 @@
-"""The table of suites: kinds of task, and everything that is true of all tasks of a kind.
+"""The table of suites: kinds of task, and the facts that all tasks of a kind share.
 
-A new suite takes an entry here and a function that makes one environment. Its recipe says how people make the same
-environment with Gymnasium alone, as lines of Python to paste. The parent reads this table, and so does every worker
-before it knows what it will step: standard library only.
+A new suite takes an entry here and a function that makes one environment. The entry's recipe has lines of Python to
+paste, which make the same environment with Gymnasium alone. The parent and every worker read this table before any
+package is loaded: standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BURST = 64  # agent steps that a bare simulator makes at a time
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
-_LINE = 60  # columns of the narrowest terminal: a line that is wrapped cannot always be pasted
+_LINE = 60  # columns of the narrowest terminal. A wrapped line cannot always be pasted.
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Games whose action 0 presses a button: AtariPreprocessing makes no no-ops there.
@@ -35,14 +35,14 @@ _WITHOUT_NOOP = frozenset({"ALE/Backgammon-v5", "ALE/VideoCheckers-v5"})
 
 @dataclass(frozen=True)
 class Recipe:
-    """Lines that define a ``function`` named ``make_env``, which makes an environment, and the ``imports`` it needs."""
+    """Lines of Python: ``imports``, then a ``function`` named ``make_env`` that returns an environment."""
 
     imports: tuple[str, ...]
     function: tuple[str, ...]
 
 
 def quoted(text: str) -> str:
-    """Return a text from outside as a Python literal in ASCII, which shows what is not printable by its number."""
+    """Return a text from outside as a Python literal in ASCII, with all other characters escaped."""
     return f'"{text}"' if _HARMLESS.fullmatch(text) else ascii(text)
 
 
@@ -52,12 +52,12 @@ def literal(value: OptionValue) -> str:
 
 
 def full_id(task: Task) -> str:
-    """Return what ``gymnasium.make`` takes for a task: it imports the module that a name begins with."""
+    """Return the id with which ``gymnasium.make`` makes a task, and before it the module to import, if there is one."""
     return task.name if task.module is None else f"{task.module}:{task.name}"
 
 
 def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
-    """Return a call on one line, or with its arguments on several lines if it is too long."""
+    """Return the lines of a call: one line if it fits in ``_LINE`` columns, otherwise several."""
     whole = f"{indent}{target}({', '.join(arguments)})"
     if len(whole) <= _LINE:
         return [whole]
@@ -79,9 +79,9 @@ def _arguments_of(task: Task) -> tuple[str, ...]:
 
 
 def _registered_recipe(task: Task, plugin: str | None = None, observed: Sequence[str] = ()) -> Recipe:
-    """Return how an environment is made that Gymnasium has registered, or the module ``plugin`` when it is imported.
+    """Return the recipe of an environment that Gymnasium registers, or that the module ``plugin`` registers on import.
 
-    Of what it observes, arrays named in ``observed`` are kept, or all if there is no name.
+    The environment keeps the observed arrays that ``observed`` names, or all if it is empty.
     """
     named = task if plugin is None else replace(task, module=plugin)
     arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
@@ -96,7 +96,7 @@ def _registered_recipe(task: Task, plugin: str | None = None, observed: Sequence
 
 
 def _called_recipe(task: Task) -> Recipe:
-    """Return how a user's own callable makes an environment; no lines for what cannot be the name of one."""
+    """Return the recipe of a user's own callable. It has no lines if the task's name is not ``module:name``."""
     module, _, name = task.name.partition(":")
     if not _DOTTED.fullmatch(module) or not _DOTTED.fullmatch(name):
         return Recipe((), ())
@@ -105,7 +105,7 @@ def _called_recipe(task: Task) -> Recipe:
 
 
 def _atari_recipe(task: Task) -> Recipe:
-    """Return how an Atari environment is made. Only the last frames of an episode may differ: see ``atari_screen``."""
+    """Return the recipe of an Atari environment, which leaves the gaps open that ``atari_screen`` closes."""
     settings = ", noop_max=0" if task.name in _WITHOUT_NOOP else ""
     if task.frame_skip != _ATARI_FRAME_SKIP:
         settings += f", frame_skip={task.frame_skip}"
@@ -129,7 +129,7 @@ def _atari_recipe(task: Task) -> Recipe:
 
 
 def fast_settings(task: Task) -> dict[str, OptionValue]:
-    """Return the settings with which ``fast.make_vec`` makes a task as every backend has it, without defaults."""
+    """Return the settings, except defaults, with which ``fast.make_vec`` makes the same task as every backend."""
     settings: dict[str, OptionValue] = {}
     if task.suite == "atari":
         settings = {"repeat_action_probability": 0, "last_frames": True}
@@ -146,51 +146,51 @@ def fast_settings(task: Task) -> dict[str, OptionValue]:
 
 @dataclass(frozen=True)
 class Suite:
-    """One kind of task. Functions that are named as ``module:name`` are loaded on use."""
+    """One kind of task. Functions and classes given as ``module:name`` are loaded on use."""
 
     name: str
     title: str
     make: str = "vebench.backends.environments.making:make_registered"  # returns one Gymnasium environment of a task
-    environment_bytes: int = 8 * MIB  # that one environment more takes: a guess, unless it was measured
-    environment_seconds: float = 0.01  # to make one and reset it, about
-    tasks: Mapping[str, int] = field(default_factory=dict)  # ids known by name: frames or sub-steps in one step
-    otherwise: str = ""  # what else is of the suite, in words
-    packages: tuple[Package, ...] = (GYMNASIUM,)  # that are needed to make an environment
-    sets: frozenset[str] = _OF_ANY  # arguments of an environment that vebench sets itself, so that no user can
-    recipe: Callable[[Task], Recipe] = _registered_recipe  # how people make the same environment without vebench
-    plugin: str | None = None  # the module that registers the environments, None if Gymnasium itself does
-    observed: tuple[str, ...] = ()  # arrays that are kept of what an environment observes; empty: all
-    namespace: str | None = None  # environments of the plugin whose id begins so are of this suite, also unknown ones
-    # Returns how many frames an environment's simulator has made in its episode; ``make`` then sets the frame skip that
-    # the task asks for. None: a step has no frames of its own to be counted.
+    environment_bytes: int = 8 * MIB  # memory of one more environment. The default is a guess.
+    environment_seconds: float = 0.01  # approximate time to make and reset an environment
+    tasks: Mapping[str, int] = field(default_factory=dict)  # known ids, with the frames or sub-steps in one step
+    otherwise: str = ""  # the suite's further tasks, in words
+    packages: tuple[Package, ...] = (GYMNASIUM,)  # the packages needed to make an environment
+    sets: frozenset[str] = _OF_ANY  # arguments of an environment that vebench sets, and that users must not set
+    recipe: Callable[[Task], Recipe] = _registered_recipe  # returns lines that make the environment without vebench
+    plugin: str | None = None  # the module that registers the environments; None: Gymnasium itself
+    observed: tuple[str, ...] = ()  # the observed arrays that are kept; empty: all
+    namespace: str | None = None  # the prefix of all ids of the suite, also of ids that ``tasks`` lacks
+    # Returns the number of frames in an environment's episode so far. With this function, ``make`` must set the task's
+    # frame skip. None: steps have no frames to count.
     frames: str | None = None
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
-    real_actions: Literal["float32", "float64"] | None = None  # their type, None for the one that is declared
+    real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     drifting_engines: frozenset[str] = frozenset()  # engines whose versions are known to give different results
-    usual: bool = True  # people miss its packages if they are not installed, and the extra ``all`` brings them
-    # The environments are vebench's choice, not the user's. With one seed they repeat themselves, and their code
-    # changes with the version of a package only, so that a verdict on them lasts.
+    usual: bool = True  # the extra ``all`` installs its packages, and a report names those that are missing
+    # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
+    # verdict on them therefore lasts.
     ours: bool = True
 
     def has(self, env_id: str, package: str) -> bool:
-        """Return whether an environment that ``package`` registers under this id is of this suite."""
+        """Return whether the suite includes the environment that ``package`` registers under this id."""
         named = env_id in self.tasks or (self.namespace is not None and env_id.startswith(self.namespace))
         return named and package == (self.plugin or GYMNASIUM.module)
 
 
 @cache
 def short_name(task_id: str) -> str:
-    """Return a task's name without namespace and version: ``Pong`` for ``ALE/Pong-v5``. Module and arguments stay."""
+    """Return a task's id without namespace and version: ``Pong`` for ``ALE/Pong-v5``. Module and arguments stay."""
     name, arguments = bracketed.cut(task_id)
     module, colon, name = name.rpartition(":")
     return module + colon + re.sub(r"-v\d+$", "", name.rpartition("/")[2]) + arguments
 
 
 def known_as(env_id: str) -> str | None:
-    """Return the id by which a task is known whose id this was before, None if none is or this one is it.
+    """Return the current id of a task, given an older id. None: the id is current, or no suite knows the task.
 
-    ``ALE/Pong-v5`` for ``PongNoFrameskip-v4``, ``Pong-v4`` or ``Pong-v5``, ``HalfCheetah-v5`` for ``HalfCheetah-v4``.
-    Games are the same; other tasks may have changed with their version.
+    Examples: ``ALE/Pong-v5`` for ``PongNoFrameskip-v4`` or ``Pong-v5``, ``HalfCheetah-v5`` for ``HalfCheetah-v4``.
+    Games are the same under both ids. Other tasks may have changed with their version.
     """
     for suite in SUITES.values():
         namespace = suite.namespace or ""
@@ -202,7 +202,7 @@ def known_as(env_id: str) -> str | None:
 
 
 def load_target(target: str) -> Any:
-    """Import the module of ``module:name``, and return the object of that name."""
+    """Import the module of ``module:name``, and return its object ``name``."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 
@@ -224,10 +224,10 @@ _ATARI_GAMES = tuple(
 )
 _ATARI_FRAME_SKIP = 4
 
-# Tasks whose start Gymnasium draws whatever its arguments.
+# Tasks whose start is random in Gymnasium with any arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 
-# Sub-steps of the physics in one step, of the tasks of dm_control's suite that end by a limit.
+# Physics sub-steps in one step, with the tasks of dm_control's suite that end by a limit.
 _DM_CONTROL_SUB_STEPS = {
     1: (
         "acrobot-swingup acrobot-swingup_sparse cartpole-balance cartpole-balance_sparse cartpole-swingup "
@@ -246,11 +246,11 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
-_MINIGRID_ARRAYS = ("direction", "image")  # it observes its mission, too, as text
+_MINIGRID_ARRAYS = ("direction", "image")  # without the mission, which is text
 
-# The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and
-# mujoco 3.6 on x86-64 Linux after some steps, then rounded up: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for
-# classic control; with EnvPool the same or less.
+# ``environment_bytes`` are proportional set sizes after some steps, rounded up. Measured on x86-64 Linux with Gymnasium
+# 1.4, ale-py 0.12 and mujoco 3.6: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for classic control. EnvPool 1.2
+# needs the same or less.
 SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
@@ -262,7 +262,7 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": _ATARI_FRAME_SKIP for game in _ATARI_GAMES},
             packages=(GYMNASIUM, packages.ALE_PY, packages.OPENCV),
-            # An emulator is stepped frame by frame, so that a limit of its own would count frames.
+            # ``max_episode_steps`` would count frames, since the emulator is stepped frame by frame.
             sets=_OF_ANY.union(
                 ("game", "frameskip", "repeat_action_probability", "full_action_space"),
                 ("max_num_frames_per_episode", "max_episode_steps"),
@@ -278,7 +278,7 @@ SUITES: Mapping[str, Suite] = {
             title="MuJoCo",
             make="vebench.backends.environments.simulators:make_mujoco",
             environment_bytes=2 * MIB,
-            # Sub-steps of the physics in one step, as the environments' own classes have it.
+            # Physics sub-steps in one step, as in Gymnasium's classes.
             tasks=dict(
                 sorted(
                     (f"{name}-v5", steps)
@@ -294,9 +294,9 @@ SUITES: Mapping[str, Suite] = {
             sets=_OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.simulators:sub_steps",
             simulator="vebench.backends.environments.simulators:Physics",
-            # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
+            # EnvPool requires float64, and Gymnasium takes any type. Both must receive the same bits.
             real_actions="float64",
-            drifting_engines=frozenset({"MuJoCo"}),  # HalfCheetah goes apart by 15 within 300 steps
+            drifting_engines=frozenset({"MuJoCo"}),  # observations of HalfCheetah differ by 15 within 300 steps
         ),
         Suite(
             name="classic",
@@ -348,7 +348,7 @@ SUITES: Mapping[str, Suite] = {
     )
 }
 
-OTHER = SUITES["gymnasium"]  # any task with an id that is of no other suite
-CALLED = SUITES["callable"]  # what a callable of a module returns: its id is ``module:callable``
+OTHER = SUITES["gymnasium"]  # the suite of registered ids that no other suite includes
+CALLED = SUITES["callable"]  # the suite of tasks with an id ``module:callable``
 
 DRIFTING_ENGINES = frozenset(name for suite in SUITES.values() for name in suite.drifting_engines)

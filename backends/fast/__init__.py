@@ -2,9 +2,9 @@
 
 Start reading with ``backend``: the interface of a class, and how its environments are stepped. The other modules:
 
-- ``classes``: the table of classes, the compiled part, and whether they may step here;
+- ``classes``: the table of classes, the compiled part, and the conditions for using them;
 - ``atari``: the emulator's C++ methods, called by C, and pictures of its screens;
-- ``physics``: MuJoCo; ``physics_tasks``: what each of its tasks shows and rewards, and when it ends;
+- ``physics``: MuJoCo; ``physics_tasks``: observations, rewards and ends of its tasks;
 - ``classic``: classic control;
 - ``vector_env``: ``make_vec`` for training code.
 """

@@ -1,12 +1,12 @@
-/* Atari games as AtariEnv, AtariPreprocessing and FrameStackObservation step and show them, by the methods of ALE's C++
+/* Atari games with the results of AtariEnv, AtariPreprocessing and FrameStackObservation. C calls methods of ALE's C++
  * class, whose addresses come from ale-py's module: see atari.py. Several threads may step different games.
  *
- * First come pictures of screens, with the bytes that cv2.resize makes of the larger of two grey screens by INTER_AREA. A
- * pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down these
- * rows. OpenCV adds in float, in this order, and rounds half to even; so does this. The compiler must therefore not fuse
- * a multiplication with an addition (-ffp-contract=off). `atari.py` compares both before it uses this.
+ * First come pictures of screens. They have the bytes of cv2.resize with INTER_AREA on the larger of two grey screens.
+ * A pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down these
+ * rows. Like OpenCV, this code adds in float, in this order, and rounds half to even. The compiler must therefore not
+ * fuse a multiplication with an addition (-ffp-contract=off). `atari.py` compares pictures before it uses this code.
  *
- * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and only the pixels that
+ * Most of a screen does not change in a step. So the two screens of the last picture are kept, and only the pixels that
  * cover a changed block are drawn again. */
 
 #include <stdbool.h>
@@ -16,13 +16,13 @@
 enum {
 	WIDTH = 160,            /* of every screen */
 	HEIGHT = 256,           /* of a screen, at most */
-	BLOCK = 16,             /* neighbouring pixels of a row: changes are noted for all of them */
+	BLOCK = 16,             /* neighbouring pixels of a row, whose changes are noted together */
 	BLOCKS = WIDTH / BLOCK,
 	TAPS_ACROSS = 4 * WIDTH, /* enough for any number of columns up to WIDTH: see weigh() */
 	TAPS_DOWN = 4 * HEIGHT
 };
 
-/* Shared by the pictures of many screens of one size. Nothing in it changes once it is prepared. */
+/* The common part of pictures of screens of one size. It does not change after its preparation. */
 struct maker {
 	int32_t height;                /* rows of a screen */
 	int32_t rows, columns;         /* of a picture */
@@ -32,14 +32,14 @@ struct maker {
 	int32_t row_source[TAPS_DOWN]; /* [down][rows] */
 	float row_weight[TAPS_DOWN];
 	int32_t from[BLOCKS], to[BLOCKS]; /* the columns that cover a block */
-	float grey[256];                  /* of a raw value */
+	float grey[256];                  /* the grey of each raw value */
 };
 
 struct picture {
 	const struct maker *maker;
 	uint8_t *into;            /* [rows][columns] */
-	uint16_t changed[HEIGHT]; /* blocks of a row that are to be drawn again, a bit each */
-	uint8_t screens[];        /* [3][height][WIDTH]: the two that it shows, and the first of the next two */
+	uint16_t changed[HEIGHT]; /* the blocks of a row that must be drawn again, a bit for each */
+	uint8_t screens[];        /* [3][height][WIDTH]: the two screens of this picture, and the first of the next */
 };
 
 int64_t vebench_picture_maker_size(void)
@@ -53,9 +53,8 @@ int64_t vebench_picture_size(int32_t height)
 	return (size + 63) / 64 * 64;
 }
 
-/* Fills in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs. Returns the
- * taps: a pixel covers size / count, whole ones and a part at either end, so that count * taps is at most
- * size + 2 * count. */
+/* Fills in which of `size` pixels each of `count` pixels covers, by [tap][count], and their weights. Returns the number
+ * of taps. A pixel covers size / count pixels, with a part at either end, so count * taps <= size + 2 * count. */
 static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight)
 {
 	const double scale = 1.0 / ((double)count / size);
@@ -86,9 +85,9 @@ static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight
 	return taps;
 }
 
-/* Prepares pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys. Returns 0;
- * -1 for sizes that this is not made for; -2 if a pixel of a picture covers whole pixels only, because OpenCV adds these
- * up in integers, and divides their sum. */
+/* Prepares pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys. Returns
+ * 0, or -1 for unsupported sizes. Returns -2 if a pixel of a picture covers only whole pixels, because OpenCV then adds
+ * them in integers, and divides their sum. */
 int32_t vebench_picture_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
 				      const uint8_t *greys)
 {
@@ -125,7 +124,7 @@ static void draw_all(struct picture *picture)
 		picture->changed[y] = (1 << BLOCKS) - 1;
 }
 
-/* Prepares a picture, in memory that is 0. It is drawn as a whole first. */
+/* Prepares a picture in zeroed memory. Its first drawing is complete. */
 void vebench_picture_prepare(struct picture *picture, const struct maker *maker, uint8_t *into)
 {
 	picture->maker = maker;
@@ -161,7 +160,7 @@ struct run {
 	int32_t from, to, from_pixel, to_pixel;
 };
 
-/* Finds the columns that cover some blocks; returns the number of runs. */
+/* Finds the columns that cover the given blocks. Returns the number of runs. */
 static int find_runs(const struct maker *maker, uint16_t blocks, struct run *runs)
 {
 	int count = 0;
@@ -200,14 +199,14 @@ static void add_across(const struct maker *maker, struct run run, const uint8_t 
 
 static uint8_t round_half_to_even(float value)
 {
-	/* A float of this size has no places after the point, so that the addition rounds; its lowest bits are the number. */
+	/* A float of this size has no fraction, so the addition rounds. The lowest bits are the rounded number. */
 	const float large = value + 12582912.0f;
 	uint32_t bits;
 	memcpy(&bits, &large, sizeof bits);
 	return (uint8_t)bits;
 }
 
-/* Keeps the screens that a picture shows, for the next one. */
+/* Keeps the screens of a picture for the next picture. */
 static void keep(struct picture *picture, const uint8_t *first, const uint8_t *second)
 {
 	for (int32_t y = 0; y < picture->maker->height; y++) {
@@ -219,14 +218,14 @@ static void keep(struct picture *picture, const uint8_t *first, const uint8_t *s
 	}
 }
 
-/* Draws what has changed of the larger of two screens, and keeps these. */
+/* Draws the changes in the larger of two screens, and keeps both screens. */
 static void draw(struct picture *picture, const uint8_t *first, const uint8_t *second)
 {
 	const struct maker *maker = picture->maker;
 	const int32_t columns = maker->columns, rows = maker->rows;
 	float across[WIDTH], sum[WIDTH];
-	int32_t at = -1;   /* the row that `across` holds, */
-	uint16_t held = 0; /* in these blocks */
+	int32_t at = -1;   /* the row of the screen in `across` */
+	uint16_t held = 0; /* the blocks of that row in `across` */
 	for (int32_t row = 0; row < rows; row++) {
 		const int32_t *source = maker->row_source + row;
 		const float *weight = maker->row_weight + row;
@@ -265,7 +264,7 @@ static void draw(struct picture *picture, const uint8_t *first, const uint8_t *s
 	keep(picture, first, second);
 }
 
-/* Takes the first of two screens. */
+/* Keeps the first of two screens. */
 void vebench_picture_first(struct picture *picture, const uint8_t *screen)
 {
 	memcpy(kept_screen(picture, 2), screen, (size_t)picture->maker->height * WIDTH);
@@ -287,7 +286,7 @@ void vebench_picture_alone(struct picture *picture, const uint8_t *screen)
 	draw(picture, screen, screen);
 }
 
-/* Draws the picture of the first screen and of both that the last picture shows. */
+/* Draws the picture of the first screen and of both screens of the last picture. */
 void vebench_picture_stale(struct picture *picture)
 {
 	const float *grey = picture->maker->grey;
@@ -312,10 +311,10 @@ struct screen {
 struct game {
 	void *ale;
 	struct picture *picture;
-	int64_t begins;    /* whether the next work begins an episode, */
-	int64_t loads;     /* and loads the game first, because its emulator has a new seed or none yet, */
-	int64_t seeded;    /* and loads it again if the no-ops end the game, */
-	int64_t restarted; /* as they did last time */
+	int64_t begins;    /* whether the next work begins an episode */
+	int64_t loads;     /* whether it first loads the game, because the emulator has a new seed */
+	int64_t seeded;    /* whether it loads the game again if the no-ops end it */
+	int64_t restarted; /* whether the last reset loaded the game again */
 	int64_t noops;
 	int64_t lives, life_lost;
 };
@@ -340,8 +339,8 @@ struct games {
 	int64_t life_ends;     /* whether losing a life ends an episode */
 	int64_t clips;         /* whether a reward is replaced by its sign */
 	int64_t last_frames;   /* whether the picture of an end shows the last frames */
-	int64_t tells;         /* whether infos are asked for */
-	int64_t count;         /* of games */
+	int64_t tells;         /* whether infos are needed */
+	int64_t count;         /* the number of games */
 	const int32_t *legal;  /* the emulator's number of each action */
 	const int64_t *actions;
 	uint8_t *observations; /* [count][stack][picture_size] */
@@ -363,7 +362,7 @@ static void restart(const struct games *all, struct game *game, bool loads)
 	all->reset_game(game->ale);
 }
 
-/* Begins an episode, and shows its first screen in all of the stack. */
+/* Begins an episode, and fills the stack with its first screen. */
 static void begin(const struct games *all, struct game *game, uint8_t *row)
 {
 	const int64_t size = all->picture_size;
@@ -398,13 +397,13 @@ static bool ends(const struct games *all, struct game *game)
 	return all->game_over(game->ale, true);
 }
 
-/* Draws the picture of a step whose last frame was this one, counted from 0; `ended` if the episode ended with it. */
+/* Draws the picture of a step whose last frame was `frame`, counted from 0. `ended`: the episode ended with it. */
 static void show(const struct games *all, struct game *game, int64_t frame, bool ended)
 {
 	const int64_t last = all->frame_skip - 1;
 	const uint8_t *screen = all->screen(game->ale)->pixels;
 	if (!ended || all->last_frames) {
-		/* Gymnasium takes the larger of two screens only where there are two. */
+		/* Gymnasium takes the larger of two screens only if a step has two frames or more. */
 		if (frame == last && last > 0)
 			vebench_picture_second(game->picture, screen);
 		else if (frame >= last - 1)

@@ -1,10 +1,10 @@
-"""Atari games on the emulator itself, as ``AtariPreprocessing`` and ``FrameStackObservation`` show them.
+"""Atari games stepped by C, with the observations of ``AtariPreprocessing`` and ``FrameStackObservation``.
 
-A step is C alone, which calls the methods of ALE's C++ class: ``atari.c``. ale-py's module exports them, and a Python
-``ALEInterface`` contains the C++ object. This relies on the versions of ale-py in ``classes.py``. Whenever a task is
-built, C's view of a game is compared with Python's, and its pictures with OpenCV's.
+A step runs only C (``atari.c``), which calls the methods of ALE's C++ class. ale-py's module exports them, and a Python
+``ALEInterface`` contains the C++ object. This depends on the versions of ale-py in ``classes.py``. Building a task
+compares C's results of a game with Python's, and C's pictures with OpenCV's.
 
-C skips work that no row shows: a picture in colour of every frame, copies of the stack.
+C skips work that no row needs: a picture in colour of every frame, and copies of the stack.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _METHODS = (
 # The constructor of an empty list of the parts of a path, and the method that fills it.
 _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114path14_M_split_cmptsEv")
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
-_IN_PLACE = 0b11110  # flags of a nanobind instance that is made, with its C++ object inside
-_STEPS_CHECKED = 20  # in each of two episodes
+_IN_PLACE = 0b11110  # flags of a finished nanobind instance that contains its C++ object
+_STEPS_CHECKED = 20  # steps to compare in each of two episodes
 _INFOS = ("lives", "episode_frame_number", "frame_number")
 
 
 @dataclass(frozen=True)
 class AtariSettings:
-    """How a game is stepped and shown, by the names that ``gymnasium.make`` and the wrappers have, with their defaults.
+    """Settings of a game, with the names and defaults of ``gymnasium.make`` and the wrappers.
 
     ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper: see ``environments.atari_screen``.
     """
@@ -64,7 +64,7 @@ class AtariSettings:
     frame_skip: int = 4
     stack: int = STACK  # pictures in an observation
     noop_max: int = NOOP_MAX
-    screen_size: int | tuple[int, int] = SCREEN_SIZE  # of a picture: one number for a square, or ``(columns, rows)``
+    screen_size: int | tuple[int, int] = SCREEN_SIZE  # the size of a picture: a square, or ``(columns, rows)``
     grayscale_obs: bool = True
     terminal_on_life_loss: bool = False
     reward_clip: bool = False  # whether a reward is replaced by its sign
@@ -78,9 +78,9 @@ class AtariSettings:
 
 
 class AtariTask(FastTask):
-    """A game, as the environments of one process share it.
+    """A game, shared by the environments of one process.
 
-    Raises ValueError if C does not step it as Python does, with these settings or on this machine.
+    Raises ValueError if C does not step the game as Python does, with these settings or on this machine.
     """
 
     how = "games compiled"
@@ -126,24 +126,24 @@ class AtariTask(FastTask):
         return ale
 
     def _greys(self, example: ALEInterface) -> NDArray[np.uint8]:
-        """Return the grey of each raw value, read off a screen that shows them all."""
+        """Return the grey of each raw value. Writes all values to the screen, and reads their greys."""
         shape = example.getScreenDims()
         count = shape[0] * shape[1]
         find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
             address(_function("_ZNK3ale12ALEInterface9getScreenEv"))
         )
-        # Two numbers, and a vector that begins with its own begin and end.
+        # An ``ale::ALEScreen`` is two numbers, and a vector: the addresses of its begin and end.
         rows, columns, begin, end = struct.unpack("iiPP", ctypes.string_at(find(_object_of(example)) or 0, 24))
         if (rows, columns, end - begin) != (*shape, count):
-            raise ValueError("ale-py has something else where its screen should be")
+            raise ValueError("ale-py's screen has another layout than expected")
         pixels = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(begin))
         if not np.array_equal(pixels.reshape(shape), example.getScreen()):
-            raise ValueError("ale-py has other pixels than its screen should have")
+            raise ValueError("ale-py's pixels are not where they are expected")
         pixels[:256] = np.arange(256)
         return example.getScreenGrayscale().reshape(-1)[:256].copy()
 
     def _check(self, by_python: ALEInterface) -> None:
-        """Raise ValueError if C does not see what Python sees of a game that was loaded with the same seed."""
+        """Raise ValueError if C and Python differ in a game loaded with the same seed."""
         other = copy(self)
         other.settings = replace(
             self.settings, frame_skip=1, noop_max=0, terminal_on_life_loss=False, reward_clip=False, last_frames=True
@@ -161,12 +161,12 @@ class AtariTask(FastTask):
             over, truncated = by_python.game_over(with_truncation=False), by_python.game_truncated()
             facts = by_python.lives(), by_python.getEpisodeFrameNumber(), by_python.getFrameNumber()
             if (
-                # A game may use up a short limit with its start. The episode has not ended then.
+                # A game's start may use up a short limit of frames, but the episode has not ended then.
                 (rewards[0], ended[0], cut_off[0]) != (reward, over and not begins, truncated and not begins)
                 or tuple(values[0] for values in batch.infos(None, first=False).values()) != facts
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.size))
             ):
-                raise ValueError(f"C sees another game than Python after {step} steps")
+                raise ValueError(f"C and Python differ after {step} steps of the game")
 
 
 class AtariBatch(FastBatch):
@@ -174,7 +174,7 @@ class AtariBatch(FastBatch):
 
     def __init__(self, task: AtariTask, rows: RowArrays, *, infos: bool) -> None:
         (observations,), rewards, terminated, truncated, (actions,) = rows
-        assert actions.dtype == np.int64  # noqa: S101 - as Gymnasium has them for a Discrete space
+        assert actions.dtype == np.int64  # noqa: S101 - Gymnasium's type of a Discrete space
         settings, count = task.settings, len(rewards)
         self._noop_max = settings.noop_max
         self._ales = [task.emulator() for _ in range(count)]
@@ -187,7 +187,7 @@ class AtariBatch(FastBatch):
         self._games["ale"] = [_object_of(ale) for ale in self._ales]
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
         self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
-        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # of resets that were given a seed
+        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # seeds of resets, None for a reset without a seed
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, terminated, truncated, facts, self._games)
         self._kept = task, pictures, arrays
@@ -213,7 +213,7 @@ class AtariBatch(FastBatch):
         self.work = address(needed().vebench_atari_work)
 
     def begin(self, index: int, seed: int | None) -> None:
-        """Let the next work on one environment begin an episode, as ``AtariEnv`` and the wrappers do."""
+        """Let the next work on one environment begin an episode, as in ``AtariEnv`` and the wrappers."""
         self.current = index
         game, random = self._games[index], self._random[index]
         self._told_seeds[index] = None
@@ -235,7 +235,7 @@ class AtariBatch(FastBatch):
         return {**infos, "seeds": self._told_seeds[chosen]} if first and infos else infos
 
     def frames(self, index: int) -> int:
-        """Return the emulator's count of frames in one environment's episode, no-ops at its reset included."""
+        """Return the emulator's count of frames in one environment's episode, the reset's no-ops included."""
         return 0 if self._random[index] is None else int(self._ales[index].getEpisodeFrameNumber())
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class AtariBatch(FastBatch):
 
 
 def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.uint32]:
-    """Seed an emulator as ``AtariEnv`` does, for the next load; return the environment's own seed, and this one."""
+    """Seed an emulator's next load, as in ``AtariEnv``. Return the environment's own seed, and the emulator's."""
     own, its = np.random.SeedSequence(seed).generate_state(n_words=2)
     ale.setInt("random_seed", int(its.astype(np.int32)))
     return own, its
@@ -259,9 +259,10 @@ def _function(name: str) -> Any:
 
 @cache
 def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the path of a game, which ``loadROM`` takes and does not change, and its text. It is never freed.
+    """Return the path of a game for ``loadROM``, which does not change it, and the path's text. Neither is freed.
 
-    It is a ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of parts.
+    The path is a ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of
+    parts.
     """
     text = np.frombuffer(rom.encode() + b"\0", np.uint8)
     path = np.array([text.ctypes.data, len(text) - 1, len(text) - 1, 0, 0], np.int64)
@@ -272,7 +273,7 @@ def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def _object_of(ale: ALEInterface) -> int:
-    """Return the address of the C++ object in a Python emulator: nanobind writes its offset and flags first."""
+    """Return the address of the C++ object in a Python emulator. nanobind stores its offset and flags first."""
     head = object.__basicsize__
     offset, flags = struct.unpack("iI", ctypes.string_at(id(ale) + head, 8))
     if flags != _IN_PLACE or not head + 8 <= offset <= ALEInterface.__basicsize__ - _OBJECT:
@@ -281,7 +282,7 @@ def _object_of(ale: ALEInterface) -> int:
 
 
 class PictureMaker:
-    """What the pictures of all games of one kind share. Raises ValueError for sizes that ``atari.c`` does not make.
+    """The common part of the pictures of one game. Raises ValueError for sizes that ``atari.c`` does not support.
 
     ``screen``: rows and columns of the emulator's screen. ``size``: columns and rows of a picture. ``greys``: the grey
     of each of the 256 raw values.
@@ -298,19 +299,19 @@ class PictureMaker:
             raise ValueError(f"no compiled pictures: {columns} x {rows} {relation} {width} x {height}")
 
     def pictures(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the memory of pictures that are written into ``(count, rows, columns)``.
+        """Return the memory of pictures that are drawn in ``into``, an array ``(count, rows, columns)``.
 
-        Only changes are written: earlier contents must still be there.
+        C draws only changes, so other code must not write to ``into``.
         """
         memory = np.zeros((len(into), needed().vebench_picture_size(self._height)), np.uint8)
         for picture, shown in zip(memory, into, strict=True):
-            assert shown.flags.c_contiguous  # noqa: S101 - in a row it is
+            assert shown.flags.c_contiguous  # noqa: S101 - true of a picture in a row
             needed().vebench_picture_prepare(pointer(picture), pointer(self._maker), pointer(shown))
         return memory
 
 
 def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
-    """Raise ValueError unless a few pictures are OpenCV's."""
+    """Raise ValueError unless a few pictures equal OpenCV's."""
     random = np.random.default_rng(0)
     greys = random.integers(256, size=256).astype(np.uint8)
     drawn = np.zeros((1, *reversed(size)), np.uint8)
@@ -325,10 +326,10 @@ def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
 
 
 def by_opencv(grey: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Return a screen as Gymnasium's wrapper shows it."""
+    """Return a screen resized by OpenCV, as in Gymnasium's wrapper."""
     return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Return the address of an array, as C takes it."""
+    """Return the address of an array as a C pointer."""
     return ctypes.c_void_p(array.ctypes.data)

@@ -1,8 +1,8 @@
 """How vebench's own classes are stepped: their interface, the threads, the share of a team, and the backends.
 
-A ``FastTask`` is a task with its settings: constants, tables, a model. A ``FastBatch`` is its environments, which write
-straight into their rows. Compiled code steps them, in the threads of a ``Pool``. Python runs in the caller only, before
-and after.
+A ``FastTask`` is a task with its settings: constants, tables, a model. A ``FastBatch`` has the task's environments,
+which write straight into their rows. Compiled code steps them in the threads of a ``Pool``. Python code runs only in
+the caller, before and after these steps.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from vebench.backends.shared_memory.errors import WorkerFailure, held_back
 from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
-NO_LIMIT = 1 << 62  # of the steps of an episode
+NO_LIMIT = 1 << 62  # the number of steps of an episode without a limit
 
 
 class FastBatch:
-    """Environments of one task. They end their episodes; their user decides what comes after an end."""
+    """Environments of one task. They end their own episodes. The caller decides what follows an end."""
 
     # The address of a C function, ``void (*)(void *context, int64_t first, int64_t last)``, which steps the
     # environments from ``first`` up to ``last`` with their rows of the actions. Several threads call it at once, for
     # different environments.
     work: int
-    context: int  # the address that is its first argument
+    context: int  # the address to pass as its first argument
     # Whether the work after an end begins a new episode without ``begin``. Such a batch has no infos, and nothing to
     # ``finish``.
     restarts: bool = False
-    current: int = 0  # the index of the environment in use now by other methods, or last
+    current: int = 0  # the index of the environment that a method uses now, or used last
 
     def begin(self, index: int, seed: int | None) -> None:
-        """Let the next work on one environment begin an episode instead of a step, while others may be stepped.
+        """Let the next work on one environment begin an episode instead of a step. Others may step meanwhile.
 
-        Its row then shows the first observation and no reward. Without a seed it draws on from where it is, or, before
-        the first seed, from the system's entropy.
+        The row then has the first observation and the reward 0. Without a seed, the environment continues its random
+        numbers. Before the first seed, they come from the system's entropy.
         """
         raise NotImplementedError
 
     def finish(self, indices: Sequence[int] | None) -> None:
-        """Finish the rows of these environments, None for all, after the work on them, which has set the ends."""
+        """Finish the rows of environments, None for all, after the work on them. The work has already set the ends."""
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG002 - no infos
         """Return infos of environments, None for all, after a step or about the ``first`` row of an episode.
 
-        Each name has a new array with a row for each environment; None in it is nothing. Others may be stepped
-        meanwhile.
+        Each name has a new array with a row for each environment. A row of None has no info. Other environments may
+        step meanwhile.
         """
         return {}
 
     def frames(self, index: int) -> int:  # noqa: ARG002 - no simulator
-        """Return the frames that the simulator of one environment has made in its episode; 0 if none counts any."""
+        """Return the number of frames in one environment's episode, 0 if there is no simulator to count them."""
         return 0
 
     def close(self) -> None:
@@ -70,19 +70,19 @@ class FastBatch:
 
 
 class FastTask:
-    """A task with its settings, and one batch of it. Building a task takes about as long as building an environment."""
+    """A task with its settings. It builds one batch. Building a task takes about as long as building an environment."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
-    how: str  # it steps, in words
-    leaves_out: tuple[str, ...] = ("no infos",)  # what Gymnasium's class does and this one does not, in words
+    how: str  # how the task steps, in words
+    leaves_out: tuple[str, ...] = ("no infos",)  # features of Gymnasium's class that this class lacks, in words
     chunk: int = 1  # how many environments take some 20 us to step
     refuses: frozenset[str] = frozenset()  # options of a reset that only Gymnasium's class takes
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
         """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.
 
-        Raises ValueError if it cannot step them, or not here.
+        Raises ValueError if the class cannot step the task with these settings, or on this machine.
         """
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> FastBatch:
@@ -91,7 +91,7 @@ class FastTask:
 
 
 def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
-    """Return a task of our own class, None if Gymnasium's must step it; and what steps, and why."""
+    """Return a task of the own class, None if Gymnasium's must step it; and the class in use, with the reason."""
     refused = refusal(env_id, settings)
     ours = class_of(env_id)
     if refused is not None or ours is None:
@@ -112,7 +112,7 @@ def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | Non
 def make_share(
     task: FastTask, division: Division, autoreset: Autoreset, *, infos: bool = False
 ) -> tuple[Division, MakeShare]:
-    """Return the division of a team that has all environments in this process, and what makes its share.
+    """Return the division of a team with all environments in this process, and the function that makes its share.
 
     Threads take the place of the processes of the given division.
     """
@@ -120,12 +120,12 @@ def make_share(
     def make(rows: RowArrays, _start: int, _stop: int) -> FastShare:
         return FastShare(task, division, autoreset, rows, infos=infos)
 
-    # It has no ``step_one``, which is only asked of shares without threads.
+    # The share needs no ``step_one``, which teams only call on shares without threads.
     return replace(division, processes=1, caller_steps=True, cpus=()), cast("MakeShare", make)
 
 
 class Pool:
-    """The native threads that step one batch: see ``pool.c``. The caller steps some while it waits, if it may."""
+    """The native threads that step one batch: see ``pool.c``. With ``caller_steps``, a waiting caller steps, too."""
 
     def __init__(self, batch: FastBatch, chunk: int, division: Division) -> None:
         library = self._library = needed()
@@ -134,7 +134,7 @@ class Pool:
         count = division.num_envs
         threads = min(division.processes, -(-count // chunk)) - division.caller_steps
         cpus = np.array(division.cpus[division.caller_steps :], np.int32)
-        poll_ns = min(division.spin_ns, 50_000)  # for how long a thread with nothing to do polls at most
+        poll_ns = min(division.spin_ns, 50_000)  # the longest time for which an idle thread polls
         numbers = (count, chunk, threads, division.caller_steps, poll_ns)
         started = library.vebench_pool_start(
             ctypes.c_void_p(batch.work),
@@ -143,10 +143,12 @@ class Pool:
             ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
         )
         if not started:
-            raise RuntimeError(f"{threads} threads cannot be started, on CPUs {cpus.tolist() or 'of any number'}")
+            raise RuntimeError(
+                f"{threads} threads cannot be started on {f'CPUs {cpus.tolist()}' if len(cpus) else 'any CPU'}"
+            )
         self._pool = ctypes.c_void_p(started)
         self._received = np.zeros(count, np.int64)
-        # Arguments as C takes them, made once: each step needs them.
+        # Arguments in C types, made once, since each step needs them.
         self._all = ctypes.c_int64(count)
         self._at = ctypes.c_void_p(self._received.ctypes.data)
         self._without_limit = ctypes.c_int64(-1)
@@ -164,7 +166,7 @@ class Pool:
         self._library.vebench_pool_get(self._pool, self._all, None, self._without_limit)
 
     def get(self, least: int, seconds: float | None = None) -> list[int]:
-        """Return the first ``least`` environments or more whose work is done; after ``seconds``, fewer."""
+        """Return the first ``least`` environments or more whose work is done. After ``seconds``, return fewer."""
         limit = self._without_limit if seconds is None else ctypes.c_int64(int(1e9 * seconds))
         count: int = self._library.vebench_pool_get(self._pool, ctypes.c_int64(least), self._at, limit)
         return self._received[:count].tolist()  # type: ignore[no-any-return]
@@ -179,9 +181,9 @@ class Pool:
 
 
 class FastShare:
-    """The environments of a team: all of them belong to its caller, whose threads step them.
+    """All environments of a team. They are in the caller's process, and its threads step them.
 
-    Remarks, ``[(env_id, info), ...]``, are only made for ``SameStep``: the last observation of an episode.
+    Only ``SameStep`` has remarks, ``[(env_id, info), ...]``: the last observation of an episode.
     """
 
     def __init__(
@@ -190,13 +192,13 @@ class FastShare:
         self._task, self._division, self._autoreset, self._rows = task, division, autoreset, rows
         self._indices, self._tells = range(len(rows.rewards)), infos
         self._began = np.zeros(len(self._indices), np.bool_)  # whether the last work on each began an episode
-        self._over: set[int] = set()  # ended, and not begun since
-        self._new = set(self._indices)  # not reset yet: there is nothing to be stepped
+        self._over: set[int] = set()  # environments whose episode has ended, and that have not begun another
+        self._new = set(self._indices)  # environments that were never reset, and cannot step
         self._refused: Exception | None = None  # why ``start`` has begun no step
 
     @property
     def current(self) -> int:
-        """Index of the environment in use now, or last."""
+        """The index of the environment in use now, or used last."""
         return self._batch.current if hasattr(self, "_batch") else 0
 
     def open(self) -> None:
@@ -212,9 +214,9 @@ class FastShare:
         self._refused = self.put(None)
 
     def put(self, indices: Sequence[int] | None) -> Exception | None:
-        """Begin a step of these environments, None for all, or an episode if the last one has ended.
+        """Begin a step of these environments, None for all, or a new episode where the last one has ended.
 
-        If some must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
+        If some environments must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
         """
         if self._tells:
             self._began[slice(None) if indices is None else indices] = False
@@ -244,7 +246,7 @@ class FastShare:
         return self._finish(None)
 
     def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
-        """Return ``least`` or more environments whose steps are done, fewer after ``seconds``, and their remarks."""
+        """Return ``least`` or more stepped environments, or fewer after ``seconds``, and the remarks on them."""
         done = rest = self._pool.get(least, seconds)
         remarks: dict[int, object] = {}
         while rest:
@@ -259,7 +261,7 @@ class FastShare:
         return done, remarks
 
     def _finish(self, indices: Sequence[int] | None) -> Remarks | None:
-        """Finish the rows of environments whose step is done, None for all; return the remarks on them."""
+        """Finish the rows of environments whose step is done, None for all. Return the remarks on them."""
         if self._unwatched:
             return None
         self._batch.finish(indices)
@@ -275,7 +277,7 @@ class FastShare:
         self._began[index] = True
 
     def _begin_after_end(self, index: int) -> dict[str, Any]:
-        """Start a new episode within the step that ended one; return the info about that end."""
+        """Start a new episode within the step that ended the last one. Return the info about that end."""
         rows, results = self._rows, self._rows[1:4]
         last, kept = rows.observations[0][index].copy(), [result[index] for result in results]
         infos = self._batch.infos([index], first=False) if self._tells else {}
@@ -287,7 +289,7 @@ class FastShare:
         return {"final_obs": last, "final_info": {name: values[0] for name, values in infos.items()}}
 
     def infos(self, rows: NDArray[np.int64] | None, reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
-        """Return infos of the last step of environments, None for all; or, if given, of the reset of those in a mask.
+        """Return infos about the last step of environments, None for all. With a mask ``reset``, about that reset.
 
         The form is Gymnasium's: each name has an array with a row for each environment, and a mask.
         """
@@ -309,10 +311,10 @@ class FastShare:
         return told
 
     def answer(self, name: str, argument: Any) -> list[int] | None:
-        """Reset environments, or return how many ``frames`` each has simulated.
+        """Reset environments, or return the number of ``frames`` in each one's episode.
 
-        The argument of a reset is the seed of environment 0, from which the others count up; or a seed for each, None
-        for none, which of them are meant, None for all, and options, which no task reads.
+        The argument of a reset is the seed of environment 0, from which the others count up. Or it is a list of seeds
+        (None: no seed), a mask of environments (None: all), and options, which no task reads.
         """
         if name == "frames":
             return [self._batch.frames(index) for index in self._indices]
@@ -321,7 +323,7 @@ class FastShare:
         seeds, mask, _ = argument
         chosen = [index for index in self._indices if mask is None or mask[index]]
         if mask is None:
-            self._pool.drain()  # of a step that was aborted
+            self._pool.drain()  # wait for an aborted step
         for index in chosen:
             self._begin(index, seeds[index])
         self._pool.put(chosen)
@@ -341,7 +343,7 @@ class FastShare:
 
 
 class _OwnClasses:
-    """Environments of our own class or, if it may not step a task, of Gymnasium's, in processes."""
+    """Environments of the own class or, if it cannot be used, of Gymnasium's class in processes."""
 
     @staticmethod
     def stepped(task: Task) -> Stepped:

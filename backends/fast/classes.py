@@ -1,8 +1,8 @@
-"""The table of vebench's own classes, their compiled part, and whether both may step a task here.
+"""The table of vebench's own classes, their compiled part, and the conditions under which they step a task.
 
-A class of ours only steps with versions of packages with which it was verified, and only settings that it supports.
-Gymnasium's class steps everything else. Packages are looked up and not imported. The compiled part is a library that
-knows no Python, called by ctypes. It is built when vebench is installed, if there is a C compiler then.
+An own class is only used with versions of packages with which it was verified, and with settings that it supports.
+Otherwise Gymnasium's class is used. Packages are looked up, not imported. The compiled part is a library without Python
+code, called by ctypes. The installation of vebench builds it if there is a C compiler.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from vebench.backends.environments.suites import known_as
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 
-# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``, up to the places
-# that decide (``packages``). OpenCV is missing: compiled pictures are compared with its own whenever a task is built.
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``. Only the places
+# that decide are listed (``packages``). OpenCV is not: building a task compares compiled pictures with OpenCV's.
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
-# The value of ``vebench_interface`` in pool.c. Both are counted up when a function changes, so that Python never calls
-# a library that was built from older sources.
+# The value of ``vebench_interface`` in pool.c. Count both up when a function changes, so that Python never calls a
+# library built from older sources.
 _INTERFACE = 13
-NOT_BUILT = "not compiled: when vebench was installed, there was no C compiler, or other source"
+NOT_BUILT = "not compiled: vebench was installed without a C compiler, or from other source"
 REMEDY = "install a C compiler, then reinstall vebench from its clone: pip install --force-reinstall --no-deps ."
 
 
 @dataclass(frozen=True)
 class FastClass:
-    """A class of ours."""
+    """One own class."""
 
     target: str  # ``module:Class`` of a ``FastTask``
-    entry_point: str  # of the class that it replaces, as Gymnasium's registry has it
-    packages: tuple[Package, ...]  # on which its bytes depend
+    entry_point: str  # the entry point of the replaced class in Gymnasium's registry
+    packages: tuple[Package, ...]  # packages that affect its bytes
     unsupported: frozenset[str]  # settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has
     registered: Mapping[str, object] = field(default_factory=dict)  # the settings in Gymnasium's registry
 
@@ -90,18 +90,18 @@ _OTHERS: Mapping[str, FastClass] = {
 
 
 def class_of(env_id: str) -> FastClass | None:
-    """Return our class for a task, None if there is none."""
+    """Return the own class for a task, None if there is none."""
     is_game = env_id.startswith("ALE/") and env_id.endswith("-v5")
     return _ATARI if is_game else _OTHERS.get(env_id)
 
 
 def expected_classes(task: Task) -> OwnClasses | None:
-    """Return what would step a task here, as far as that is known before it is built; None if we have no class."""
+    """Return the class that would step a task here, as far as known before it is built. None: there is no own class."""
     return None if class_of(task.id) is None else refusal(task.id) or OwnClasses()
 
 
 def refusal(env_id: str, settings: Mapping[str, Any] = MappingProxyType({})) -> OwnClasses | None:
-    """Return why Gymnasium's class must step a task with these settings, and the remedy; None if ours can."""
+    """Return why Gymnasium's class must step a task with these settings, and the remedy. None: the own class can."""
     ours = class_of(env_id)
     if ours is None:
         other = known_as(env_id)
@@ -115,7 +115,7 @@ def refusal(env_id: str, settings: Mapping[str, Any] = MappingProxyType({})) -> 
         if installed is None or package.deciding_part(installed) not in verified:
             here = f"{package.name} {installed or 'is not installed'}"
             places = "" if package.places is None else ".*"
-            # All of them: which one fits depends on this Python, and on the other packages.
+            # List all versions, since the right one depends on this Python and on the other packages.
             wanted = " or ".join(f"'{package.name}=={part}{places}'" for part in verified)
             why = f"our own class was verified with {package.name} {' and '.join(verified)} ({here})"
             return OwnClasses(refused=why, remedy=f"pip install {wanted}")
@@ -134,7 +134,7 @@ def _version(name: str) -> str | None:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled part, or None if it was not built, or for another machine, or from other source."""
+    """Return the compiled part, or None if it was not built, was built for another machine, or from other source."""
     with suppress(OSError, AttributeError):
         found = ctypes.CDLL(str(Path(__file__).with_name("_native.abi3.so")))
         return found if found.vebench_interface() == _INTERFACE else None
@@ -142,9 +142,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def needed() -> ctypes.CDLL:
-    """Return the compiled part, for code that runs only where there is one."""
+    """Return the compiled part. It must exist: call this only after ``refusal`` returned None."""
     found = library()
-    assert found is not None  # noqa: S101 - as said
+    assert found is not None  # noqa: S101 - the caller's duty
     return found
 
 

@@ -1,6 +1,6 @@
 /* Classic control as Gymnasium's classes step it, many environments in one call. Every formula has the order and the
- * precision of Gymnasium's source, where scalars of numpy and of Python meet. sin, cos and pow are the C library's:
- * `classic.py` compares them with numpy and Python before this is used. */
+ * precision of Gymnasium's source, which mixes scalars of numpy and of Python. sin, cos and pow are the C library's.
+ * `classic.py` compares them with numpy's and Python's before it uses this file. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 #define PI 3.14159265358979323846
 
-/* In place of the steps of an episode: the next work begins it, or shows the first row, which is there already. */
+/* Ages that count no steps. BEGINS: the next work begins an episode. HAS_BEGUN: the first row is already written. */
 enum { BEGINS = -1, HAS_BEGUN = -2 };
 
 /* The random numbers of one environment: `bitgen_t` of numpy/random/bitgen.h. */
@@ -21,9 +21,9 @@ struct bits {
 
 struct classic {
 	int64_t game;
-	int64_t limit;  /* of the steps of an episode */
-	int64_t single; /* whether real-valued actions are of float32, not of float64 */
-	double setting; /* of the game */
+	int64_t limit;  /* the most steps of an episode */
+	int64_t single; /* whether real-valued actions are float32, not float64 */
+	double setting; /* the game's setting */
 	const void *actions;
 	float *observations;
 	double *rewards;
@@ -33,9 +33,9 @@ struct classic {
 	struct bits *const *random;
 };
 
-/* Rounds a number to float32 if `single`, as numpy does. The sum or product of two numbers of float32 is the same
- * whether it is rounded from float64 or at once. Without `volatile`, GCC 12 leaves out the rounding of two numbers that
- * are stored side by side. */
+/* Rounds a number to float32 if `single`, as numpy does. The sum or product of two float32 numbers is the same in
+ * float32 as in float64 rounded to float32. Without `volatile`, GCC 12 omits the rounding of two numbers that are
+ * stored side by side. */
 static double rounded(double number, bool single)
 {
 	volatile float narrow = (float)number;
@@ -48,7 +48,7 @@ static double clipped(double number, double low, double high)
 }
 
 /* numpy and Python square a scalar by pow, whose result is not always the product. `volatile` hides the exponent from the
- * compiler, or it would multiply. */
+ * compiler, which would multiply instead. */
 static const volatile double two = 2.0;
 
 static double square(double number)
@@ -94,8 +94,8 @@ static bool mountain_car(const struct classic *all, int64_t index, double *state
 	return x >= 0.5 && speed >= all->setting;
 }
 
-/* The state is of float64 when an episode begins and of float32 after a step. A number of Python's, such as a limit,
- * takes the type of the number of numpy's that it meets. */
+/* The state is float64 when an episode begins, and float32 after a step. In an operation with a numpy number, a Python
+ * number, such as a limit, takes the numpy number's type. */
 static bool continuous_mountain_car(const struct classic *all, int64_t index, double *state, double *reward)
 {
 	bool single = all->ages[index] > 0;
@@ -177,12 +177,12 @@ static bool acrobot(const struct classic *all, int64_t index, double *state, dou
 }
 
 /* In the order of `GAMES` in `classic.py`. An observation has the cosine and sine of each angle, then the other numbers
- * of the state as they are. */
+ * of the state unchanged. */
 static const struct game {
 	bool (*step)(const struct classic *all, int64_t index, double *state, double *reward);
-	int numbers; /* of the state: */
-	int angles;  /* angles come first */
-	int drawn;   /* the first ones are drawn, the others begin as 0 */
+	int numbers; /* numbers in the state */
+	int angles;  /* how many of them are angles, which come first */
+	int drawn;   /* how many, from the first on, begin at random. The others begin as 0. */
 	double low[4], high[4];
 } games[] = {
 	{cart_pole, 4, 0, 4, {-0.05, -0.05, -0.05, -0.05}, {0.05, 0.05, 0.05, 0.05}},
@@ -205,7 +205,7 @@ static void show(const struct classic *all, int64_t index)
 		*row++ = (float)state[i];
 }
 
-/* Begins an episode, with the numbers that numpy's `uniform` draws. */
+/* Begins an episode, with the random numbers of numpy's `uniform`. */
 void vebench_classic_begin(struct classic *all, int64_t index)
 {
 	const struct game *game = games + all->game;
@@ -218,7 +218,7 @@ void vebench_classic_begin(struct classic *all, int64_t index)
 	show(all, index);
 }
 
-/* Steps the environments from `first` up to `last`, and begins an episode where the last one has ended. */
+/* Steps the environments from `first` up to `last`. Begins a new episode where the previous one has ended. */
 void vebench_classic(void *context, int64_t first, int64_t last)
 {
 	struct classic *all = context;
@@ -241,7 +241,7 @@ void vebench_classic(void *context, int64_t first, int64_t last)
 	}
 }
 
-/* Computes functions that are used above, for `classic.py` to compare with numpy's and Python's. */
+/* Computes the functions used above. `classic.py` compares them with numpy's and Python's. */
 void vebench_classic_functions(double number, double *computed)
 {
 	computed[0] = sin(number);

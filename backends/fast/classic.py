@@ -16,8 +16,8 @@ from vebench.backends.fast.backend import NO_LIMIT, FastBatch, FastTask
 from vebench.backends.fast.classes import address, needed
 from vebench.backends.shared_memory.memory_layout import RowArrays
 
-# In the order of ``games`` in ``classic.c``: the attribute of Gymnasium's class that has the setting, and how many
-# environments take about 25 us to step. Fewer may take longer to hand to another thread than to step.
+# In the order of ``games`` in ``classic.c``: the attribute of Gymnasium's class with the setting, and the number of
+# environments that take about 25 us to step. Handing fewer to another thread may take longer than to step them.
 GAMES = {
     "CartPoleEnv": ("_sutton_barto_reward", 1024),
     "MountainCarEnv": ("goal_velocity", 1024),
@@ -25,7 +25,7 @@ GAMES = {
     "PendulumEnv": ("g", 256),
     "AcrobotEnv": ("", 64),
 }
-_BEGINS, _HAS_BEGUN = -1, -2  # in place of the steps of an episode: see ``classic.c``
+_BEGINS, _HAS_BEGUN = -1, -2  # values of an age that count no steps: see ``classic.c``
 
 
 class ClassicTask(FastTask):
@@ -60,7 +60,7 @@ class ClassicTask(FastTask):
 
 @cache
 def _computes_the_same() -> bool:
-    """Return whether C computes the bytes of numpy's and Python's functions here, for a thousand numbers of each."""
+    """Return whether C's functions return the bytes of numpy's and Python's here, for a thousand numbers."""
     native, computed = needed(), (ctypes.c_double * 4)()
     random, again = np.random.default_rng(7), np.random.default_rng(7)
     for number in random.uniform(-10.0, 10.0, 1000).tolist():
@@ -99,7 +99,7 @@ class ClassicBatch(FastBatch):
             self._random[index], self._bits[index] = random, random.bit_generator.ctypes.bit_generator.value
         self._ages[index] = _BEGINS
         if not self.restarts:
-            # Acrobot's first state is of float32, whose sines and cosines numpy computes in other ways.
+            # Acrobot's first state is float32. numpy computes sines and cosines of float32 in another way than C.
             self._draw(ctypes.c_void_p(self.context), ctypes.c_int64(index))
             origin = self._task.origin
             origin.state = self._state[index] = self._state[index].astype(np.float32)

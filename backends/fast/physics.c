@@ -1,6 +1,6 @@
-/* Steps of MuJoCo's physics. All pointers are given, also those to MuJoCo's own functions, so that this file is built
- * without MuJoCo and does not know the layout of its structures. `physics.py` fills in the structures below: the two
- * files must agree on them. Every field has 8 bytes. */
+/* Steps of MuJoCo's physics. The caller gives all pointers, including those to MuJoCo's functions. So this file is
+ * built without MuJoCo, and does not depend on the layout of its structures. `physics.py` fills in the structures
+ * below: the two files must agree on them. Every field has 8 bytes. */
 
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ERROR_BYTES = 1024 }; /* of the text of an error, with a 0 at the end */
+enum { ERROR_BYTES = 1024 }; /* bytes of an error's text, with a 0 at the end */
 
 typedef void (*simulate)(const void *model, void *data);
 typedef void (*on_error)(const char *message);
 
-/* Neighbouring numbers, copied to where they are wanted, between two limits. */
+/* Neighbouring numbers to copy, clipped to two limits. */
 struct part {
 	const double *from;
 	double *to;
@@ -24,13 +24,13 @@ struct part {
 	int64_t limited;
 };
 
-/* Neighbouring numbers that must all lie between two limits; or none of them, if they must be outside. */
+/* Neighbouring numbers that must all lie between two limits. */
 struct bound {
 	const double *at;
 	int64_t count;
 	double low, high;
-	int64_t closed; /* whether the limits count as between */
-	int64_t outside;
+	int64_t closed;  /* whether the limits themselves count as between */
+	int64_t outside; /* whether no number may lie between, instead */
 };
 
 struct physics {
@@ -38,7 +38,7 @@ struct physics {
 	const void *model;
 	_Atomic on_error *user_error; /* where MuJoCo looks up its error handler */
 	int64_t substeps, controls, parts, bounds;
-	int64_t limit;               /* of the steps of an episode */
+	int64_t limit;               /* the most steps of an episode */
 	int64_t single;              /* whether actions are of float32, not of float64 */
 	int64_t ends;                /* whether an episode ends when its environment is not healthy */
 	const void *actions;         /* [environments][controls] */
@@ -49,13 +49,13 @@ struct physics {
 	const struct bound *healthy; /* [environments][bounds] */
 	double *is_healthy;          /* [environments]: 1 or 0 */
 	bool *terminated, *truncated;
-	int64_t *ages;                /* [environments]: steps of the episode; -1 if it begins with what is in the row */
+	int64_t *ages;                /* [environments]: steps of the episode; -1 if the next work begins it */
 	char (*errors)[ERROR_BYTES];  /* [environments]: MuJoCo's text, until `physics.py` has raised it */
 	_Atomic int64_t failed;       /* whether there ever was an error */
 };
 
-/* Sets the rounding of the C standard and returns what was set before. Threads may have other settings, such as tiny
- * numbers that count as zero, and rows must not depend on the thread that steps an environment. */
+/* Sets the default arithmetic of C, and returns the settings before. Threads may have other settings, such as tiny
+ * numbers that count as zero. Rows must not depend on the thread that steps an environment. */
 static uint64_t set_plain_arithmetic(void)
 {
 #if defined(__x86_64__)
@@ -84,10 +84,10 @@ static void restore_arithmetic(uint64_t before)
 }
 
 static _Thread_local jmp_buf at_error;
-static _Thread_local char *error_text; /* where this thread wants the text of an error, while it steps */
+static _Thread_local char *error_text; /* the target for the text of an error, while this thread steps */
 static _Atomic on_error handler_before;
 
-/* MuJoCo expects its handler not to return. Errors of threads that are not stepping go to the handler before ours. */
+/* MuJoCo's error handler must not return. Errors of threads that are not stepping go to the earlier handler. */
 static void handle_error(const char *message)
 {
 	on_error before = handler_before;
@@ -103,7 +103,7 @@ static void handle_error(const char *message)
 	}
 }
 
-/* As numpy.clip: NaN stays NaN, and of two equal numbers the limit is taken. */
+/* Clips like numpy.clip: NaN stays NaN. The limit replaces an equal number, such as -0.0 at the limit 0.0. */
 static double clip(double number, double low, double high)
 {
 	if (number != number)
@@ -136,7 +136,7 @@ static bool all_within(const struct bound *bounds, int64_t count)
 	return true;
 }
 
-/* Advances the physics of an environment by one step; returns whether it is healthy. */
+/* Advances the physics of an environment by one step. Returns whether the environment is healthy. */
 static bool advance(const struct physics *all, int64_t index)
 {
 	void *data = all->data[index];
@@ -178,7 +178,7 @@ void vebench_physics(void *context, int64_t first, int64_t last)
 		handler_before = handler;
 		*all->user_error = handle_error;
 	}
-	for (volatile int64_t index = first; index < last; index++) { /* volatile: it is kept over a longjmp */
+	for (volatile int64_t index = first; index < last; index++) { /* volatile, to keep its value over a longjmp */
 		error_text = all->errors[index];
 		if (setjmp(at_error) == 0)
 			step(all, index);

@@ -1,7 +1,7 @@
 """MuJoCo's tasks as Gymnasium's classes step them, many environments of one model at a time.
 
-Episodes begin by Gymnasium's own code, on the data of one environment after another. Steps call MuJoCo's own functions
-from ``physics.c``, which copies what they compute into the rows. Rewards are computed for many environments at a time.
+Gymnasium's own code begins episodes, in one environment at a time. ``physics.c`` steps environments with MuJoCo's own
+functions, and copies the results into the rows. numpy computes the rewards of many environments at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vebench.backends.fast.classes import address, needed
 from vebench.backends.fast.physics_tasks import RULES, Rules, Seen, Slice
 from vebench.backends.shared_memory.memory_layout import RowArrays
 
-_ERROR = 1024  # bytes of the text of an error, as in ``physics.c``
+_ERROR = 1024  # bytes of an error's text: ``ERROR_BYTES`` of ``physics.c``
 # ``struct part`` and ``struct bound`` of ``physics.c``.
 _PART = np.dtype(
     [("from", np.intp), ("to", np.intp), ("count", "i8"), ("low", "f8"), ("high", "f8"), ("limited", "i8")]
@@ -67,7 +67,8 @@ class PhysicsTask(FastTask):
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         shown, declared = sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape
         if declared != (shown,):
-            raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
+            why = f"observations have {shown} numbers, but their space has the shape {declared}"
+            raise ValueError(f"{why}: is a setting not a bool?")
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
         """Build an environment for each row."""
@@ -88,9 +89,9 @@ class PhysicsBatch(FastBatch):
         around = np.zeros((2, count, _view_of(task.data, rules.around).size))
         (observations,), rewards, _, _, (actions,) = rows
         self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
-        # Infos about the last rewards of each environment. Here only their names and types matter.
+        # Infos about each environment's last reward. This first call only sets their names and types.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
-        # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
+        # First observations of episodes begun since the last ``finish``, which writes them after it computes rewards.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
         self._errors = np.zeros((count, _ERROR), np.uint8)
@@ -152,7 +153,7 @@ class PhysicsBatch(FastBatch):
         )
 
     def begin(self, index: int, seed: int | None) -> None:
-        """Start a new episode in one environment, by Gymnasium's own code on its data."""
+        """Start a new episode in one environment: run Gymnasium's own code on the environment's data."""
         self.current = index
         origin, data = self._task.origin, self._data[index]
         if seed is not None or self._random[index] is None:
@@ -168,7 +169,8 @@ class PhysicsBatch(FastBatch):
     def finish(self, indices: Sequence[int] | None) -> None:
         """Write rewards and first observations. Raises ``mujoco.FatalError``, as MuJoCo does.
 
-        The error is about one environment, ``current``, which then counts as finished. The others do not.
+        The error is about the environment ``current``. With ``indices``, only that one then counts as finished.
+        Without, all do.
         """
         failed: list[int] = []
         if self._all[-1]:  # there ever was an error
@@ -176,7 +178,7 @@ class PhysicsBatch(FastBatch):
         if failed:
             self.current = failed[0]
             error = self._errors[failed[0]].tobytes().rstrip(b"\0").decode(errors="replace")
-            if indices is None:  # all are finished at once, so one error stands for all
+            if indices is None:  # all count as finished, so report only the first error
                 self._begun.clear()
             else:
                 del failed[1:]
@@ -191,18 +193,18 @@ class PhysicsBatch(FastBatch):
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
 
     def _reward_some(self, indices: NDArray[np.int64]) -> None:
-        """Write the rewards of some environments. The rows of others may be written to meanwhile."""
+        """Write the rewards of some environments. Other threads may write to the other rows meanwhile."""
         seen = self._seen
         some = seen.rows(indices)
         told = self._task.rules.reward(some)
         seen.observations[indices], seen.rewards[indices] = some.observations, some.rewards
-        # Copies, since ``infos`` has given the arrays away.
+        # Copy the arrays, since a caller of ``infos`` may still use them.
         self._told = {name: values.copy() for name, values in self._told.items()}
         for name, values in told.items():
             self._told[name][indices] = values
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
-        """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
+        """Return infos of a step, or of the ``first`` row of an episode. ``rows``: None for all environments."""
         infos: dict[str, NDArray[Any]] = {name: info.told(self._seen.parts[name]) for name, info in self._infos.items()}
         if not first:
             infos |= self._told
@@ -214,5 +216,5 @@ class PhysicsBatch(FastBatch):
 
     def close(self) -> None:
         """Free the environments' data."""
-        self._task.origin.data = self._task.data  # or it would keep the data of one of these
+        self._task.origin.data = self._task.data  # the task must not refer to the data of this batch
         self._data, self._arrays = [], ()

@@ -1,8 +1,8 @@
-"""MuJoCo's tasks: what each shows and rewards, what its infos tell, and when it ends, for many environments at once.
+"""MuJoCo's tasks: their observations, rewards, infos and ends, for many environments at once.
 
-All constants are read off an environment of Gymnasium's class. Rewards have the same bytes as there, because numpy does
-the same operations in the same order, for a whole batch: also where actions are of ``float32``, in which the class then
-computes their cost.
+All constants are read from an environment of Gymnasium's class. Rewards have the same bytes as in that class, because
+numpy does the same operations in the same order, for a whole batch. With actions of ``float32``, both compute the cost
+of control in ``float32``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
-Origin = Any  # an environment of Gymnasium's class: each class has attributes of its own
+Origin = Any  # an environment of Gymnasium's class. Each class has other attributes.
 
 
 class Slice(NamedTuple):
@@ -25,12 +25,12 @@ class Slice(NamedTuple):
     field: str
     start: int = 0
     stop: int | None = None
-    low: float = -inf  # smaller numbers are shown as this one
-    high: float = inf
+    low: float = -inf  # smaller numbers are replaced by this one
+    high: float = inf  # larger numbers are replaced by this one
 
 
 class Bound(NamedTuple):
-    """Limits between which all numbers of a part must lie. NaN never lies between."""
+    """Limits between which all numbers of a part must lie. NaN is never between them."""
 
     part: Slice
     low: float = -inf
@@ -43,20 +43,20 @@ class Info(NamedTuple):
     """An info about the physics, at resets too."""
 
     part: Slice
-    told: Callable[[Numbers], Numbers]  # from ``(environments, numbers)`` to a new array, with a row for each
+    told: Callable[[Numbers], Numbers]  # from ``(environments, numbers)`` to a new array with a row per environment
 
 
 @dataclass
 class Seen:
-    """A batch after a step: rewards are computed from it. Each array has a row for each environment."""
+    """A batch after a step, from which rewards are computed. Each array has a row for each environment."""
 
     actions: NDArray[Any]
     around: Numbers  # the part that the task reads before and after the physics: ``(2, environments, numbers)``
-    parts: Mapping[str, Numbers]  # the parts that the task reads only afterwards, by its names for them
+    parts: Mapping[str, Numbers]  # the parts that the task reads only after the physics, by the task's names
     healthy: Numbers  # 1.0 or 0.0
-    observations: Numbers  # rewritten where a task shows more than MuJoCo's own numbers
-    rewards: Numbers  # written
-    tells: bool  # whether anybody reads infos
+    observations: Numbers  # rewritten if a task observes other numbers than MuJoCo's own
+    rewards: Numbers  # the result
+    tells: bool  # whether infos are needed
 
     def rows(self, indices: NDArray[np.int64]) -> Seen:
         """Return copies of these rows."""
@@ -66,60 +66,60 @@ class Seen:
         return Seen(actions, around, parts, healthy, observations, np.empty(len(indices)), self.tells)
 
 
-# Writes the rewards of a batch. Returns what infos tell of them, in new arrays; nothing unless the batch ``tells``.
+# Writes the rewards of a batch. Returns the infos about them in new arrays, or none unless the batch ``tells``.
 Reward = Callable[[Seen], dict[str, NDArray[Any]]]
 _NOTHING = Slice("qpos", 0, 0)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """A task."""
+    """The rules of a task."""
 
     row: tuple[Slice, ...]  # the parts of an observation, in order
     reward: Reward
-    around: Slice = _NOTHING  # what is read both before and after the physics
-    after: Mapping[str, Slice] = field(default_factory=dict)  # what is read afterwards, by names
+    around: Slice = _NOTHING  # the part that is read both before and after the physics
+    after: Mapping[str, Slice] = field(default_factory=dict)  # the parts that are read only after the physics, by name
     healthy: tuple[Bound, ...] = ()
     ends: bool = False  # whether an episode ends when its environment is not healthy
-    infos: Mapping[str, Info] = field(default_factory=dict)  # besides what ``reward`` returns
+    infos: Mapping[str, Info] = field(default_factory=dict)  # infos besides those that ``reward`` returns
 
 
 # Parts of rewards.
 
 
 def _constant(number: float) -> Numbers:
-    """Return a number as numpy takes it at once: a Python float doubles the time of each operation."""
+    """Return a number as an array: a Python float would double the time of each operation of numpy."""
     return np.array(number, np.float64)
 
 
 def _squared_cost(weight: float, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return ``weight * numpy.sum(numpy.square(row))`` of each row, in the type that this has."""
+    """Return ``weight * numpy.sum(numpy.square(row))`` of each row, in the type of that expression."""
     cost: NDArray[Any] = weight * np.add.reduce(np.square(numbers), axis=1)
     return cost
 
 
 def _limits_of(pair: tuple[float | None, float | None]) -> tuple[float, float]:
-    """Return the limits of a setting for ``numpy.clip``, which takes None for no limit."""
+    """Return the two limits of a setting, which are None for no limit."""
     low, high = pair
     return -inf if low is None else low, inf if high is None else high
 
 
 def _clipped_cost(weight: float, limits: tuple[float, float]) -> Callable[[Numbers], Numbers]:
-    """Return a ``_squared_cost`` between limits, as ``numpy.clip`` computes it in five times as long."""
+    """Return the function ``numpy.clip(_squared_cost(...), *limits)``, in a fifth of ``numpy.clip``'s time."""
     low, high = map(_constant, limits)
     return lambda numbers: np.minimum(np.maximum(_squared_cost(weight, numbers), low), high)
 
 
 def _turn(function: Callable[[Any, Any], Any], angles: Numbers) -> None:
-    """Replace angles by their sines or cosines, in columns of wider rows, which numpy computes row by row.
+    """Replace angles by their sines or cosines. The angles must be columns of wider rows.
 
-    The class does so, too. A contiguous array numpy would compute as a whole, and may round otherwise.
+    numpy computes such columns row by row, as in Gymnasium's class. It may round a contiguous array otherwise.
     """
     function(angles, angles)
 
 
 def _lengths(vectors: Numbers) -> Numbers:
-    """Return ``numpy.linalg.norm`` of each row: the root of its product with itself."""
+    """Return ``numpy.linalg.norm`` of each row: the square root of the row's product with itself."""
     lengths: Numbers = np.sqrt(np.vecdot(vectors, vectors))
     return lengths
 
@@ -131,9 +131,9 @@ def _travel(
     contact_cost: Callable[[Numbers], Numbers] | None = None,
     masses: Numbers | None = None,
 ) -> Reward:
-    """Return the reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
+    """Return the reward for moving along x: ``forward + healthy - (control + contact)``. A task may lack some terms.
 
-    ``bonus`` is for health. ``masses``: of the bodies whose centre of mass moves; None if x is a coordinate.
+    ``bonus``: the reward for health. ``masses``: the masses of bodies whose centre moves; None: x is a coordinate.
     """
     control_weight = origin._ctrl_cost_weight
     dt, forward_weight = _constant(origin.dt), _constant(origin._forward_reward_weight)
@@ -145,7 +145,7 @@ def _travel(
         around = seen.around
         if masses is not None:
             moments = masses[:, None] * around.reshape(*around.shape[:2], len(masses), 3)
-            # All three coordinates, though two are enough: so numpy adds the bodies up one by one, as Gymnasium does.
+            # Keep all three coordinates, though two are enough: numpy then adds the bodies one by one, as in Gymnasium.
             around = (np.add.reduce(moments, axis=2) / total)[..., :2]
         velocity = (around[1] - around[0]) / dt
         gain = forward = velocity[:, 0] * forward_weight
@@ -192,7 +192,7 @@ def _z_distance(origin: Origin, at: int) -> dict[str, Info]:
 
 
 def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Slice, Slice]:
-    """Return the parts of a row: the positions, less the ``hidden`` first if so set, and the velocities."""
+    """Return the positions and velocities of a row. A setting may hide the first ``hidden`` positions."""
     excluded = origin._exclude_current_positions_from_observation
     return Slice("qpos", hidden if excluded else 0), Slice("qvel", 0, None, low, high)
 
@@ -231,7 +231,7 @@ def _ant(origin: Origin) -> Rules:
     forces = Slice("cfrc_ext", 0, None, *_limits_of(origin._contact_force_range))
     row: tuple[Slice, ...] = _position_and_velocity(origin, 2)
     if origin._include_cfrc_ext_in_observation:
-        row = (*row, forces._replace(start=6))  # the forces on body 0, the world, count but are not shown
+        row = (*row, forces._replace(start=6))  # forces on body 0, the world, count as cost but are not observed
     contact_cost = _clipped_cost(origin._contact_cost_weight, (-inf, inf))
     return Rules(
         row,
@@ -313,7 +313,7 @@ def _inverted_double_pendulum(origin: Origin) -> Rules:
         _turn(np.sin, seen.observations[:, 1:3])
         _turn(np.cos, seen.observations[:, 3:5])
         distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
-        # With numbers of numpy, as in the class: a power of an array and of a number differ in their bytes.
+        # Compute with numbers, as the class does: a power of an array may have other bytes than a power of a number.
         for index, (x, y, v1, v2) in enumerate(zip(tips[:, 0], tips[:, 2], *speeds.T, strict=True)):
             distance[index] = far = 0.01 * x**2 + (y - 2) ** 2
             velocity[index] = fast = 1e-3 * v1**2 + 5e-3 * v2**2

@@ -1,8 +1,8 @@
-/* Threads that step the environments of one process. The caller puts ranges of environments into a ring. Whoever is
- * awake takes the next range, the caller among them. The caller receives ranges in the order in which they were finished.
+/* Threads that step the environments of one process. The caller puts ranges of environments into a ring. Any thread
+ * that is awake takes the next range, the caller included. The caller receives ranges in the order of their finish.
  *
- * A thread that finds nothing to do polls for as long as polling has paid lately, and then sleeps in the kernel: others
- * may want the CPU, such as a learner. */
+ * An idle thread polls for a time that has paid in its last waits. Then it sleeps in the kernel, since other programs,
+ * such as a learner, may need the CPU. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -23,23 +23,23 @@
 enum {
 	LINE = 128,            /* bytes that processors fetch together */
 	LEAST_POLL_NS = 2000,
-	NAP_NS = 50000,        /* where there are no futexes */
-	AGAIN_NS = 20000000,   /* a thread that loses its CPU twice within this time is crowded, */
-	CROWDED_NS = 50000000, /* and does not poll for this time */
+	NAP_NS = 50000,        /* the longest sleep on systems without futexes */
+	AGAIN_NS = 20000000,   /* a thread that loses its CPU twice within this time is crowded */
+	CROWDED_NS = 50000000, /* a crowded thread does not poll for this time */
 };
 
 /* Does the due work for the environments from `first` up to `last`. */
 typedef void (*work)(void *context, int64_t first, int64_t last);
 
-/* Environments from `first` up to `last`, which is 0 in an empty place only. It is read and written as one word. */
+/* Environments from `first` up to `last`. In empty places only, `last` is 0. It is read and written as one word. */
 typedef struct {
 	uint32_t first, last;
 } range;
 
-/* How long a thread polls, by its last waits. */
+/* The polling time of a thread, which depends on its last waits. */
 struct patience {
 	int64_t poll_ns;
-	int64_t switches, switched_ns; /* how often it had lost its CPU when it last looked, and when that count had grown */
+	int64_t switches, switched_ns; /* the last known count of lost CPUs, and the time when it last grew */
 	int64_t crowded_until_ns;
 };
 
@@ -47,7 +47,7 @@ struct pool {
 	work work;
 	void *context;
 	int64_t environments;
-	int64_t chunk;        /* environments of a range */
+	int64_t chunk;        /* environments in a range */
 	int64_t caller_steps; /* whether the caller steps while it waits */
 	int64_t most_poll_ns;
 	int64_t threads;
@@ -66,17 +66,17 @@ struct pool {
 	_Atomic uint32_t wanted;                  /* wake the caller at this count */
 	_Atomic bool caller_sleeps;
 	_Alignas(LINE) _Atomic uint32_t bell; /* threads sleep on this word */
-	_Atomic uint32_t asleep;              /* how many do */
+	_Atomic uint32_t asleep;              /* the number of sleeping threads */
 	_Atomic bool stop;
 };
 
-/* Counted up, as _INTERFACE in classes.py, when a function of this library changes. */
+/* Count this up, and _INTERFACE in classes.py, when a function of this library changes. */
 int vebench_interface(void)
 {
 	return 13;
 }
 
-/* Sleeps while the word has this value, for `most_ns` unless that is negative. It may wake up for no reason. */
+/* Sleeps while the word has this value, at most for `most_ns` unless that is negative. Wake-ups may be spurious. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t most_ns)
 {
 #ifdef __linux__
@@ -112,8 +112,8 @@ static void relax(void)
 #endif
 }
 
-/* Returns how long this thread may poll. A thread that loses its CPU again and again does not: it would only lose it in
- * the middle of work. */
+/* Returns how long this thread may poll. A thread that loses its CPU again and again must not poll, because it would
+ * use up its time and then lose the CPU in the middle of work. */
 static int64_t poll_ns(struct patience *patience, int64_t time)
 {
 #ifdef __linux__
@@ -129,7 +129,7 @@ static int64_t poll_ns(struct patience *patience, int64_t time)
 	return time < patience->crowded_until_ns ? 0 : patience->poll_ns;
 }
 
-/* Adapts to a wait. If polling reaches that far, it pays to poll longer; else it was useless. */
+/* Adapts to a wait. Poll longer next time if the longest polling would have covered the wait, otherwise the least. */
 static void adapt(struct patience *patience, int64_t most_ns, int64_t waited_ns)
 {
 	int64_t next = waited_ns < most_ns ? 2 * patience->poll_ns : LEAST_POLL_NS;
@@ -147,7 +147,7 @@ static bool take(struct pool *pool, range *taken)
 	return false;
 }
 
-/* Works on a range, and wakes the caller if it waits for this one. */
+/* Works on a range, and wakes the caller if it waits for this range. */
 static void finish(struct pool *pool, range part)
 {
 	pool->work(pool->context, part.first, part.last);
@@ -192,7 +192,7 @@ static void ask(struct pool *pool, uint64_t place, range part)
 	atomic_store_explicit(&pool->asked[place & (pool->places - 1)], part, memory_order_relaxed);
 }
 
-/* Shows threads the ranges before `put`, and wakes `helpers` of them at most. */
+/* Lets threads see the ranges before `put`, and wakes at most `helpers` threads. */
 static void show(struct pool *pool, uint64_t put, int64_t environments, int64_t helpers)
 {
 	pool->asked_for += environments;
@@ -203,7 +203,7 @@ static void show(struct pool *pool, uint64_t put, int64_t environments, int64_t 
 		wake(&pool->bell, asleep < helpers ? asleep : helpers);
 }
 
-/* Puts in all environments, in ranges of `chunk`. None may be in already. */
+/* Puts all environments into the pool, in ranges of `chunk`. None may be in it already. */
 void vebench_pool_put_all(struct pool *pool)
 {
 	uint64_t before = atomic_load(&pool->put), place = before;
@@ -214,7 +214,7 @@ void vebench_pool_put_all(struct pool *pool)
 	show(pool, place, pool->environments, (int64_t)(place - before) - pool->caller_steps);
 }
 
-/* Puts in `count` environments. None may be in already. */
+/* Puts `count` environments into the pool. None may be in it already. */
 void vebench_pool_put(struct pool *pool, const int64_t *environments, int64_t count)
 {
 	uint64_t place = atomic_load(&pool->put);
@@ -223,7 +223,7 @@ void vebench_pool_put(struct pool *pool, const int64_t *environments, int64_t co
 	show(pool, place, count, count);
 }
 
-/* Receives finished environments, in that order, into `environments` unless that is NULL. Returns how many. */
+/* Receives environments in the order of their finish, into `environments` unless that is NULL. Returns how many. */
 static int64_t receive(struct pool *pool, int64_t *environments)
 {
 	const range empty = {0, 0};
@@ -242,7 +242,7 @@ static int64_t receive(struct pool *pool, int64_t *environments)
 	return count;
 }
 
-/* Polls, then sleeps, until `wanted` ranges are finished, or for `most_ns` unless that is negative. */
+/* Polls, then sleeps, until `wanted` ranges are finished. Sleeps at most for `most_ns` unless that is negative. */
 static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
 {
 	int64_t begin = now(), time = begin, polls_ns = poll_ns(&pool->caller, begin);
@@ -264,8 +264,8 @@ static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
 	adapt(&pool->caller, pool->most_poll_ns, now() - begin);
 }
 
-/* Receives `least` environments or more, into `environments` unless that is NULL. Returns how many. After `most_ns`,
- * unless that is negative, it returns with fewer. */
+/* Receives `least` environments or more, into `environments` unless that is NULL. Returns how many, which may be fewer
+ * after `most_ns` unless that is negative. */
 int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments, int64_t most_ns)
 {
 	int64_t start = most_ns < 0 ? 0 : now(), count = 0;
@@ -279,19 +279,19 @@ int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments
 			finish(pool, part);
 			continue;
 		}
-		/* The ranges of single environments can be counted. Of larger ones, wait for the next. */
+		/* Ranges of single environments can be counted in advance. With larger ranges, wait for the next. */
 		uint32_t missing = pool->chunk == 1 ? (uint32_t)(least - count) : 1;
 		await(pool, (uint32_t)pool->read + missing, left);
 	}
 }
 
-/* How many environments are in. */
+/* Returns how many environments are in the pool. */
 int64_t vebench_pool_in(const struct pool *pool)
 {
 	return pool->asked_for - pool->received;
 }
 
-/* Ends the threads and frees the pool. A forked process has no threads, and does nothing. */
+/* Ends the threads and frees the pool. Does nothing in a forked process, which does not have the threads. */
 void vebench_pool_stop(struct pool *pool)
 {
 	if (pool->owner != getpid())
@@ -325,8 +325,8 @@ static bool start_thread(struct pool *pool, const int32_t *cpu)
 	return started;
 }
 
-/* Returns a pool with `threads` threads besides the caller, or NULL if memory or threads are lacking. Each thread keeps
- * to one of the `cpus`, unless that is NULL. */
+/* Returns a pool with `threads` threads besides the caller, or NULL if memory or threads are lacking. Each thread runs
+ * on one of the `cpus`, unless that is NULL. */
 struct pool *vebench_pool_start(work work, void *context, int64_t environments, int64_t chunk, int64_t threads,
 				int64_t caller_steps, int64_t most_poll_ns, const int32_t *cpus)
 {
@@ -349,7 +349,7 @@ struct pool *vebench_pool_start(work work, void *context, int64_t environments, 
 	pool->asked = calloc(pool->places, sizeof *pool->asked);
 	pool->done = calloc(pool->places, sizeof *pool->done);
 	pool->handles = calloc((size_t)threads + 1, sizeof *pool->handles);
-	/* Threads that run Python handle signals. */
+	/* Block all signals in the new threads: only threads that run Python handle them. */
 	sigset_t all_signals, before;
 	sigfillset(&all_signals);
 	pthread_sigmask(SIG_SETMASK, &all_signals, &before);

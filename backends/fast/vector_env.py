@@ -70,23 +70,24 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     Parameters
     ----------
     id
-        As for ``gymnasium.make``, without a version the latest; or a short name, such as ``Pong`` for ``ALE/Pong-v5``.
+        An id as for ``gymnasium.make``, or a short name, such as ``Pong`` for ``ALE/Pong-v5``. An id without a version
+        names the latest.
     num_envs
         The number of environments.
     seed
-        For the first reset, if it has no seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets
-        continue from there.
+        The seed of the first reset, unless that reset has its own. Environment ``i`` gets ``seed + i``, or
+        ``seed[i]``. Later resets continue its random numbers.
     copy
-        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. The array of
-        vebench's classes is read-only, since they update rows in place.
+        If False, ``reset`` and ``step`` return the same array each time, and the next step overwrites it. With
+        vebench's classes the array is read-only, since they update rows in place.
     infos
-        Whether to return infos, which takes a few microseconds for each step. ``final_obs`` of ``SAME_STEP`` is
-        returned in either case.
+        Whether to return infos, which takes a few microseconds for each step. ``SAME_STEP`` returns ``final_obs`` in
+        either case.
     own_classes
         True requires vebench's class, False Gymnasium's.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
         As for ``SharedMemoryVectorEnv``. With vebench's classes, threads of this process take the place of processes.
-        By default one for each usable CPU, the caller among them, steps.
+        By default, one thread for each usable CPU steps, the caller included.
     **settings
         Settings of the task, as for ``gymnasium.make``. An Atari game also takes arguments of ``AtariPreprocessing``
         (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
@@ -138,8 +139,8 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
 class FastVectorEnv(SharedMemoryVectorEnv):
     """The result of ``make_vec``: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
 
-    ``stepped_by`` says which class steps them. ``spec`` is about one environment: ``gymnasium.make(envs.spec)`` makes
-    it. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes, which
+    ``stepped_by`` says which class steps them. ``spec`` is the spec of one environment, for ``gymnasium.make``. With
+    ``copy=False``, ``reset`` and ``step`` return ``observations``. These are read-only with vebench's classes, which
     update rows in place.
     """
 
@@ -158,8 +159,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._tells = False  # whether our own class returns infos
         self._first_seeds: Seeds = first_seeds  # None after a reset
         super().__init__([make_env] * num_envs, **options)
-        # For an own class with discrete actions: their number, and the actions written last, as unsigned numbers: one
-        # below 0 is then a very large one.
+        # With an own class and discrete actions: the number of actions, and a view of the last actions as unsigned
+        # numbers. In the view, a negative action is a very large number.
         self._choices, self._chosen = 0, None
         if own is not None:
             self.observations = self.observations.view()
@@ -197,9 +198,9 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return True
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Any) -> None:
-        """Write the actions. Raises ValueError, before anything steps, for one that the space of our class lacks."""
+        """Write the actions. Raises ValueError, before anything steps, if our class does not have a discrete action."""
         super()._write_actions(rows, count, actions)
-        # Looking at all rows is faster than to choose some, and the others have valid actions.
+        # Check all rows, which is faster than selecting some. The other rows have valid actions.
         if self._chosen is not None and np.maximum.reduce(self._chosen) >= self._choices:
             (written,) = self._actions
             wrong = np.flatnonzero(self._chosen >= self._choices)
@@ -208,7 +209,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start a reset. The first one, if it has no seed, takes the seeds that ``make_vec`` was given.
+        """Start a reset. Without a seed, the first reset takes the seeds given to ``make_vec``.
 
         Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
         """
@@ -233,14 +234,15 @@ _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in 
 
 
 def _known_name(env_id: str) -> str:
-    """Return the name by which Gymnasium knows an environment, once the module is loaded that registers it.
+    """Import the module that registers an environment, and return the environment's id in Gymnasium's registry.
 
-    ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``. Without a version it is the
-    latest, as there. The short names of ``vebench list`` mean what they mean there: ``Pong`` is ``ALE/Pong-v5``.
+    ``env_id`` is an id as for ``gymnasium.make``, which may begin with the module (``module:Env-v0``). An id without a
+    version names the latest. A short name of ``vebench list`` stands for its id: ``Pong`` for ``ALE/Pong-v5``.
     """
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)
-    known = known_as(name) or name  # an old id of a game has no namespace, and the same plugin registers it
+    # An old id of a game lacks the namespace of its plugin, and the current id has it.
+    known = known_as(name) or name
     plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and known.startswith(suite.namespace)}
     for needed in (module, *plugins):
         if needed:
@@ -251,7 +253,7 @@ def _known_name(env_id: str) -> str:
 
 
 def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
-    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it."""
+    """Return an environment. Games have the usual wrappers, other tasks only those of ``gymnasium.make``."""
     name = _known_name(env_id)
     spec = gymnasium.registry.get(name)
     if spec is None or not str(spec.entry_point).startswith("ale_py."):

@@ -1,7 +1,7 @@
-"""mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads; what is made of them is vebench's own.
+"""mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads. vebench computes the rows.
 
-Observations and rewards equal ``fast-sync``'s, computed for the whole batch from mjbatch's arrays. Episodes begin
-by the code of Gymnasium's class, one after another in the calling process, and their state is copied in.
+Observations and rewards equal ``fast-sync``'s. They are computed for the whole batch from mjbatch's arrays. The code of
+Gymnasium's class begins episodes, one after another in the calling process, and their state is copied to mjbatch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER = 1 << 62
 class MjBatch(OneInFlight):
     """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64.
 
-    A simulation is handed from thread to thread, and loaded and stored at each step: that is how mjbatch works.
+    mjbatch steps a simulation in any of its threads, so it loads and stores the simulation's state at each step.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -44,11 +44,11 @@ class MjBatch(OneInFlight):
         return self._rows[:4]
 
     def _end(self) -> None:
-        self._simulations = None  # the threads go with the last of mjbatch's arrays
+        self._simulations = None  # the threads end with the last reference to mjbatch's arrays
 
 
 class _Simulations:
-    """The simulations of a batch, and the arithmetic on them. Nothing that is mjbatch's is kept anywhere else."""
+    """The simulations of a batch, and the arithmetic on them. All references to mjbatch's objects are here."""
 
     def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:
         import mujoco
@@ -61,10 +61,10 @@ class _Simulations:
         self._random: list[np.random.Generator] = [np.random.default_rng()] * setup.batch_size
         before = pinning.own_threads()
         self._batch = Simulations(self._origin.model, setup.batch_size, num_threads=threads)
-        if setup.pinned:  # the caller's thread is the first, and has the first CPU left to it
+        if setup.pinned:  # the caller is the first thread, and keeps the first CPU
             pinning.pin_threads(sorted(pinning.own_threads() - before), setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
-        self._rows: Any = rows  # one array of observations, since its tasks have no others
+        self._rows: Any = rows  # observations are one array in all of MuJoCo's tasks
         self._age = np.zeros(setup.batch_size, np.int64)
         self._ended: NDArray[np.intp] = np.empty(0, np.intp)
         self._rules = rules = RULES[setup.task.id](self._origin)
@@ -77,7 +77,7 @@ class _Simulations:
         self._healthy = np.ones(setup.batch_size)
         self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
         after = {name: self._numbers(part) for name, part in rules.after.items()}
-        # A row's actions are its controls.
+        # A row's action is the simulation's control.
         observations, rewards = self._rows.observations, self._rows.rewards
         self._seen = Seen(self._control, self._around, after, self._healthy, observations, rewards, tells=False)
 
@@ -96,14 +96,14 @@ class _Simulations:
         self._ended = np.empty(0, np.intp)
 
     def _begin(self, index: int) -> None:
-        """Start a new episode by the code of Gymnasium's class, and copy its state."""
+        """Start a new episode with the code of Gymnasium's class, and copy its state to mjbatch."""
         origin, mujoco = self._origin, self._mujoco
         origin.np_random = self._random[index]
         mujoco.mj_resetData(origin.model, origin.data)
         self._rows.observations[index] = origin.reset_model()
         around = self._rules.around
         self._around[0, index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
-        # mjbatch takes from its array of controls only what has changed in it since the last step.
+        # mjbatch reads only the controls that have changed since the last step.
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
         _, rewards, terminated, truncated, _ = self._rows

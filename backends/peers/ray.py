@@ -1,4 +1,4 @@
-"""Ray's actors, one for each worker: what RLlib's environment runners rest on, with rows sent back to the caller."""
+"""Ray's actors, one for each worker, as in RLlib's environment runners. They send their rows back to the caller."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 
-# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+# Starts of Ray to try. Its processes wait 15 s for each other, which is too short on a busy machine.
 _ATTEMPTS = 3
-_OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
+_OBJECT_STORE_BYTES = 256 << 20  # room for the rows of a few batches. Ray takes memory as it uses it.
 
 
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
-    """Start Ray on this machine with this number of CPUs; it ends with the context."""
-    # Its processes find what this one finds: vebench, and environments of users.
+    """Start Ray on this machine with this number of CPUs. Ray ends with the context."""
+    # Ray's processes must find the modules that this one finds: vebench, and users' environments.
     path = mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
@@ -42,7 +42,7 @@ def local_ray(cpus: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
-            gc.collect()  # what is left of its clients are circles, with a thread each
+            gc.collect()  # frees Ray's clients, which refer to each other, and ends their threads
 
 
 def _start(cpus: int, folder: str) -> None:
@@ -57,7 +57,7 @@ def _start(cpus: int, folder: str) -> None:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=folder,
             )
-        except RuntimeError:  # noqa: PERF203 - it is tried again
+        except RuntimeError:  # noqa: PERF203 - the loop tries again
             ray.shutdown()
             if attempt == _ATTEMPTS:
                 raise
@@ -68,8 +68,8 @@ def _start(cpus: int, folder: str) -> None:
 class RayActors(OneInFlight):
     """An actor for each worker, which steps its share of the environments in a loop. Rewards are float64.
 
-    Rows come back through Ray's object store, those below 100 KB with the answer itself, and are joined to a batch.
-    There is a Ray of its own for each backend, without dashboard, with a CPU for each actor.
+    Rows below 100 KB come back with an actor's answer, larger ones through Ray's object store. The adapter joins them
+    to a batch. Each backend starts a separate Ray, without dashboard, with a CPU for each actor.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -113,16 +113,16 @@ class RayActors(OneInFlight):
 
 
 class _Actor:
-    """The environments of one actor, in its process, which is restricted to ``cpu`` unless that is None."""
+    """The environments of one actor. Its process is restricted to ``cpu``, unless that is None."""
 
     def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
         if cpu is not None:
             pinning.restrict((cpu,))
-        self._rows = Batch._make(mapped(np.array, field) for field in rows)  # what an actor is given is read-only
+        self._rows = Batch._make(mapped(np.array, field) for field in rows)  # an actor's arguments are read-only
         self._loop = loop_over([make(task) for _ in rows.env_ids], self._rows)
 
     def ready(self) -> None:
-        """Answer once the environments are made."""
+        """Do nothing: Ray answers this call once the environments are made."""
 
     def reset(self, seed: int) -> RowsOfAll:
         self._loop.reset(seed)

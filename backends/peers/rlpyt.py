@@ -1,6 +1,6 @@
 """rlpyt's ``GpuSampler``. The adapter takes the place of its action server.
 
-rlpyt is on no registry. The variable ``RLPYT`` names its checkout; it runs unmodified.
+rlpyt is on no registry. The environment variable ``RLPYT`` names its checkout, which runs unmodified.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECKOUT = Path(os.environ.get("RLPYT", ""))
 if not (_CHECKOUT / "rlpyt").is_dir():
     raise ValueError("rlpyt is not on PyPI: set the variable RLPYT to the path of a checkout")
 sys.path.append(str(_CHECKOUT))
-from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E402 - it is found from here on
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E402 - needs the path above
 from rlpyt.utils.collections import namedarraytuple  # noqa: E402
 from rlpyt.utils.synchronize import drain_queue  # noqa: E402
 
@@ -34,15 +34,15 @@ EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 class GpuSampler(OneInFlight):
     """``workers`` processes with several environments each, and a pair of semaphores for each process.
 
-    After every ``steps_per_batch`` steps all meet at barriers, as rlpyt has it: that is a part of its cost. Rewards are
-    float32. It cannot be reset: each ``reset`` starts other processes.
+    After every ``steps_per_batch`` steps, all processes wait at rlpyt's barriers, which is a part of its cost. Rewards
+    are float32. The sampler cannot be reset, so each ``reset`` starts new processes.
     """
 
     def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
         self._spaces = spaces_of(setup.task)
         self._setup, self._steps = setup, steps_per_batch
         self._sampler: Any = None
-        self._step = 0  # of the batch, that the next actions are for
+        self._step = 0  # the step of rlpyt's batch for which the next actions are
         reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
         self._report(setup, self._spaces, autoreset="same_step", **reported)
 
@@ -99,7 +99,7 @@ class GpuSampler(OneInFlight):
 
 
 class _Seeded(Sampler):
-    """The sampler, with a seed for each environment: rlpyt gives some of them the same one."""
+    """The sampler, with a separate seed for each environment. rlpyt's own seeds repeat."""
 
     def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:
         kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
@@ -108,7 +108,7 @@ class _Seeded(Sampler):
 
 
 class _Agent:
-    """An agent that gives rlpyt an example of its actions, and never acts."""
+    """An agent that only gives rlpyt an example of an action."""
 
     def __init__(self, actions: Any) -> None:
         self._actions = actions
@@ -135,7 +135,7 @@ class _Actions:
 
 
 class _Environment:
-    """An environment of Gymnasium's in rlpyt's form: its first reset takes the seed that it was given before."""
+    """A Gymnasium environment in rlpyt's form. The first reset after ``seed`` uses that seed."""
 
     spaces = observation_space = None
 

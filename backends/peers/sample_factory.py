@@ -1,6 +1,6 @@
 """Sample Factory's rollout workers. The adapter takes the place of the inference worker.
 
-The library's own processes ask for actions over a queue, write rows into shared trajectories, and hand these over.
+The library's own processes request actions over a queue, write rows into shared trajectories, and return full ones.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from vebench.backends.one_in_flight import (
 )
 from vebench.backends.trees import Tree, is_leaf
 
-NAME = "vebench"  # what the library knows the environment by
+NAME = "vebench"  # the environment's name in the library
 POLICY = 0
 _ONE_FLAG = Difference("an end that is also a time limit is reported as truncated only", "terminated", "end")
 
 
 class SampleFactory(OneInFlight):
-    """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if they are even.
+    """``workers`` processes with several environments each: two groups (``worker_num_splits``) if their number is even.
 
-    A worker steps one group while the rows of the other are on their way; a batch has those of all. After ``rollout``
-    steps trajectories are full. It cannot be reset: each ``reset`` but the first starts other processes.
+    A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. After
+    ``rollout`` steps, trajectories are full. The sampler cannot be reset, so each ``reset`` but the first starts new
+    processes.
     """
 
     def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
@@ -62,7 +63,7 @@ class SampleFactory(OneInFlight):
         self._start()
 
     def _start(self) -> None:
-        """Start the workers. They make their environments on request."""
+        """Start the workers. They make their environments after the signal ``begin``."""
         self._seed: Any = RawValue("q")
         logging.getLogger("rl").setLevel(logging.ERROR)
         register_env(NAME, partial(_environment, makers(self._setup), self._seed))
@@ -76,13 +77,13 @@ class SampleFactory(OneInFlight):
             "use_rnn": False,
             "device": "cpu",
             "env_gpu_observations": False,
-            # What would change the environments' work.
+            # Settings that would change the environments' work.
             "reward_clip": "inf",
             "decorrelate_envs_on_one_worker": False,
             # Few buffers.
             "rollout": rollout,
             "batch_size": rollout,
-            # vebench pins if that was asked for.
+            # vebench pins processes itself in a pinned cell.
             "env": NAME,
             "log_to_file": False,
             "set_workers_cpu_affinity": False,
@@ -123,7 +124,7 @@ class SampleFactory(OneInFlight):
         observations = self._wait()
         rewards, ended, truncated = (self._trajectories[name][acted] for name in ("rewards", "dones", "time_outs"))
         if self._step == 0:
-            # Take the trajectories that are full, as the learner does, and free their buffers.
+            # Take full trajectories and free their buffers, as the library's learner does.
             with suppress(Empty):
                 while True:
                     for _, _, (full, device) in self._loop.signal_queue.get_many(block=False):
@@ -131,7 +132,7 @@ class SampleFactory(OneInFlight):
         return observations, rewards, ended & ~truncated, truncated
 
     def _wait(self) -> NDArray[np.generic]:
-        """Wait until all ask for actions, and return what they observe. Raises RuntimeError if a worker has died."""
+        """Wait until all workers request actions. Return the observations. Raises RuntimeError if a worker has died."""
         self._places = np.empty(self._setup.batch_size, np.intp)  # each environment's trajectory
         missing = self._setup.workers * self._groups
         while missing:
@@ -157,11 +158,11 @@ class SampleFactory(OneInFlight):
         self._sampler.emit("stop")
         kill_all(self._sampler.processes, CLOSE_S)
         self._sampler = self._loop = self._buffers = self._trajectories = self._actions_of = None
-        gc.collect()  # the library's objects refer to each other, and hold memory that is shared
+        gc.collect()  # the library's objects refer to each other, and keep shared memory
 
 
 def _environment(made: list[Any], base: Any, _name: str, _cfg: object, place: Any, _mode: object) -> Any:
-    """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""
+    """Return an environment with spaces that the library supports. ``base`` is added to the library's seeds."""
     logging.getLogger("rl").setLevel(logging.ERROR)
     environment = made[int(place.worker_index)]()
     reseed(environment, lambda seed: None if seed is None else seed + base.value)

@@ -1,4 +1,4 @@
-"""Other projects' libraries and backends, from ``peers.json``: what pip installs, pinned, and the rows of the table."""
+"""Other projects' libraries and backends, read from ``peers.json``: pinned installations, and entries of the table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _library(installation: Installation, facts: dict[str, Any]) -> Library:
 
 
 def _peer(row: dict[str, Any]) -> BackendEntry:
-    """Return the entry of a backend. Its row may have other facts of its library."""
+    """Return the entry of a backend. Facts in its row override those of its library."""
     options = {
         key: Option(whole_number, default, meaning) for key, (default, meaning) in row.get("options", {}).items()
     }
@@ -57,5 +57,5 @@ def _peer(row: dict[str, Any]) -> BackendEntry:
 _DATA = json.loads(Path(__file__).with_name("peers.json").read_text(encoding="utf-8"))
 _INSTALLATIONS = {name: _installation(name, **facts["installation"]) for name, facts in _DATA["libraries"].items()}
 PEERS = tuple(map(_peer, _DATA["backends"]))
-# Libraries that carry a policy of their own have no backend.
+# Libraries without a backend here, since they only step with their own policy.
 COLLECTORS = tuple(_INSTALLATIONS[name] for name, facts in _DATA["libraries"].items() if not facts.get("packages"))

@@ -23,14 +23,14 @@ _REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_R
 
 
 def _takes(observations: Tree) -> bool:
-    """Return whether these are without tuples."""
+    """Return whether observations have no tuples."""
     if isinstance(observations, dict):
         return all(map(_takes, observations.values()))
     return not isinstance(observations, tuple)
 
 
 def _observations(tensors: Any, form: Tree) -> Tree:
-    """Return the observations in a TensorDict, where one array has a name of TorchRL's."""
+    """Return the observations in a TensorDict. TorchRL calls a single array ``observation``."""
     if isinstance(form, dict):
         return {key: _observations(tensors.get(key), part) for key, part in form.items()}
     return (tensors if isinstance(tensors, torch.Tensor) else tensors.get("observation")).numpy()
@@ -38,7 +38,7 @@ def _observations(tensors: Any, form: Tree) -> Tree:
 
 @contextmanager
 def _forking() -> Iterator[None]:
-    """Let processes be forked: TorchRL lets all be spawned, and each would load torch, which takes seconds."""
+    """Fork processes. TorchRL would spawn them, and each would take seconds to load torch."""
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("fork", force=True)
     try:
@@ -48,20 +48,20 @@ def _forking() -> Iterator[None]:
 
 
 def _wrapped(maker: Callable[[], Any]) -> Any:
-    """Return an environment as TorchRL has it, actions as numbers and not as one-hot vectors."""
+    """Return an environment in TorchRL's wrapper, with actions as numbers, not as one-hot vectors."""
     torch.set_num_threads(1)
     return GymWrapper(maker(), categorical_action_encoding=True)
 
 
 def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:
-    """Return the rows of a step, whose observations are those of the next, after a reset where an episode has ended."""
+    """Return the rows of a step. Their observations are in ``root``, after the resets of ended episodes."""
     after = stepped.get("next")
     rewards, terminated, truncated = (after.get(key).numpy()[:, 0] for key in ("reward", "terminated", "truncated"))
     return _observations(root, form), rewards, terminated, truncated
 
 
 class TorchRLParallel(OneInFlight):
-    """``torchrl.envs.ParallelEnv``: a forked process for each environment; the caller polls. Rewards are float32."""
+    """``torchrl.envs.ParallelEnv``: a forked process for each environment. The caller polls. Rewards are float32."""
 
     def __init__(self, setup: Setup) -> None:
         spaces = spaces_for(setup, "TorchRL", _takes)
@@ -77,7 +77,7 @@ class TorchRLParallel(OneInFlight):
                 shutdown_timeout=CLOSE_S,
             )
             self._vector.start()
-        self._processes = list(self._vector._workers)  # noqa: SLF001 - it forgets them before they have ended
+        self._processes = list(self._vector._workers)  # noqa: SLF001 - the library forgets processes before their end
         self._type = self._vector.action_spec.dtype
 
     def _reset(self, seed: int) -> Tree:
@@ -91,17 +91,17 @@ class TorchRLParallel(OneInFlight):
         return _rows(stepped, self._root, self._form)
 
     def _end(self) -> None:
-        with suppress(Exception):  # whatever a worker raised, or that it died: the processes must end
+        with suppress(Exception):  # the processes must end after any error
             self._vector.close(raise_if_closed=False)
         for process in self._processes:
-            with suppress(ValueError):  # the library has let go of it, since it has ended
+            with suppress(ValueError):  # the library has closed the object of an ended process
                 process.kill()
                 process.join()
         self._processes.clear()
 
 
 def _seeded(maker: Callable[[], Any], seeds: Any, index: int) -> Any:
-    """Return an environment as TorchRL has it, whose next reset takes its seed from ``seeds``, if there is one."""
+    """Return an environment in TorchRL's wrapper. Its next reset uses its seed in ``seeds``, if there is one."""
 
     def seed_of(given: int | None) -> int | None:
         seed, seeds[index] = seeds[index], _NO_SEED
@@ -116,10 +116,10 @@ def _seeded(maker: Callable[[], Any], seeds: Any, index: int) -> Any:
 
 
 class TorchRLAsync:
-    """``torchrl.envs.AsyncEnvPool`` with ``ratio`` environments for each row of a batch, a process for each of them.
+    """``torchrl.envs.AsyncEnvPool`` with ``ratio`` environments for each row of a batch, each in its own process.
 
-    ``exchange="shm"``; a batch has those that finished first (``min_get``). Rewards are float32. The pool has no means
-    to seed environments, so each takes its seed from shared memory.
+    Rows are exchanged in shared memory (``exchange="shm"``). A batch has the environments that finished first
+    (``min_get``). Rewards are float32. The pool cannot seed environments, so each reads its seed from shared memory.
     """
 
     def __init__(self, setup: Setup, *, ratio: int = 2) -> None:
@@ -129,7 +129,7 @@ class TorchRLAsync:
         blank = spaces.rows(setup.batch_size)
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
         self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
-        self._unreset = self._unstepped = 0  # environments that were asked to reset, and to step, and were not received
+        self._unreset = self._unstepped = 0  # environments asked to reset, or to step, and not received since
         self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
@@ -160,7 +160,7 @@ class TorchRLAsync:
         self._waiting = True
 
     def recv(self) -> Batch:
-        """Wait until a batch of environments has finished and return their rows. All resets come first."""
+        """Wait until a batch of environments has finished. Return their rows. Rows of resets come first."""
         if not self._waiting:
             raise NothingToReceiveError
         self._waiting = False
@@ -181,6 +181,6 @@ class TorchRLAsync:
         """End every process, by force if one does not answer."""
         self._waiting = False
         if self._pool is not None:
-            self._pool._SHUTDOWN_TIMEOUT = CLOSE_S  # noqa: SLF001 - it would wait a minute
+            self._pool._SHUTDOWN_TIMEOUT = CLOSE_S  # noqa: SLF001 - the default is a minute
             self._pool.close(raise_if_closed=False)
             self._pool = self._root = None

@@ -1,6 +1,6 @@
 """Vectorisers of Stable-Baselines3, tianshou and PufferLib. Each adapter imports its library on use.
 
-``pufferlib-core`` is another package than PufferLib with the same code at its heart.
+``pufferlib-core`` is another package than PufferLib, with the same vectoriser.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONE_FLAG = Difference("an end that is also a time limit is reported as terminate
 
 
 def _takes_one_level(observations: Tree) -> bool:
-    """Return whether these are one array, or a dict or tuple of arrays."""
+    """Return whether observations are one array, or a dict or tuple of arrays."""
     parts = observations.values() if isinstance(observations, dict) else observations
     return is_leaf(observations) or all(map(is_leaf, parts))
 
@@ -50,7 +50,7 @@ class SB3Dummy(OneInFlight):
         self._vector = getattr(vec_env, kind)(makers(setup))
 
     def _reset(self, seed: int) -> Tree:
-        self._vector.seed(seed)  # of the next reset
+        self._vector.seed(seed)  # for the next reset
         return self._vector.reset()
 
     def _send(self, actions: Tree) -> None:
@@ -88,7 +88,7 @@ class TianshouDummy(OneInFlight):
     """tianshou's ``DummyVectorEnv``: all environments in the calling process. Rewards are float64.
 
     The library never resets by itself. Like its ``Collector``, the adapters reset ended environments in the same step.
-    ``tianshou.env`` imports Ray, which reads its settings then.
+    ``tianshou.env`` imports Ray, which then reads its environment variables.
     """
 
     kind = "DummyVectorEnv"
@@ -122,7 +122,7 @@ class TianshouDummy(OneInFlight):
 
 
 class TianshouSubproc(TianshouDummy):
-    """``SubprocVectorEnv``: a process for each environment; observations, too, go over pipes."""
+    """``SubprocVectorEnv``: a process for each environment. Observations go over pipes, too."""
 
     kind = "SubprocVectorEnv"
     in_processes = True
@@ -136,7 +136,7 @@ class TianshouShmem(TianshouDummy):
 
 
 class TianshouRay(TianshouDummy):
-    """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it."""
+    """``RayVectorEnv``: an actor for each environment, in a separate Ray, which ends with the adapter."""
 
     kind = "RayVectorEnv"
     in_processes = True
@@ -157,7 +157,7 @@ class TianshouRay(TianshouDummy):
 
 
 class _ToBeMade:
-    """An environment that is made where it is unpickled: Ray would send a made one with read-only buffers."""
+    """Unpickling this makes the environment. If Ray sent a made environment, its buffers would be read-only."""
 
     def __init__(self, maker: Any) -> None:
         self._maker = maker
@@ -167,10 +167,10 @@ class _ToBeMade:
 
 
 class PufferMultiprocessing(OneInFlight):
-    """PufferLib's ``Multiprocessing``: ``workers`` processes, shared memory, and flags that all poll.
+    """PufferLib's ``Multiprocessing``: ``workers`` processes, shared memory, and flags that all processes poll.
 
-    Each process steps its environments one after another. Rewards are float32. The library does not notice if a worker
-    dies: the caller polls on.
+    Each process steps its environments one after another. Rewards are float32. The library does not notice the death of
+    a worker: the caller polls forever.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -198,7 +198,7 @@ class PufferMultiprocessing(OneInFlight):
         self._report(setup, spaces, **reported)
 
     def _reset(self, seed: int) -> Tree:
-        self._vector.waiting_workers = []  # or it would wait for the ``info`` that the last ``recv`` has taken
+        self._vector.waiting_workers = []  # otherwise it waits for an ``info`` that the last ``recv`` has taken
         self._vector.async_reset(seed)
         observations, *_ = self._vector.recv()
         return np.asarray(observations)
@@ -222,7 +222,7 @@ class PufferMultiprocessing(OneInFlight):
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
     """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds.
 
-    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``, which repeats seeds.
+    The library's own seeds, ``seed + w + k`` for environment ``k`` of worker ``w``, would repeat.
     """
     from pufferlib.emulation import GymnasiumPufferEnv
 

@@ -1,7 +1,7 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-Start reading with ``team``: the caller and its workers. docs/shared-memory.md explains how they wait for each other,
-and why no row is torn and no wake-up lost. Exports are loaded on use, since the vector environment imports Gymnasium.
+Start reading with ``team``: the caller and its workers. docs/shared-memory.md explains how processes wait for each
+other, and why no row is torn and no wake-up lost. Exports are loaded on use, since ``vector_env`` imports Gymnasium.
 """
 
 from importlib import import_module

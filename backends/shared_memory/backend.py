@@ -27,7 +27,7 @@ from vebench.machine import pinning
 
 
 def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, Tree]:
-    """Return rows of environments, with ids from 0 on, and their actions, in the form of these spaces."""
+    """Return the arrays in the form of these spaces: rows of environments, with ids from 0 on, and their actions."""
     observations, rewards, terminated, truncated, actions = arrays
     observed = trees.filled(trees.form(spaces.observations), observations)
     rows = Batch(observed, rewards, terminated, truncated, np.arange(len(rewards)))
@@ -35,7 +35,7 @@ def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, Tree]:
 
 
 class LoopShare:
-    """The environments of one process, stepped by loops of the reference: one for all, or one each (``one_by_one``)."""
+    """The environments of one process, stepped by the reference's loop. ``one_by_one``: each has its own loop."""
 
     current: int | None = None  # the loop's exceptions name their environment
 
@@ -46,7 +46,7 @@ class LoopShare:
         size = 1 if one_by_one else max(1, stop - start)
         parts = [slice(first, first + size) for first in range(0, max(1, stop - start), size)]
         self._rows = [rows.part(part) for part in parts]
-        # An environment may keep its action. Numbers out of an array are copies already.
+        # Copy actions, since an environment may keep its action. Single numbers of an array are copies already.
         self._copies = any(leaf.ndim > 1 for leaf in arrays.actions)
         self._actions = [as_rows(trees.part(actions, part)) for part in parts]
         self._environments: list[Any] = []
@@ -59,20 +59,20 @@ class LoopShare:
             self._environments.extend(environments)
             self.loops.append(loop_over(environments, rows))
         if not self._copies:
-            # Each step calls the loop without a detour.
+            # Let each step call the loop directly.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
 
     def step(self) -> None:
-        """Step every environment, of one loop."""
+        """Step every environment, all of which are in one loop."""
         self.step_one(0)
 
     def step_one(self, index: int) -> None:
-        """Step the environments of one loop."""
+        """Step the environments of the loop with this index."""
         actions = self._actions[index]
         self.loops[index].step(actions.copy() if self._copies else actions)
 
     def answer(self, name: str, argument: Any) -> list[int | None] | None:
-        """Reset every environment from the seed given, or return how many frames each has simulated."""
+        """Reset every environment from the given seed, or return the number of frames in each one's episode."""
         if name == "frames":
             return [frames_of(self._task, environment) for environment in self._environments]
         for loop in self.loops:
@@ -89,8 +89,8 @@ class Stepped(NamedTuple):
     """How the environments of a task are stepped."""
 
     spaces: Spaces
-    # Takes the division that a user has asked for, and returns the team's, and what makes its shares. If the team has
-    # fewer processes, threads of the caller take the place of the others.
+    # Takes the requested division. Returns the team's division, and the function that makes its shares. If the team has
+    # fewer processes, threads of the caller take the place of the missing ones.
     make_share: Callable[[Division], tuple[Division, MakeShare]]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
@@ -105,8 +105,8 @@ def gymnasium_classes(task: Task) -> Stepped:
 class _SharedMemoryBackend:
     """A team that steps environments of the task.
 
-    ``spin`` is for how many microseconds, at most, a waiting process polls before it sleeps; ``caller_steps`` whether
-    the caller is one of the processes; ``context`` the start method, ``fork``, ``forkserver`` or ``spawn``.
+    ``spin``: the most microseconds for which a waiting process polls before it sleeps. ``caller_steps``: whether the
+    caller is one of the processes. ``context``: the start method, ``fork``, ``forkserver`` or ``spawn``.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _SharedMemoryBackend:
         return gymnasium_classes(task)
 
     def close(self) -> None:
-        """End every worker: by itself within two seconds, or else by force."""
+        """End every worker, by force if it does not end by itself within two seconds."""
         self._team.close()
         if self._before is not None:
             pinning.restrict(sorted(self._before))
@@ -165,13 +165,13 @@ class _SharedMemoryBackend:
 
 
 class ShmSync(_SharedMemoryBackend):
-    """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64."""
+    """``min(workers, CPUs owned)`` processes that step all environments. Rewards are float64."""
 
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, **options: Any) -> None:
         super().__init__(setup, setup.batch_size, one_by_one=False, **options)
-        # Without workers only the caller's own loop needs the actions: it takes them without a copy.
+        # Without workers, only the caller's own loop needs the actions, so it takes them without a copy.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
         self._given: Tree | None = None
@@ -201,17 +201,17 @@ class ShmSync(_SharedMemoryBackend):
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
         self._team.ask("frames", None)
         return as_counts([count for share in self._team.receive() for count in share])
 
 
 class ShmAsync(_SharedMemoryBackend):
-    """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
+    """Processes as in ``ShmSync``, with ``ratio`` environments for each row of a batch.
 
-    A batch has the environments that are ready first. Two for each row keep every process busy with one half while the
-    other half is out for new actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows
-    that are there, ``recv_min`` of them at least.
+    A batch has the environments that are ready first. With two for each row, processes step one half while the other
+    half waits for actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are
+    ready, at least ``recv_min``.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class ShmAsync(_SharedMemoryBackend):
         for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True):
             self._copied += zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
         self._last = self._out.env_ids
-        self._sent = False  # actions, since the last batch
+        self._sent = False  # whether actions were sent since the last batch
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
@@ -265,7 +265,7 @@ class ShmAsync(_SharedMemoryBackend):
         self._sent = False
         try:
             ids = self._in_flight.recv(self._size, self._size, self._timeout)
-        except OverdueError:  # take the rows that are there
+        except OverdueError:  # take the rows that are ready, at least ``recv_min``
             ids = self._in_flight.recv(self._fewest, self._size)
         self._team.finish()
         out = self._out
@@ -275,6 +275,6 @@ class ShmAsync(_SharedMemoryBackend):
         self._last = env_ids = out.env_ids
         env_ids[:] = ids
         for rows, picked in self._copied:
-            # The default mode, "raise", would copy twice: it fills a buffer of its own first.
+            # The default mode, "raise", would copy twice, since it fills another buffer first.
             rows.take(env_ids, 0, picked[: len(ids)] if few else picked, "clip")
         return out

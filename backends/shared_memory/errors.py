@@ -1,8 +1,8 @@
 """Errors of a team of processes, and blocks of code that no signal handler may interrupt.
 
-Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as Ctrl-C's does.
-An interrupted call leaves the team to be reset or closed: see ``team``. Processes and descriptors would be lost if
-their numbers were not stored, so handlers are ``held_back`` while they are opened or closed.
+Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as Ctrl-C's does.
+After an interrupted call the team must be reset or closed: see ``team``. An interrupt before the number of a new
+process or descriptor is stored would leak it. So handlers are ``held_back`` while these are opened or closed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from vebench.errors import message_of
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
-    """A call did not finish within its timeout. It goes on, and can be waited for again."""
+    """A call did not finish within its timeout. The call goes on, and can be waited for again."""
 
     def __init__(self, seconds: float | None) -> None:
         super().__init__(f"timed out after {seconds} seconds")
 
 
 class WorkerError(RuntimeError):
-    """A process died; or an environment raised an exception, and the text has its number and the traceback."""
+    """A process died, or an environment raised an exception. The text has the environment's number and traceback."""
 
 
 class BrokenOffError(WorkerError):
@@ -50,12 +50,12 @@ class WorkerFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, env_id: int | None) -> WorkerFailure:
-        """Describe an exception in an environment; None if it names the environment itself."""
+        """Describe an exception in an environment. ``env_id`` is None if the exception's text names the environment."""
         kind = "" if env_id is None else f"{type(error).__name__}: "
         return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
-        """Return what the caller raises: the environment's own exception, whose cause is a ``WorkerError``."""
+        """Return the exception that the caller raises: the environment's own, whose cause is a ``WorkerError``."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
         error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
         if self.error is None:
@@ -64,7 +64,7 @@ class WorkerFailure(NamedTuple):
         return self.error
 
     def pickled(self) -> bytes:
-        """Return its bytes, without the exception itself if that cannot be sent or read back."""
+        """Return the failure as bytes, without the exception if that cannot be pickled or unpickled."""
         try:
             data = pickle.dumps(self)
             pickle.loads(data)  # noqa: S301 - its own bytes
@@ -75,15 +75,15 @@ class WorkerFailure(NamedTuple):
 
 @contextmanager
 def held_back() -> Iterator[list[int]]:
-    """Run no signal handler until the end of the block, and then those whose signals have come.
+    """Run no signal handler until the end of the block. Then run the handlers of the signals that have come.
 
-    Yields the list of these signals, which fills. Python runs no handlers in other threads than the main one.
+    Yields the list to which arriving signals are added. Outside the main thread, Python runs no handlers anyway.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
-    with ExitStack() as restoring:  # restores all handlers, even if one that was restored raises
+    with ExitStack() as restoring:  # restores all handlers, even if a restored one raises
         for number in signal.valid_signals():
             handler = signal.getsignal(number)
             if callable(handler):
@@ -97,7 +97,7 @@ def held_back() -> Iterator[list[int]]:
 
 @contextmanager
 def sigint_blocked() -> Iterator[None]:
-    """Hold Ctrl-C back until the end, also in processes started here, until they call ``ignore_sigint``."""
+    """Hold Ctrl-C back in the block. Processes started in it hold it back until they call ``ignore_sigint``."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -106,6 +106,6 @@ def sigint_blocked() -> Iterator[None]:
 
 
 def ignore_sigint() -> None:
-    """Ignore Ctrl-C in this worker process: a terminal sends it to the caller as well, which ends its workers."""
+    """Ignore Ctrl-C in this worker process. A terminal also sends it to the caller, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,6 +1,6 @@
-"""One process's share of a ``SharedMemoryVectorEnv``, and how values of Gymnasium's spaces lie in shared memory.
+"""One process's share of a ``SharedMemoryVectorEnv``, and the layout of values of Gymnasium's spaces in shared memory.
 
-The arrays of a space lie in the order of ``Dict`` keys and ``Tuple`` places.
+The arrays of a space are in the order of ``Dict`` keys and ``Tuple`` places.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
 def flatten(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
-    """Return the leaves of a value of the space, of a batch of them, or of the space itself."""
+    """Yield the leaves of a value of the space, of a batch of values, or of the space itself."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             yield from flatten(part, value[key])
@@ -51,19 +51,19 @@ def array_specs(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
 
 
 def batch_of(space: spaces.Space[Any], arrays: Sequence[NDArray[Any]]) -> Tree:
-    """Return arrays, which have a row for each environment, as a batch of the space."""
+    """Return the batch of the space that consists of these arrays, which have a row for each environment."""
     left = iter(arrays)
     return create_empty_array(space, fn=lambda *_, **__: next(left))
 
 
 def call_on(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return an attribute of an environment, or what it returns if it is a method."""
+    """Return an attribute of an environment, or the result of a method."""
     found = environment.get_wrapper_attr(name)
     return found(*args, **kwargs) if callable(found) else found
 
 
 def batch_infos(count: int, infos: Iterable[tuple[int, _Info]]) -> dict[str, Any]:
-    """Return infos, each given with its row, as one dict of arrays with ``count`` rows, and a mask for each array."""
+    """Return one dict of the infos, each given with its row: arrays of ``count`` rows, and a mask for each array."""
     form: VectorEnv[Any, Any, Any] = VectorEnv()
     form.num_envs = count
     batched: dict[str, Any] = {}
@@ -95,7 +95,7 @@ class GymnasiumShare:
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._rows = batch_of(observation_space, arrays.observations)
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        # Values stay as they are when their rows change. Numbers out of an array are copies already.
+        # Copy actions, since their rows change. Single numbers of an array are copies already.
         actions = batch_of(action_space, arrays.actions)
         numbers = trees.is_leaf(actions) and actions.ndim == 1
         self._read: Callable[[int], Any] = (
@@ -105,7 +105,7 @@ class GymnasiumShare:
         self._ended = [False] * self._count
 
     def open(self) -> None:
-        """Build the environments. Raises RuntimeError, in Gymnasium's words, if the spaces of one differ."""
+        """Build the environments. Raises RuntimeError, in Gymnasium's words, if an environment has other spaces."""
         for index in range(self._count):
             self.current = index
             environment = self._env_fns[self._start + index].fn()
@@ -134,7 +134,7 @@ class GymnasiumShare:
         return [(self._start + index, info)] if info else None
 
     def _step(self, index: int, action_of: Callable[[int], Any]) -> _Info:
-        """Step one environment, or reset it; return its info."""
+        """Step one environment, or reset it after an end. Return its info."""
         self.current = index
         environment, autoreset = self._environments[index], self._autoreset
         if self._ended[index]:
@@ -152,7 +152,7 @@ class GymnasiumShare:
             if autoreset == "SameStep":
                 last, final = observation, info
                 observation, info = environment.reset()
-                # A copy: the caller's own share sends nothing, and the environment may go on with its array.
+                # Copy the observation: in the caller's process nothing is pickled, and the environment may reuse it.
                 told = info if self._infos else {}
                 info = {"final_obs": deepcopy(last), "final_info": final, **told}
             elif autoreset == "NextStep":
@@ -161,14 +161,14 @@ class GymnasiumShare:
         return info
 
     def _begin(self, index: int, observation: Any, info: _Info) -> _Info:
-        """Write what a reset has returned; return its info."""
+        """Write the result of a reset. Return its info."""
         self._put(index, observation)
         self._rewards[index] = 0.0
         self._terminated[index] = self._truncated[index] = self._ended[index] = False
         return info if self._infos else {}
 
     def _put(self, index: int, observation: Any) -> None:
-        """Write an observation; its shape may differ from its space's if the number of elements does not."""
+        """Write an observation. Its shape may differ from its space's if the number of elements is the same."""
 
         def write(rows: NDArray[Any], value: Any) -> None:
             rows[index] = np.reshape(value, rows.shape[1:])
@@ -179,7 +179,7 @@ class GymnasiumShare:
             trees.mapped(write, self._rows, observation)
 
     def answer(self, name: str, argument: Any) -> Remarks | list[tuple[int, Any]]:
-        """Do what ``reset``, ``step`` or ``apply`` asks, which have arguments for environments of all shares."""
+        """Answer ``reset``, ``step`` or ``apply``. Their arguments are for the environments of all shares."""
         if name == "step":  # with actions that shared memory does not hold
             return self._step_all(argument[self._start : self._start + self._count].__getitem__)
         if name == "reset":
@@ -201,7 +201,7 @@ class GymnasiumShare:
         return results
 
     def close(self) -> None:
-        """Close every environment. An exception there is printed, and the others are closed all the same."""
+        """Close every environment. Print an exception, and go on with the others."""
         while self._environments:
             try:
                 self._environments.pop().close()

@@ -1,4 +1,4 @@
-"""How two processes wait for each other: sequence numbers in shared memory, polled for a while and then slept on.
+"""How two processes wait for each other: each polls a sequence number in shared memory for a while, then sleeps.
 
 A word has one writer. The writer writes its data, then the word. The other side polls the word, then reads the data.
 
@@ -27,8 +27,9 @@ from vebench.machine import pinning
 _MACHINE = platform.machine()
 KEEPS_ORDER = _MACHINE in ("x86_64", "AMD64", "i686", "i386")
 
-# Waking up takes 30 to 50 microseconds, so polling pays for about as long. A process polls longer where that has proved
-# to be enough, as a hypervisor polls before it halts a virtual CPU (Linux, Documentation/virt/kvm/halt-polling.rst).
+# A wake-up takes 30 to 50 microseconds, so polling for about that time pays. A process polls longer if that was enough
+# in the last waits, like a hypervisor that polls before it halts a virtual CPU (Linux,
+# Documentation/virt/kvm/halt-polling.rst).
 _LEAST_SPIN_NS = 50_000
 MOST_SPIN_NS = 400_000
 
@@ -39,7 +40,7 @@ _MEMBARRIER = _MEMBARRIERS.get(_MACHINE, 0) if sys.platform == "linux" and sys.m
 
 
 def _new_fence() -> Callable[[], None]:
-    """Return a function that orders all loads and stores of this thread before it before all that follow."""
+    """Return a fence: all loads and stores of this thread before the call happen before all those after it."""
     lock = threading.Lock()
 
     def fence() -> None:
@@ -57,23 +58,23 @@ def _registered(_process: int) -> bool:
 
 
 def register() -> bool:
-    """Let this process take part in the heavy fences of others; return whether the kernel has them."""
+    """Let this process take part in the heavy fences of other processes. Return whether the kernel has such fences."""
     return _registered(os.getpid())
 
 
 def light_fence() -> Callable[[], None] | None:
-    """Return a new fence, or None where the processor and the heavy fences of others suffice."""
+    """Return a new fence, or None if the processor and the heavy fences of other processes suffice."""
     return None if register() and KEEPS_ORDER else _new_fence()
 
 
 def heavy_fence() -> None:
-    """Fence this process and, if the kernel can, every registered process that is running."""
+    """Fence this process and, if the kernel supports it, every registered process that is running."""
     if not register() or pinning.libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) != 0:
         _new_fence()()
 
 
 def ring(writer: Connection) -> None:
-    """Wake the process that sleeps on the other end of this pipe, unless it is gone. Clear its flag first."""
+    """Wake the process that sleeps on the other end of this pipe, unless it has ended. Clear its flag first."""
     with contextlib.suppress(OSError):
         os.write(writer.fileno(), b"!")
 
@@ -81,14 +82,14 @@ def ring(writer: Connection) -> None:
 class Waiter:
     """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
 
-    ``flag`` is the word that says that this side is asleep. It sleeps until there is a byte to read from ``pipe``. A
-    byte that is left over from before only makes it look again.
+    ``flag`` is the word that says that this side is asleep. This side sleeps until ``pipe`` has a byte to read. A byte
+    from an earlier wake-up only makes it check once more.
     """
 
     def __init__(self, flag: memoryview, pipe: Connection, spin_ns: int = MOST_SPIN_NS) -> None:
         self._flag = flag
         self._pipe = pipe
-        self._bell = select.poll()  # select() knows no descriptors from 1024 on
+        self._bell = select.poll()  # select() refuses descriptors from 1024 on
         self._bell.register(pipe.fileno(), select.POLLIN)
         self._most_ns = spin_ns
         self._least_ns = self._spin_ns = min(spin_ns, _LEAST_SPIN_NS)

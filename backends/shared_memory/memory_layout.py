@@ -1,8 +1,8 @@
-"""How environments are divided among the processes of a team, and where everything is in the memory that they share.
+"""The division of environments among the processes of a team, and the layout of the memory that the processes share.
 
-First come the words by which each process shows the others how far it is. A word that one side writes and the other
-polls has cache lines of its own, because polling slows down every write to the same line. Then come the arrays:
-observations, actions and results of all environments.
+First come the words by which processes report their progress. A word that one side writes and the other polls has its
+own cache lines, because polling slows down every write to the same line. Then come the arrays: observations, actions
+and results of all environments.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vebench.machine.kernel import cpu_quota
 
 
 class ProcessShare(Protocol):
-    """The environments of one process. The caller gets a method's result, unless it is None, as a *remark*."""
+    """The environments of one process. A method's result that is not None is sent to the caller as a *remark*."""
 
     @property
     def current(self) -> int | None:
-        """Index within the share of the environment in use now, or last; None if exceptions name their environment."""
+        """The share's index of the environment in use now, or last. None: exceptions name their environment."""
 
     def open(self) -> None:
         """Build every environment."""
@@ -46,13 +46,13 @@ class ProcessShare(Protocol):
         """Step one environment with its row of the actions."""
 
     def answer(self, name: str, argument: Any) -> object:
-        """Do what the request ``name`` asks for."""
+        """Answer the request ``name``."""
 
     def close(self) -> None:
         """Close every environment."""
 
 
-# Makes the share of environments ``start`` to ``stop - 1`` from their rows, in its process, before it is opened.
+# Makes the share of environments ``start`` to ``stop - 1`` from their rows. It is called in the share's process.
 MakeShare = Callable[["RowArrays", int, int], ProcessShare]
 
 
@@ -61,34 +61,34 @@ class Division:
     """How environments are divided among processes: in contiguous runs, as equal as can be."""
 
     num_envs: int
-    processes: int  # that step environments
+    processes: int  # the number of processes that step environments
     caller_steps: bool = True  # whether the caller is the first of them
-    cpus: tuple[int, ...] = ()  # process ``k`` keeps to ``cpus[k]``, but the caller is not moved; empty: to none
-    spin_ns: int = MOST_SPIN_NS  # for how long a process that waits polls before it sleeps
-    one_by_one: bool = False  # environments are asked for singly, not all of a process at once
+    cpus: tuple[int, ...] = ()  # process ``k`` runs on ``cpus[k]``; empty: on any CPU. The caller is not moved.
+    spin_ns: int = MOST_SPIN_NS  # the time for which a waiting process polls before it sleeps
+    one_by_one: bool = False  # whether environments are requested singly, not all of a process at once
 
     @cached_property
     def shares(self) -> tuple[tuple[int, int], ...]:
-        """The first environment of each worker, and the one after its last. The caller has those before the first."""
+        """The first environment of each worker, and the end of its range. The caller has the environments before."""
         bounds = [index * self.num_envs // self.processes for index in range(self.processes + 1)]
         return tuple(pairwise(bounds))[self.caller_steps :]
 
     @property
     def own(self) -> int:
-        """How many environments the caller steps itself."""
+        """The number of environments that the caller steps itself."""
         return self.num_envs // self.processes if self.caller_steps else 0
 
     def cpu_of(self, worker: int) -> int | None:
-        """Return the CPU that a worker keeps to, None if it may use any."""
+        """Return the CPU on which a worker runs, None if it may use any."""
         return self.cpus[worker + self.caller_steps] if self.cpus else None
 
     def layout(self, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]) -> MemoryLayout:
-        """Return where everything is in memory."""
+        """Return the layout of the memory, for these arrays of one environment."""
         return MemoryLayout(self, observations, actions)
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use; fewer if the quota of a container gives it the time of fewer."""
+    """Return the number of CPUs that this process may use, limited by the quota of a container."""
     allowed = len(pinning.allowed() or ()) or os.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
@@ -106,8 +106,8 @@ def divide(
 ) -> Division:
     """Return a division. Raises ValueError if a process has no CPU in ``cpus``.
 
-    ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a process
-    that polls would take the CPU from one that works.
+    ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a polling
+    process would take the CPU from a working one.
     """
     count = min(num_envs, processes)
     if cpus is not None and len(cpus) < count:
@@ -127,15 +127,15 @@ _WORD = 8
 
 
 def _aligned(size: int, unit: int) -> int:
-    """Return the least multiple of ``unit`` that is no less than ``size``."""
+    """Return ``size`` rounded up to a multiple of ``unit``."""
     return -(-size // unit) * unit
 
 
 class RowArrays(NamedTuple):
     """The arrays of some environments, with a row for each."""
 
-    observations: tuple[NDArray[Any], ...]  # a leaf each: ``(rows, *leaf.shape)``
-    rewards: NDArray[np.float64]  # ``(rows,)``, as the ends
+    observations: tuple[NDArray[Any], ...]  # one array for each leaf: ``(rows, *leaf.shape)``
+    rewards: NDArray[np.float64]  # ``(rows,)``, as are ``terminated`` and ``truncated``
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     actions: tuple[NDArray[Any], ...]
@@ -147,7 +147,7 @@ class RowArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Where everything is, for environments that are divided among workers."""
+    """The offsets of words and arrays in the memory of a team."""
 
     division: Division
     observations: tuple[ArraySpec, ...]
@@ -155,14 +155,14 @@ class MemoryLayout:
 
     @cached_property
     def ring(self) -> int:
-        """Places in each ring: one for each entry that may be on its way."""
+        """The number of places in each ring: one for each entry that may be unanswered."""
         if not self.division.one_by_one:
             return 1
         return max((stop - start for start, stop in self.division.shares), default=1)
 
     @property
     def _of_worker(self) -> int:
-        """Bytes of the words of one worker: a line for each of three words, and whole lines for each ring."""
+        """The bytes of one worker's words: a line for each of three words, and whole lines for each of two rings."""
         return 3 * LINE + 2 * _aligned(_WORD * self.ring, LINE)
 
     @cached_property
@@ -171,7 +171,7 @@ class MemoryLayout:
         number, flag = ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_))
         lines = ((leaf, LINE) for leaf in (*self.observations, *self.actions, number))
         leaves, end = [], LINE + self._of_worker * len(self.division.shares)
-        # Rewards and ends lie together: for few environments they then travel between two CPUs in a single line.
+        # Rewards and ends lie together. With few environments, they then move between two CPUs in a single line.
         for leaf, unit in (*lines, (flag, 1), (flag, 1)):
             offset = _aligned(end, unit)
             leaves.append((leaf, offset))
@@ -180,12 +180,12 @@ class MemoryLayout:
 
     @property
     def size(self) -> int:
-        """Bytes needed in all."""
+        """The number of bytes of the whole memory."""
         leaf, offset = self._leaves[-1]
         return offset + leaf.nbytes(self.division.num_envs)
 
     def first_place(self, worker: int) -> int:
-        """Return the place of the remark on the first entry of a worker's ring; those on others follow."""
+        """Return the place of the remark on the first entry of a worker's ring. Places of other remarks follow."""
         return MESSAGE_PLACE + 1 + worker * self.ring
 
     @staticmethod
@@ -195,11 +195,11 @@ class MemoryLayout:
         return words[:1], words[1:]
 
     def words(self, memory: mmap.mmap, worker: int) -> tuple[memoryview, ...]:
-        """Return the words that the caller and one worker show each other, as in ``handshake``.
+        """Return the words by which the caller and one worker communicate, as in ``handshake``.
 
-        ``request``: how many entries the caller has made. ``done``: how many of them the worker has answered.
-        ``asleep``: whether the worker is. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in bytes
-        of the worker's remarks on them.
+        ``request``: the number of entries that the caller has made. ``done``: the number that the worker has answered.
+        ``asleep``: whether the worker sleeps. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in
+        bytes of the worker's remarks on the entries.
         """
         start, ring = LINE + worker * self._of_worker, _aligned(_WORD * self.ring, LINE)
         places = ((0, 1), (LINE, 1), (2 * LINE, 1), (3 * LINE, self.ring), (3 * LINE + ring, self.ring))
@@ -207,7 +207,7 @@ class MemoryLayout:
         return tuple(view[offset : offset + _WORD * count].cast("q") for offset, count in places)
 
     def arrays(self, memory: mmap.mmap) -> RowArrays:
-        """Return the arrays of all environments. They keep the memory mapped for as long as they are used."""
+        """Return the arrays of all environments. They keep the memory mapped while they are referenced."""
         count = self.division.num_envs
         arrays = [
             np.frombuffer(memory, leaf.dtype, count * math.prod(leaf.shape), offset).reshape(count, *leaf.shape)
@@ -217,16 +217,16 @@ class MemoryLayout:
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
-MESSAGE_PLACE = 0  # the text that all workers read; places of remarks follow
-_FAR = 1 << 32  # from one text to the next: bytes of the file that are never written take no memory
+MESSAGE_PLACE = 0  # the place of the text that all workers read. Places of remarks follow.
+_FAR = 1 << 32  # the bytes from one place to the next. Bytes of the file that are never written take no memory.
 
 
 class Memory:
-    """Zeroed memory without a name: nothing is left of it once no process maps it, however the processes end.
+    """Zeroed memory without a name. The system frees it once no process maps it, however the processes end.
 
-    Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then.
-    Behind what is mapped, in the same file, there are places for texts. A text stays when it is read, so that it can be
-    read again after an interrupt.
+    Forked processes inherit the memory. Other processes receive it as an argument and map it. The file behind the
+    memory continues with places for texts, which are not mapped. Reading a text does not remove it, so a process can
+    read it again after an interrupt.
     """
 
     def __init__(self, size: int, received: Any = None) -> None:
@@ -236,7 +236,7 @@ class Memory:
         elif hasattr(os, "memfd_create"):
             self._file = io.FileIO(os.memfd_create("vebench"), "r+")
         else:
-            with tempfile.TemporaryFile() as file:  # unlinked as soon as it is made
+            with tempfile.TemporaryFile() as file:  # unlinked at once
                 self._file = io.FileIO(os.dup(file.fileno()), "r+")
         if received is None:
             os.ftruncate(self._file.fileno(), size)
@@ -255,7 +255,7 @@ class Memory:
         os.ftruncate(self._file.fileno(), self._size)
 
     def close(self) -> None:
-        """Close the file of the texts. Mapped memory stays for as long as it is used."""
+        """Close the file of the texts. The memory stays mapped while it is used."""
         self._file.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -23,17 +23,17 @@ Wrapper = type[gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where Stable-Baselines3 is installed
-    """A ``VecEnv`` of Stable-Baselines3, used as ``SubprocVecEnv`` and stepped by a ``SharedMemoryVectorEnv``.
+    """A ``VecEnv`` of Stable-Baselines3, used like ``SubprocVecEnv`` and stepped by a ``SharedMemoryVectorEnv``.
 
     Parameters
     ----------
     envs
-        Functions that make environments; or a ``SharedMemoryVectorEnv`` with ``autoreset_mode="SameStep"``, since
-        Stable-Baselines3 resets within the step that ends an episode.
+        Functions that make environments, or a ``SharedMemoryVectorEnv``. The latter needs
+        ``autoreset_mode="SameStep"``, since Stable-Baselines3 resets within the step that ends an episode.
     start_method
         The ``context`` of the ``SharedMemoryVectorEnv``.
     **arguments
-        Its other arguments.
+        Other arguments of the ``SharedMemoryVectorEnv``.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
 
     Notes
     -----
-    The info of a step that ends an episode has ``terminal_observation``, every info ``TimeLimit.truncated``.
+    The info of a step that ends an episode has ``terminal_observation``. Every info has ``TimeLimit.truncated``.
     ``reset_infos`` has the infos of the last resets. ``seed`` and ``set_options`` apply to the next reset.
     """
 
@@ -64,7 +64,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Reset all environments; return their observations."""
+        """Reset all environments. Return their observations."""
         if not any(self._options):
             observations, self.reset_infos = self.envs.reset(seed=self._seeds)
         else:  # each environment has its own options
@@ -81,7 +81,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         self.envs.step_async(actions)
 
     def step_wait(self) -> tuple[Any, Any, Any, list[_Info]]:
-        """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""
+        """Return observations, rewards ``(n,)``, flags of ended episodes ``(n,)``, and a list of infos."""
         observations, rewards, terminated, truncated, infos = self.envs.step_wait()
         ended = terminated | truncated
         for env_id in np.flatnonzero(ended).tolist():
@@ -96,7 +96,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Close every environment, and end their processes."""
         self.envs.close()
 
-    # Environments are asked by name.
+    # Attributes and methods of environments, by name.
 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every environment has the attribute."""
@@ -123,7 +123,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         return list(self.envs.apply(call_on, self._get_indices(indices), method_name, method_args, method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: Wrapper, indices: Indices = None) -> list[bool]:
-        """Return whether each of these environments, by default of all, has such a wrapper around it."""
+        """Return whether each of these environments, by default all, has a wrapper of this class."""
         ids = list(self._get_indices(indices))
         try:
             return list(self.envs.apply(is_wrapped, ids, wrapper_class))
@@ -131,7 +131,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Any]:
-        """Return what each environment renders, None if that is no image."""
+        """Return the rendered image of each environment, None if the render mode makes no images."""
         if self.render_mode != "rgb_array":
             warnings.warn(f"render_mode is {self.render_mode!r}, and images need 'rgb_array'", stacklevel=2)
             return [None] * self.num_envs

@@ -1,6 +1,6 @@
 """A team of processes that step environments: the caller, like the master thread of an OpenMP team, and its workers.
 
-``Team`` steps all environments in rounds. ``InFlight`` asks for them one by one.
+``Team`` steps all environments in rounds. ``InFlight`` requests steps of single environments.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECON
 
 
 class State(Enum):
-    """The states of a team, as its caller sees it."""
+    """The states of a team, from the view of its caller."""
 
     IDLE = "idle"
-    RESET = "reset"  # asked for; another call is to wait for it
+    RESET = "reset"  # requested; another call must wait for it
     STEP = "step"
     CALL = "call"
     LATE = "late"  # a wait for single environments timed out, and can be repeated
     RUNNING = "running"  # a call is running, or an interrupt has aborted it
 
 
-IDLE, RUNNING = State.IDLE, State.RUNNING  # each step needs them, and a look-up in an enum takes as long as a call
+IDLE, RUNNING = State.IDLE, State.RUNNING  # for each step: a look-up in an enum takes as long as a call
 _FREE = (State.IDLE, State.LATE)
 
 
@@ -51,11 +51,11 @@ class Team:
     """The processes that step environments, and the memory that they share.
 
     A *round* asks every process first and waits for all afterwards, so that all work at the same time. An exception in
-    an environment is raised once all have answered, and the team can go on then. If a worker dies, the team can only be
+    an environment is raised once all have answered. The team can then go on. If a worker dies, the team can only be
     closed.
 
-    A signal handler may raise between any two lines here, as the one of Ctrl-C does. The state then stays ``RUNNING``,
-    in which only ``close`` works, and ``ask`` for a reset ``anew``, which discards earlier requests.
+    A signal handler may raise between any two lines here, as Ctrl-C's does. The state then stays ``RUNNING``, in which
+    only two calls work: ``close``, and ``ask`` with ``anew``, which discards earlier requests.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Team:
         self.division = layout.division
         self.owner = os.getpid()
         self.state = IDLE
-        # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
+        # Why the team can answer no more requests. Not a state, since another thread may set it during a call.
         self.lost: Exception | None = None
-        # The caller's own share, if other threads step it: ``start`` begins a step of all, ``put`` a step of some;
-        # ``get`` returns those that are done, and the remarks on them.
+        # The caller's own share, if other threads step it. ``start`` begins a step of all environments, ``put`` a step
+        # of some. ``get`` returns those that are done, and the remarks on them.
         self.threaded: Any = None
-        self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step
-        self._answers: list[Any] = []  # of the round, the caller's own first
+        self._request: Callable[[], Any] | None = None  # a round's request to the caller's own share; None: a step
+        self._answers: list[Any] = []  # the round's answers, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
         self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
@@ -85,7 +85,7 @@ class Team:
                 self._memory = memory = Memory(layout.size)
                 self.arrays = layout.arrays(memory.map)
                 self.own = make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
-                # When the team is forgotten or the interpreter exits, before multiprocessing joins the workers.
+                # End when the team is forgotten, or when the interpreter exits, before multiprocessing joins workers.
                 self._end = util.Finalize(self, _end, (self.workers, self.own, memory), exitpriority=1)
                 _teams.add(self)
                 asleep, self._message = layout.caller_words(memory.map)
@@ -94,7 +94,7 @@ class Team:
                 for number in range(len(self.division.shares)):
                     options = {"daemon": daemon, "name": f"{name}-{number}"}
                     self.workers.append(WorkerHandle(layout, make_share, memory, number, own_pipe, context, **options))
-            self.send()  # the first entry of each worker means to build its environments
+            self.send()  # with the first entry, each worker builds its environments
             self._request = self.own.open
             self.receive()
             self.threaded = self.own if hasattr(self.own, "start") else None
@@ -119,9 +119,9 @@ class Team:
                 self.threaded.start()
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        """Begin a round in which each share is asked for the same.
+        """Begin a round with one request to all shares.
 
-        ``anew``: wait for earlier requests, which may have been aborted, and discard them.
+        ``anew``: the call may follow an aborted one. Wait for earlier requests, and discard them.
         """
         self.check_free(anew=anew)
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
@@ -137,17 +137,17 @@ class Team:
             worker.ask_message()
 
     def receive(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the round to be over; return what each share returned, mostly None. Raises as ``gather`` does."""
+        """Wait for the end of the round. Return each share's answer, mostly None. Raises the errors of ``gather``."""
         answers = self.gather(timeout)
         self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
-        """Return what ``receive`` does, and leave the state to ``finish``.
+        """Return the answers as ``receive`` does. ``finish`` must set the state.
 
-        Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
-        and can then be called again. Raises an environment's exception, after which the round is over, and WorkerError
-        for a worker that died.
+        The caller's own part is always done to its end. Raises TimeoutError after ``timeout`` seconds, and can then be
+        called again. Raises an environment's exception, after which the round is over. Raises WorkerError if a worker
+        has died.
         """
         answers = self._answers
         with self.inside:
@@ -184,7 +184,7 @@ class Team:
                 raise OverdueError(timeout)
 
     def look(self, changed: Callable[[], bool] = bool) -> None:
-        """Raise WorkerError if a worker has died, unless the awaited change has come nevertheless."""
+        """Raise WorkerError if a worker has died, unless ``changed()`` is already true."""
         for worker in self.workers:
             if self.lost is None and worker.has_ended(0.0) and not changed():
                 worker.process.join(END_WITHIN_SECONDS)
@@ -194,21 +194,21 @@ class Team:
         self.raise_if_lost()
 
     def raise_if_lost(self) -> None:
-        """Raise ``lost`` if nothing can be asked for any more."""
+        """Raise ``lost`` if the team can answer no more requests."""
         if self.lost is not None:
-            raise type(self.lost)(*self.lost.args)  # a copy: a traceback that it kept would keep the team
+            raise type(self.lost)(*self.lost.args)  # a copy, since the original's traceback would refer to the team
 
     def check_free(self, *, anew: bool = False) -> None:
-        """Raise BrokenOffError unless a call may begin, and ``lost`` if nothing can be asked for any more.
+        """Raise BrokenOffError unless a call may begin. Raise ``lost`` if the team can answer no more requests.
 
-        ``anew``: an aborted call does not count, unless another thread is in it.
+        ``anew``: the call may follow an aborted one, unless another thread is in a call.
         """
         self.raise_if_lost()
         if self.state in _FREE:
             return
         free = False
         if anew:
-            with errors.held_back():  # an interrupt would leave it locked
+            with errors.held_back():  # an interrupt would leave the lock locked
                 free = self.inside.acquire(blocking=False)
                 if free:
                     self.inside.release()
@@ -218,9 +218,9 @@ class Team:
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, by force after ``within`` seconds or an interrupt.
 
-        A second call completes one that an interrupt has aborted. Another thread that waits for a round gets ``lost``.
-        A thread that steps the caller's own share is waited for ``within`` seconds; if it takes longer,
-        that share is closed once the team is forgotten.
+        A second call completes a call that an interrupt has aborted. ``lost`` is raised in a thread that waits for a
+        round. If another thread steps the caller's own share, wait for it ``within`` seconds. If it takes longer, that
+        share is closed once the team is forgotten.
         """
         if self.owner != os.getpid():
             return  # a forked copy: the workers belong to the original
@@ -238,7 +238,7 @@ class Team:
 def _end(
     workers: Sequence[WorkerHandle], own: ProcessShare, memory: Memory, within: float = END_WITHIN_SECONDS
 ) -> None:
-    """End all that a team consists of. A second call completes one that an interrupt has aborted."""
+    """End all parts of a team. A second call completes a call that an interrupt has aborted."""
     try:
         with errors.held_back():
             for worker in workers:
@@ -253,7 +253,7 @@ def _end(
 
 
 def _kill(workers: Sequence[WorkerHandle], within: float) -> None:
-    """Wait until workers end, for ``within`` seconds or until an interrupt; kill the others."""
+    """Wait until workers end, for ``within`` seconds or until an interrupt. Then kill the others."""
     with errors.held_back() as interrupts:
         until = time.monotonic() + within
         for worker in workers:
@@ -268,7 +268,7 @@ _teams: weakref.WeakSet[Team] = weakref.WeakSet()
 
 
 def _leave_to_original() -> None:
-    """Refuse everything from now on: the teams of a forked process are copies."""
+    """Make all teams refuse requests in this forked process, since they are copies."""
     for team in _teams:
         owner = f"it belongs to process {team.owner}, which created it"
         team.lost = WorkerError(f"{owner}: other processes, even forked, cannot use it")
@@ -281,28 +281,28 @@ os.register_at_fork(after_in_child=_leave_to_original)
 
 
 class InFlight:
-    """The environments of a team that are asked for one by one.
+    """Requests steps of single environments of a team.
 
-    The caller steps its own, one at a time, while too few others are ready; or its threads do. Environments come back
-    in the order in which the caller sees that they are ready. Each process answers in the order of sending.
+    While too few environments are ready, the caller steps its own, one at a time, unless its threads do. Environments
+    come back in the order in which the caller sees that they are ready. Each process answers in the order of sending.
     """
 
     def __init__(self, team: Team) -> None:
         self._team = team
         self._ready: list[int] = []
-        self.remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
+        self.remarks: dict[int, Any] = {}  # remarks on the last steps, by environment
         self._failed = False  # whether one of the remarks is a failure
-        self._own: deque[int] = deque()  # for the caller to step
-        self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
+        self._own: deque[int] = deque()  # environments that the caller must step
+        self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
         self._next_look = 0.0
-        # How to ask for each environment: by its index in the share of its process.
+        # For each environment, a function that requests its step, and its index in the share of its process.
         self._ask: list[tuple[Callable[[int], None], int]] = []
         self._ask.extend((self._own.append, index) for index in range(team.division.own))
         for worker in team.workers:
             self._ask.extend((worker.put, index) for index in range(worker.stop - worker.start))
 
     def send(self, env_ids: Sequence[int]) -> None:
-        """Ask for the environments. None may be asked for or ready already."""
+        """Request a step of the environments. None of them may be requested or ready already."""
         team, threaded = self._team, self._team.threaded
         team.check_free()
         team.state = RUNNING
@@ -323,10 +323,10 @@ class InFlight:
         team.state = IDLE
 
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
-        """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
+        """Return ``least`` to ``most`` ids, in the order in which the environments became ready.
 
-        Leaves the state to ``Team.finish``. Raises RuntimeError if fewer are on their way, and what ``Team.receive``
-        raises; environments that are ready stay so.
+        ``Team.finish`` must set the state. Raises RuntimeError if fewer were requested, and the errors of
+        ``Team.receive``. After an error, environments that are ready stay ready.
         """
         waiting = self.away.count(1)
         if waiting < least:
@@ -344,14 +344,14 @@ class InFlight:
         return received
 
     def settle(self) -> None:
-        """Wait until all that was asked for is ready."""
+        """Wait until all requested environments are ready."""
         waiting = self.away.count(1)
         if waiting:
             self._collect(waiting, None)
             self._team.finish()
 
     def put_back(self, env_ids: Sequence[int], *, ready: bool) -> None:
-        """Count environments that were reset as ready or, if not, as received. The round of the reset still runs."""
+        """Mark environments that were reset as ready, or else as received. The round of the reset still runs."""
         self._own.clear()
         of_reset = set(env_ids)
         self._ready = [env_id for env_id in self._ready if env_id not in of_reset]
@@ -360,7 +360,7 @@ class InFlight:
             self.away[env_id] = ready
 
     def _collect(self, least: int, timeout: float | None) -> None:
-        """Go on until ``least`` environments are ready, and leave the state to ``Team.finish``."""
+        """Step or wait until ``least`` environments are ready. ``Team.finish`` must set the state."""
         team = self._team
         team.check_free()
         team.state = RUNNING
@@ -376,7 +376,7 @@ class InFlight:
             raise
 
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
-        """Step the caller's own environments until ``least`` are ready; if there are none, wait for workers."""
+        """Step the caller's own environments until ``least`` are ready. If it has none to step, wait for workers."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._take()
         while len(self._ready) < least:
@@ -397,7 +397,7 @@ class InFlight:
             self._take()
 
     def _take(self) -> None:
-        """Count environments as ready whose steps workers have answered. Raises the failure if one has failed."""
+        """Mark environments as ready that workers have stepped. Raises the failure if a step has failed."""
         for worker in self._team.workers:
             for env_id, remark in worker.answers():
                 if remark is not None or self.remarks:
@@ -428,14 +428,14 @@ class InFlight:
 
     def _keep(self, env_id: int, remark: Any) -> None:
         if remark is None:
-            self.remarks.pop(env_id, None)  # on an earlier step
+            self.remarks.pop(env_id, None)  # the remark on an earlier step
             return
         self.remarks[env_id] = remark
         if type(remark) is WorkerFailure:
             self._failed = True
 
     def _raise_failure(self) -> None:
-        """Raise the failure of the first environment that is ready with one, which counts as received."""
+        """Raise the failure of the first ready environment that has one. That environment counts as received."""
         for env_id in self._ready:
             failure = self.remarks.get(env_id)
             if type(failure) is WorkerFailure:

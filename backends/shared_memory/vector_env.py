@@ -44,27 +44,28 @@ from vebench.errors import shown
 from vebench.machine import pinning
 
 Environment = gymnasium.Env[Any, Any]
-Seeds = int | Sequence[int | None] | None  # of the first environment, or one for each
-# Observations and infos; observations, rewards, terminations, truncations and infos.
+Seeds = int | Sequence[int | None] | None  # the seed of environment 0 (others count up), or a seed for each
+# Observations and infos.
 _Reset = tuple[Any, dict[str, Any]]
+# Observations, rewards, terminations, truncations and infos.
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
 _PENDING = (State.RESET, State.STEP, State.CALL)
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 _MOST_PROCESSES = 1 << 16
 _MOST_SPIN = 1_000_000
-_MOST_SEED = (1 << 63) - 1  # the largest that an array of seeds holds
+_MOST_SEED = (1 << 63) - 1  # the largest seed that an int64 array holds
 
 
 def whole_number(name: str, value: Any, least: int, most: int) -> int:
-    """Return a whole number. Raises ValueError unless it is one, from ``least`` to ``most``."""
+    """Return ``value`` as an int. Raises ValueError unless it is a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, not {shown(repr(value))}")
     return int(value)
 
 
 def each_seed(seed: Seeds, count: int) -> list[int | None]:
-    """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError for invalid ones."""
+    """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError for invalid seeds."""
     if seed is None:
         return [None] * count
     if not isinstance(seed, Sized):
@@ -98,7 +99,7 @@ def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | No
 
 
 class Received(NamedTuple):
-    """The environments that ``recv`` returns: a row for each."""
+    """The rows that ``recv`` returns, one for each environment that is ready."""
 
     observations: Any
     rewards: NDArray[np.float64]
@@ -109,7 +110,7 @@ class Received(NamedTuple):
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in processes that share memory; used like ``AsyncVectorEnv``.
+    """Steps environments in processes that share memory. It is used like ``AsyncVectorEnv``.
 
     >>> import gymnasium as gym
     >>> envs = SharedMemoryVectorEnv([lambda: gym.make("CartPole-v1")] * 4, num_processes=2)
@@ -121,11 +122,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     array([1., 1., 1., 1.])
     >>> envs.close()
 
-    By default each environment has its own process. With ``caller_steps=True`` a few processes, the caller among them,
-    step all environments: several times faster if steps are fast, and safe unless an environment may crash its process
-    or depends on process-wide state, such as numpy's global generator.
+    By default, each environment has its own process. With ``caller_steps=True``, the caller and a few other processes
+    step all environments, which is several times faster if steps are fast. Do not use it if an environment may crash
+    its process or depends on process-wide state, such as numpy's global generator.
 
-    Only the process that made it can use it. It cannot be copied or pickled.
+    Only the process that made a ``SharedMemoryVectorEnv`` can use it. It cannot be copied or pickled.
 
     Parameters
     ----------
@@ -138,32 +139,34 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     max_concurrency
         The largest number of processes that step environments.
     num_processes
-        Processes that step environments. By default one for each environment; with ``caller_steps`` one for each usable
-        CPU, and with ``cpus`` one for each of them; at most ``max_concurrency``.
+        Number of processes that step environments, at most ``max_concurrency``. By default one for each of ``cpus``.
+        Without ``cpus``, one for each usable CPU with ``caller_steps``, and one for each environment otherwise.
     batch_size
-        If less than the number of environments, they are stepped with ``send`` and ``recv``.
+        The most rows that ``recv`` returns. If less than the number of environments, use ``send`` and ``recv``, not
+        ``step``.
     cpus
         A CPU for each process: worker ``k`` runs on ``cpus[k]``. With ``caller_steps``, ``cpus[0]`` is left to the
         caller, which is not moved.
     caller_steps
         Whether the calling process steps a share of the environments itself. These cannot time out.
     spin
-        For how many microseconds a waiting process polls before it sleeps. By default 400, or 0 if there are more
+        Microseconds for which a waiting process polls before it sleeps. By default 400, or 0 if there are more
         processes than CPUs.
     infos
-        False leaves infos out, except the last observations that ``SAME_STEP`` returns in them.
+        Whether to return infos. Without them, ``SAME_STEP`` still returns an episode's last observation in them.
 
     Notes
     -----
-    An exception in an environment is raised unchanged, with a ``WorkerError`` as its cause that names the environment
-    and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
+    An exception in an environment is raised unchanged. Its cause is a ``WorkerError`` with the environment's number and
+    the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
-    Ctrl-C, or another signal handler that raises, may interrupt any call. After that ``reset`` of all environments and
-    ``close`` work; other calls raise ``BrokenOffError``, or between a request and its ``..._wait`` what they raise
-    without an interrupt. ``close`` can be called again, and by another thread.
+    Ctrl-C, or another signal handler that raises, may interrupt any call. Afterwards only ``reset`` of all environments
+    and ``close`` work, and other calls raise ``BrokenOffError``. An interrupt between a request and its ``..._wait``
+    has no effect. ``close`` can be called again, and by another thread.
     """
 
-    __del__ = object.__init__  # nothing, where Gymnasium before 1.3 closes: ``Team`` ends when it is forgotten
+    # Do nothing. Gymnasium before 1.3 closes here, but a ``Team`` ends by itself when it is forgotten.
+    __del__ = object.__init__
 
     def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
         self,
@@ -224,7 +227,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.env_fns[0]()
 
     def _read_spaces(self, example: Environment) -> None:
-        """Take over what the first environment says of itself; spaces from all if ``observation_mode`` says so."""
+        """Copy the spaces and metadata of the first environment. The mode ``different`` reads the spaces of all."""
         mode, count = self.observation_mode, self.num_envs
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = example.render_mode
@@ -262,7 +265,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return division, make_share
 
     def _write_step(self, actions: Any) -> bool:
-        """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
+        """Write the actions of all environments. Return False if memory cannot hold them, so that they must be sent."""
         leaves = self._actions
         try:
             one = type(actions) is np.ndarray and len(leaves) == 1  # as in nearly all steps
@@ -285,20 +288,20 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 wrong = TypeError if values.ndim == 0 else ValueError
                 raise wrong(f"actions must have the shape {shape}, not {values.shape}")
             fits = np.can_cast(values.dtype, leaf.dtype, "same_kind")
-            if values.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # only if no number is changed
+            if values.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # only if the conversion changes no number
                 fits = values.dtype == leaf.dtype or bool((values.astype(leaf.dtype) == values).all())
             if not fits:
                 raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
             leaf[rows] = values
 
-    # Resets, steps and calls. Each is asked for, is pending then, and is waited for.
+    # Resets, steps and calls. A request is pending until its wait.
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> _Reset:
-        """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
+        """Reset all environments, or those in ``options["reset_mask"]``. Return all observations, and the infos.
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
-        calls. A reset of some first finishes pending steps; rows of the others can still be received.
-        The default ``env_ids`` of the next ``send`` are the last received that were not reset, then the ones reset.
+        calls. A reset by a mask first finishes pending steps. Rows of other environments can still be received.
+        The next ``send`` goes by default to the environments last received but not reset, then to those reset.
         """
         of_all = options is None or "reset_mask" not in options
         if of_all and self._team.state in _PENDING:
@@ -353,7 +356,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 raise ValueError(f"actions must be {self.num_envs}, one for each environment, not {len(each)}")
             if type(actions) is np.ndarray:
                 each = actions  # sent as a whole, which is faster
-            # The caller's own environments may change theirs.
+            # Copy the actions: environments in the caller's process may change them.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
         self._team.state = State.STEP
 
@@ -366,7 +369,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return result
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Start steps with a row of actions each, by default of the environments of the last ``recv`` or ``reset``."""
+        """Start a step of each environment with its row of actions, by default of those last received or reset."""
         self._check_free("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
@@ -397,13 +400,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._team.state = IDLE  # and not by a call: an interrupt at its end would lose the rows in silence
+        # Do not call ``finish`` for this: an interrupt at the end of that call would lose the rows in silence.
+        self._team.state = IDLE
         return received
 
     # Everything else.
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return each environment's attribute ``name``, or what it returns if it is a method."""
+        """Return each environment's attribute ``name``, or the result of the method ``name``."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
@@ -428,7 +432,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute ``name``: from a list or tuple with a value for each, or to one value."""
+        """Set each environment's attribute ``name``. A list or tuple has a value for each. Other values are for all."""
         self._check_free("set_attr")
         count = self.num_envs
         each = values if isinstance(values, (list, tuple)) else [values] * count
@@ -439,7 +443,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._team.receive()
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Any) -> list[_Result]:
-        """Return ``function(environment, *args)`` for each of these environments, called in its process.
+        """Return ``function(environment, *args)`` for each of these environments, called in the environment's process.
 
         Negative ids count from the end. The function is pickled by name, so define it at the top of a module.
         Raises IndexError for an unknown id.
@@ -472,14 +476,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random")
 
     def close(self, **kwargs: Any) -> None:
-        """End all processes: see ``close_extras``. A second call completes one that an interrupt has aborted."""
+        """End all processes: see ``close_extras``. A second call completes a call that an interrupt has aborted."""
         self.close_extras(**kwargs)
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
         By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
-        ``terminate`` or an interrupt ends them by force at once.
+        ``terminate`` or an interrupt ends processes by force at once.
         """
         self.closed = True
         self._team.lost = ClosedEnvironmentError(
@@ -499,7 +503,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     # Helpers.
 
     def _check_free(self, name: str, *, anew: bool = False) -> None:
-        """Raise an error unless a call may begin; ``anew``, it may after an interrupt, too."""
+        """Raise an error unless a call may begin. With ``anew``, it may also begin after an interrupt."""
         team = self._team
         if team.state in _PENDING and team.lost is None:
             state = team.state.value
@@ -515,13 +519,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self._in_flight
 
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        """Ask the team, once the steps are made that are on their way."""
+        """Send the team a request. Unless ``anew``, wait for single steps first."""
         if self._in_flight is not None and not anew:
             self._in_flight.settle()
         self._team.ask(name, argument, anew=anew)
 
     def _wait(self, pending: State, timeout: float | None) -> list[Any]:
-        """Return the answers of the team, and leave the state to ``finish``. After the timeout it is pending again."""
+        """Return the answers of the team. ``finish`` must set the state. After a timeout, the call is pending again."""
         team = self._team
         team.raise_if_lost()
         if team.state is not pending:
@@ -555,7 +559,7 @@ def shared_memory_spec(
 ) -> EnvSpec:
     """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
-    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; other arguments go to
+    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``. Its other arguments go to
     ``gymnasium.make`` for each environment.
 
     Parameters
@@ -584,6 +588,6 @@ def shared_memory_spec(
         return SharedMemoryVectorEnv([partial(make_one, **kwargs)] * num_envs, **vector_kwargs)
 
     chosen = deepcopy(id)
-    chosen.additional_wrappers = ()  # they are around each environment
+    chosen.additional_wrappers = ()  # ``make_one`` applies them to each environment
     chosen.vector_entry_point = make_vec  # type: ignore[assignment]  # Gymnasium types it as a vector environment of any
     return chosen

@@ -1,4 +1,4 @@
-"""A worker process: it steps its share of the environments on request, until asked to end or its caller is gone."""
+"""A worker process. It steps its share of the environments on request, until it is asked to end or its caller ends."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from vebench.machine import pinning
 
 # An entry of the ring is the index of an environment within the share, or one of these.
 _ALL, _MESSAGE, _END = -1, -2, -3
-LOOK_SECONDS = 0.5  # how often a process that waits checks that the other side is still there
-END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
+LOOK_SECONDS = 0.5  # seconds between a waiting process's checks that the other side is alive
+END_WITHIN_SECONDS = 2.0  # seconds that a worker may take to end by itself
 _PR_SET_PDEATHSIG = 1
 
 
 class _Worker:
     """A worker process: it answers the entries of its ring with its share of the environments.
 
-    ``pipes`` are the end that it sleeps on, and the end that wakes the caller. ``bound``: it is a child of the caller,
-    started by a thread that lives as long as the caller.
+    ``pipes`` are the end on which the worker sleeps, and the end that wakes the caller. ``bound``: the worker is a
+    child of the caller, started by a thread that lives as long as the caller.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class _Worker:
         self._share: ProcessShare | None = None  # built at the first entry
 
     def run(self) -> None:
-        """Answer entries, in the process of the worker, until one asks to end or the caller is gone."""
-        # The caller tells its workers what to do. Programs that an environment starts inherit SIG_IGN but no handler,
-        # and only Ctrl-C is meant to be ignored by them, too.
+        """Answer entries, in the worker's process, until one asks to end or the caller has ended."""
+        # Only the caller controls its workers, so ignore signals. An empty handler does that without SIG_IGN, which
+        # programs that an environment starts would inherit. They, too, should ignore only Ctrl-C.
         for signal_number in signal.valid_signals():
             if callable(signal.getsignal(signal_number)):
                 signal.signal(signal_number, lambda _number, _frame: None)
@@ -67,7 +67,7 @@ class _Worker:
         if self._bound and os.getppid() != self._caller:
             os._exit(1)
         if not self._bound:
-            # The kernel's signal would come when the starting thread ends, which may be long before the caller does.
+            # The kernel's signal would come when the starting thread ends, which may be long before the caller ends.
             threading.Thread(target=_end_with, args=(self._caller,), daemon=True).start()
         cpu = self._layout.division.cpu_of(self._number)
         if cpu is not None:
@@ -115,7 +115,7 @@ class _Worker:
                 ring(caller_pipe)
 
     def _do(self, entry: int) -> bytes | None:
-        """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
+        """Do the work of an entry. Return the pickled remark on the entry, None if there is none."""
         try:
             remark = self._answer(entry)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
@@ -133,7 +133,7 @@ class _Worker:
             start, stop = layout.division.shares[self._number]
             self._share = self._make_share(layout.arrays(memory.map).rows(start, stop), start, stop)
             self._share.open()
-            # The environments stay: the garbage collector need not look through them again, in the middle of a step.
+            # The environments stay alive, so the garbage collector need not examine them again during a step.
             gc.freeze()
             return None
         if entry == _MESSAGE:
@@ -143,7 +143,7 @@ class _Worker:
 
 
 def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
-    """Return True once ``changed()``, and False if the parent is gone, so that nothing will change any more."""
+    """Return True once ``changed()``, or False if the parent has ended, after which nothing can change."""
     while not waiter.wait(changed, LOOK_SECONDS):
         if os.getppid() != parent:
             return False
@@ -157,18 +157,18 @@ def _end_with(caller: int) -> None:
     except ProcessLookupError:
         os._exit(1)
     except (OSError, AttributeError):
-        return  # the worker checks by itself whenever it sleeps
-    gone = select.poll()  # select() knows no descriptors from 1024 on
+        return  # the worker itself checks whenever it sleeps
+    gone = select.poll()  # select() refuses descriptors from 1024 on
     gone.register(descriptor, select.POLLIN)
     gone.poll()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class WorkerHandle:
-    """A worker process, and the caller's side of the ring of entries through which it is asked.
+    """A worker process, and the caller's side of its ring of entries.
 
-    An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order, and
-    builds its environments at the first. The remark on an entry, if there is one, has a place of its own.
+    ``put`` adds an entry to the ring, and the worker sees it after ``notify``. The worker answers entries in their
+    order. At the first entry it builds its environments. The remark on an entry, if there is one, has its own place.
     """
 
     def __init__(
@@ -182,50 +182,52 @@ class WorkerHandle:
         **options: Any,
     ) -> None:
         self._memory = memory
-        self.start, self.stop = layout.division.shares[number]  # its environments: ``start`` to ``stop - 1``
+        self.start, self.stop = layout.division.shares[
+            number
+        ]  # the worker's environments are ``start`` to ``stop - 1``
         self.request, self._done, self.asleep, self.entries, self._remarks = layout.words(memory.map, number)
         self._first_place = layout.first_place(number)
         self._fence = light_fence()
         self._slots = len(self.entries)
         self.sent = 0  # entries put into the ring
-        self._read = 1  # answers read; the first is never read by ``answers``
+        self._read = 1  # answers read. ``answers`` never reads the first.
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
-        # A spawned worker may come to the call that binds it after the caller has gone.
+        # A spawned worker may call prctl only after the caller has ended.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
         worker = _Worker(layout, make_share, memory, number, (pipe, caller_pipe), bound)
         self.process: BaseProcess = processes.Process(target=worker.run, **options)
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()
-        pipe.close()  # the worker has it
+        pipe.close()  # the worker has its own copy
 
     # Asking.
 
     def put(self, entry: int) -> None:
-        """Put an entry into the ring: the index of an environment in the share asks for a step of it."""
+        """Put an entry into the ring. The index of an environment in the share asks for that environment's step."""
         self.entries[self.sent % self._slots] = entry
         self.sent += 1
 
     def ask_message(self) -> None:
-        """Ask for what the message to all workers says; all entries before are answered."""
+        """Ask the worker to answer the message to all workers. It must have answered all earlier entries."""
         self.put(_MESSAGE)
         self._read = self.sent
         self.notify()
 
     def ask_to_end(self) -> None:
-        """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
+        """Ask the worker to end before its next entry. It cannot be asked for anything else afterwards."""
         for _ in range(self._slots):
             self.put(_END)
         self.notify()
 
     def take_back(self) -> None:
-        """Take back entries that the worker was not notified of, and wake it for the others."""
+        """Remove the entries of which the worker was not notified, and wake the worker for the others."""
         self.sent = self.request[0]
         self.wake()
 
     def notify(self) -> None:
-        """Let the worker see the entries that were put into the ring since it was notified last, if any."""
+        """Let the worker see the entries put since the last ``notify``, if there are any."""
         if self.request[0] == self.sent:
             return
         if self._fence:
@@ -237,7 +239,7 @@ class WorkerHandle:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the worker, if it is asleep or about to be."""
+        """Wake the worker if it sleeps or is about to sleep."""
         self.asleep[0] = 0
         ring(self._pipe)
 
@@ -248,18 +250,18 @@ class WorkerHandle:
         return self._done[0] == self.sent
 
     def has_answers(self) -> bool:
-        """Return whether an entry has been answered whose answer was not read yet."""
+        """Return whether there is an answer that ``answers`` has not read yet."""
         return self._done[0] != self._read
 
     def answer(self) -> Any:
-        """Return the remark on the last entry, which is answered; mostly None."""
+        """Return the remark on the last entry, mostly None. The entry must have been answered."""
         if self._fence:
             self._fence()
         slot = (self.sent - 1) % self._slots
         return self._remark(slot) if self._remarks[slot] else None
 
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Read the answers that there are, one by one: the id of the environment and the remark, mostly None."""
+        """Yield the new answers: the id of the environment and the remark, mostly None."""
         done = self._done[0]
         if self._fence:
             self._fence()
@@ -282,12 +284,12 @@ class WorkerHandle:
         """Return whether the process ends within this many seconds."""
         try:
             return bool(connection.wait([self.process.sentinel], within))
-        except ValueError:  # it is forgotten
+        except ValueError:  # ``kill`` has closed the process object
             return True
 
     def kill(self) -> None:
-        """End the process by force if it has not ended, and forget it. A second call does nothing."""
-        with contextlib.suppress(ValueError):  # it is forgotten, or its exit status was collected elsewhere
+        """End the process by force if it has not ended, and close its object. A second call does nothing."""
+        with contextlib.suppress(ValueError):  # the object is closed, or the exit status was collected elsewhere
             self.process.kill()
             self.process.join()
             self.process.close()
@@ -295,9 +297,9 @@ class WorkerHandle:
 
 
 def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
-    """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
+    """Ask every worker to step all its environments. A worker's first request builds its environments instead.
 
-    It does the work of ``put`` and ``notify`` without a call for each worker. Nothing else is in the rings.
+    This does the work of ``put`` and ``notify`` without a call for each worker. The rings must have no other entries.
     """
     for worker in workers:
         if worker.entries[0] != _ALL:

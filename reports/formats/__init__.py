@@ -1,7 +1,7 @@
 """The table of formats. A new format is one module in this folder and one line in ``FORMATS``.
 
 The module has a function that takes a page of the kinds named here. It returns a text, bytes or, for a terminal,
-something that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, the help and the error messages follow.
+an object that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, help and error messages use this table.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _CITE: frozenset[PageKind] = frozenset({"cite"})
 
 @dataclass(frozen=True)
 class Format:
-    """A format by name."""
+    """An output format."""
 
     name: str
     target: str  # the ``module:function`` that renders a page; the module is imported on use
-    kinds: frozenset[PageKind]  # the pages that it can render
-    suffixes: tuple[str, ...] = ()  # a file with one of these is written in it
-    reader: str = ""  # the program that reads it, where the name does not say so
-    beside: str = ""  # the ``module:function`` for several files: of a page and a file's name, contents by name
-    binary: bool = False  # it is bytes, which no terminal can show
+    kinds: frozenset[PageKind]  # the kinds of pages that the format can render
+    suffixes: tuple[str, ...] = ()  # the suffixes of files that are written in this format
+    reader: str = ""  # the program that reads the format, unless the name tells it
+    beside: str = ""  # the ``module:function`` that returns several files by name, given a page and a file name
+    binary: bool = False  # the output is bytes, which a terminal cannot show
     needs: tuple[Package, ...] = ()
-    draws: bool = False  # pages of runs need charts
+    draws: bool = False  # pages of runs have charts, which need matplotlib
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format."""
@@ -52,7 +52,7 @@ class Format:
         return rendered
 
     def files(self, page: Page, name: str) -> Mapping[str, Content]:
-        """Return the contents of files by name, if ``page`` is written to the file ``name``."""
+        """Return the contents of files by name, to write ``page`` to the file ``name``."""
         if not self.beside:
             return {name: self.render(page)}
         files: Mapping[str, Content] = _function(self.beside)(page, name)
@@ -90,7 +90,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def of(kind: PageKind) -> list[Format]:
-    """Return the formats of pages of this kind."""
+    """Return the formats for pages of this kind."""
     return [known for known in FORMATS if kind in known.kinds]
 
 
@@ -101,12 +101,12 @@ def choices(kind: PageKind) -> str:
 
 
 def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
-    """Return the suffixes of the formats for pages of this kind, by default of any."""
+    """Return the suffixes of the formats for pages of this kind, by default of any kind."""
     return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
 
 
 def format_named(name: str, kind: PageKind) -> Format:
-    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
+    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if it is unknown or unusable."""
     by_name = {known.name: known for known in of(kind)}
     if name not in by_name:
         raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(by_name)}")
@@ -114,9 +114,9 @@ def format_named(name: str, kind: PageKind) -> Format:
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
-    """Return the format that is named, else the format of the file to be written, else the terminal's.
+    """Return the named format; without a name, the format for the file; without a file, the terminal's format.
 
-    Raises UsageError for an unknown name or suffix, and for a format that needs a package that is not installed.
+    Raises UsageError for an unknown name or suffix, or if a required package is not installed.
     """
     if name is not None:
         return format_named(name, kind)

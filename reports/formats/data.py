@@ -1,7 +1,7 @@
 """Formats for other programs: pages as JSON, runs as CSV and LaTeX, rates and verdicts for services.
 
-Spreadsheets run texts that look like a formula, and names come from outside: in CSV, a text that begins like one gets a
-quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
+Spreadsheets run texts that look like a formula, and names come from outside. So in CSV, a text that begins like a
+formula gets a quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers stay unchanged.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from vebench.reports.columns import Plain
 from vebench.reports.document import DataPage, Document, Page, Table
 from vebench.reports.run import RunPage
 
-# The element of JUnit XML for a verdict; others have passed.
+# The element of JUnit XML for a verdict. Other verdicts have no element, so their cells have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 _LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
-# In the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
+# Escapes in the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 LATEX_HEAD = "% Needs \\usepackage{booktabs}."
-# Characters with a meaning of their own, characters that fonts in the old encoding OT1 lack or show as others, and
-# brackets and stars, which at the beginning of a line would belong to the end of the one before.
+# Characters with a special meaning, and characters that fonts in the old encoding OT1 lack or confuse. At the beginning
+# of a line, brackets and stars would be an argument of the end of the line before.
 LATEX_COMMANDS = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -65,24 +65,24 @@ LATEX_COMMANDS = {
     "…": r"\ldots{}",
     "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
 }
-_JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
-# Letters of Western European languages that LaTeX can set with any fonts, not only in the encoding T1.
+_JOINED = re.compile(r"([-,])(?=\1)")  # LaTeX joins two of these to one character
+# Letters of Western European languages that LaTeX can set in any encoding, not only in T1.
 _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def json_of(page: DataPage) -> str:
-    """Return the data of ``page``; null where a value does not apply."""
+    """Return the data of ``page`` as JSON. null: a value does not apply."""
     return dump(page.data)
 
 
 def dump(data: object) -> str:
     """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite.
 
-    Everything that a terminal or the log of a CI service could act on is escaped. So is half of a surrogate pair, as in
-    a file name that is not UTF-8: it cannot be encoded.
+    Characters that could control a terminal or the log of a CI service are escaped. Surrogates, as in file names that
+    are not UTF-8, are also escaped, because they cannot be encoded.
     """
-    # Python's own is several times slower at indenting, and msgspec writes some numbers in another way.
+    # Python's json is several times slower at indenting, and msgspec writes some numbers differently. So use both.
     line = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_plain)
     text = msgspec.json.format(line.encode(errors="surrogatepass")).decode(errors="surrogatepass")
     if not line.isprintable():
@@ -91,7 +91,7 @@ def dump(data: object) -> str:
 
 
 def _plain(value: object) -> dict[str, float | str | None]:
-    # Key by key: a field that they may get in the program is not yet part of the format.
+    # Name each key, so that a new field in the program does not change the format.
     if isinstance(value, Estimate):
         return {"median": value.median, "low": value.low, "high": value.high}
     if isinstance(value, Finding):
@@ -100,7 +100,7 @@ def _plain(value: object) -> dict[str, float | str | None]:
 
 
 def bibtex(page: Any) -> str:
-    """Return the entry for BibTeX that ``page`` has."""
+    """Return the BibTeX entry of ``page``."""
     return str(page.bibtex)
 
 
@@ -144,7 +144,7 @@ def bmf(page: RunPage) -> str:
 
 
 def github(page: RunPage) -> str:
-    """Return rates as github-action-benchmark's ``customBiggerIsBetter``, in frames a second."""
+    """Return rates as github-action-benchmark's ``customBiggerIsBetter``, in frames per second."""
     entries = []
     for name, rate, note in _named_rates(page):
         spread = figures.spread(rate)
@@ -153,9 +153,9 @@ def github(page: RunPage) -> str:
 
 
 def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
-    """Yield a name, a rate in frames a second, and a note for every cell that has a rate, without reference rows.
+    """Yield a name, a rate in frames per second and a note for every cell with a rate, without reference rows.
 
-    A name stays the same from run to run. Of several files, names begin with the file's, so that each is unique.
+    A cell has the same name in all runs. With several files, names begin with the file name, so that they are unique.
     """
     for section in page.sections:
         prefix = f"{section.name}: " if len(page.sections) > 1 else ""
@@ -166,7 +166,7 @@ def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
 
 
 def _note(cell: CellSummary, section: Section) -> str:
-    """Return the steps a second and the codes of findings; a fault of the run is a fault of each cell."""
+    """Return the steps per second and the codes of findings. Faults of the run are included."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
     parts = list(dict.fromkeys(finding.code.value for finding in (*cell.findings, *faults)))
     if cell.figures.steps_per_second:
@@ -175,10 +175,10 @@ def _note(cell: CellSummary, section: Section) -> str:
 
 
 def junit(page: Any) -> str:
-    """Return verdicts as JUnit XML, a test case for each cell.
+    """Return verdicts as JUnit XML, with a test case for each cell.
 
-    GitLab, Jenkins and others show it with the tests. An inconclusive cell is an error if that is why its backend does
-    not pass, and else skipped.
+    GitLab, Jenkins and other services show them with the tests. An inconclusive cell is an error if its backend is
+    inconclusive, too. Otherwise, it is skipped.
     """
     cells, command = page.comparison.cells, page.comparison.names.command
     verdicts = {group.key: group.verdict for group in page.comparison.groups}
@@ -211,7 +211,7 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
 
 
 def workflow_commands(page: Any) -> str:
-    """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
+    """Return a GitHub workflow command for each cell that is slower, has failed, or has no verdict."""
     lines = []
     for cell in page.comparison.cells:
         level = "error" if cell.failed else _LEVELS.get(cell.verdict)
@@ -222,7 +222,7 @@ def workflow_commands(page: Any) -> str:
 
 
 def latex_tables(page: Page) -> str:
-    """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
+    """Return a ``table`` environment and notes for each table of ``page``. Captions of rates begin with the answer."""
     documents = figures.without_folders(document.file for document in page.documents)(page.documents)
     lines = [LATEX_HEAD]
     names: list[str] = []
@@ -241,7 +241,7 @@ def latex_tables(page: Page) -> str:
 
 
 def _latex_notes(table: Table, document: Document) -> Iterator[str]:
-    """Yield the sentences about a table: how to read it, and the machine."""
+    """Yield the sentences about a table: the legend, notes and the machine."""
     if not table.further:
         yield from document.legend
         if any(text.tone == "best" for row in table.rows for text in row.texts):
@@ -252,7 +252,7 @@ def _latex_notes(table: Table, document: Document) -> Iterator[str]:
 
 
 def _float(table: Table, name: str, caption: str) -> Iterator[str]:
-    """Yield the lines of a float. All lines of a place are on one."""
+    """Yield the lines of a float. The lines of a place are joined."""
     yield r"\begin{table}"
     yield r"  \centering"
     yield rf"  \caption{{{caption}}}"
@@ -278,6 +278,6 @@ def _float(table: Table, name: str, caption: str) -> Iterator[str]:
 
 
 def in_latex(text: str) -> str:
-    """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
+    """Return LaTeX that shows ``text``. A character that not every LaTeX can show becomes a question mark."""
     plain = (letter if _LETTERS.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
     return _JOINED.sub(r"\1{}", "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain))

@@ -1,6 +1,6 @@
-"""Pages as HTML: one file that needs nothing else, to be read with or without JavaScript, and to be printed.
+"""Pages as HTML: one self-contained file, which can be read without JavaScript and can be printed.
 
-Jinja2 escapes what comes from outside. The page's own policy runs no script but its own.
+Jinja2 escapes texts from outside. The page's content security policy allows only its own script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 def html_page(page: Page) -> str:
     """Return all documents as one HTML page."""
     every: list[Table] = []
-    if isinstance(page, RunPage):  # there is room for all findings, and notes are folded
+    if isinstance(page, RunPage):  # HTML has room for all findings, because notes are folded
         page = replace(page, view=replace(page.view, every_finding=True))
         every = [all_cells(section.cells) for section in page.sections]
     shortened = figures.without_folders(document.file for document in page.documents)
@@ -64,20 +64,20 @@ def templates(*folders: Path) -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Return a text without characters that act on other text."""
+    """Return a text without control characters and other characters that are not printable."""
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
     return "".join(one if one == "\n" or one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in value)
 
 
 def _sort_key(value: object) -> float | str:
-    """Return the number to sort a place of a column of numbers by, an empty text if it has none."""
+    """Return the number by which to sort a place of a column of numbers; an empty text if there is none."""
     number = value.median if isinstance(value, Estimate) else value
     return number if isinstance(number, int | float) else ""
 
 
 def _number_columns(table: Table) -> list[bool]:
-    """Return for each column whether its places have numbers as values, or would have, had they been measured."""
+    """Return, for each column, whether its places have numbers, or would have numbers if they were measured."""
     found = []
     for index in range(len(table.columns)):
         values = [row.texts[index].value for row in table.rows]
@@ -87,7 +87,7 @@ def _number_columns(table: Table) -> list[bool]:
 
 
 def _shown(documents: Sequence[Document], every: Sequence[Table]) -> Iterator[dict[str, object]]:
-    """Yield the documents, each in groups, such as tasks. Each of a run has one of the tables of ``every`` cell."""
+    """Yield the documents, divided into groups such as tasks. The document of a run gets its table from ``every``."""
     left = iter(every)
     charts = [chart for document in documents for chart in document.charts]
     for number, document in enumerate(documents):

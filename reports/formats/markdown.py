@@ -1,6 +1,6 @@
-"""Pages in GitHub's Markdown, which also reads well as plain text: to be pasted into a pull request or an issue.
+"""Pages in GitHub's Markdown, for pull requests and issues. The text also reads well as plain text.
 
-Answers, tables, charts and faults come first, in the open. How to read them, other findings and the machine are folded.
+Answers, tables, charts and faults come first, unfolded. Legends, other findings and the machine are folded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vebench.reports.document import COMMANDS, Chart, Document, Page, Remark, Ta
 Files = Sequence[tuple[Chart, str]]
 
 _MARKS = {"best": "**", "struck": "~~"}
-# These begin markup inside a line. Other characters stay as they are, for readers of the plain text.
+# Characters that begin markup inside a line. Other characters stay, because some people read the plain text.
 _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 _PERSON = re.compile(r"(?<!\w)@(?=\w)")
-_LONGEST_TASK = 60  # characters of a task in a file name
-_FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # of the facts
+_LONGEST_TASK = 60  # the largest number of characters of a task in a file name
+_FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # the folded facts
 
 
 def markdown_text(page: Page) -> str:
@@ -35,7 +35,7 @@ def markdown_text(page: Page) -> str:
 
 
 def with_figures(page: Page, name: str) -> Mapping[str, str]:
-    """Return the text of the file ``name`` and, where they can be drawn, its charts, by the names of files."""
+    """Return files by name: the text as ``name``, and its charts if matplotlib is installed."""
     documents = _shortened(page)
     if not any(document.charts for document in documents) or plots.missing():
         return {name: markdown_text(page)}
@@ -50,9 +50,9 @@ def _shortened(page: Page) -> tuple[Document, ...]:
 
 
 def _files(documents: Sequence[Document], stem: str) -> list[Files]:
-    """Return for each document its charts, each with the name of its file: ``report-1-pong-rate.svg``.
+    """Return, for each document, its charts with their file names, such as ``report-1-pong-rate.svg``.
 
-    ``stem`` is the name of the text's file without its suffix.
+    ``stem`` is the name of the text file without its suffix.
     """
     number = count(1)
     files: list[Files] = []
@@ -73,17 +73,17 @@ def _text(page: Page, documents: Sequence[Document], files: Sequence[Files]) -> 
 
 
 def _escaped(text: str) -> str:
-    """Return ``text`` so that it shows as itself within a line."""
+    """Return Markdown that shows ``text`` unchanged within a line."""
     return _quiet(_SPECIAL.sub(r"\\\1", one_line(text)))
 
 
 def _quiet(text: str) -> str:
-    """Return a text in which GitHub finds no formula, and no person to be notified, after it has read the markup."""
+    """Return ``text`` so that GitHub finds no formula in it, and notifies nobody."""
     return _PERSON.sub("@<!-- -->", text.replace("$", "<span>$</span>"))
 
 
 def _fence(text: str, least: int) -> str:
-    """Return more backticks than ``text`` has in a row."""
+    """Return a fence that ``text`` does not contain: at least ``least`` backticks."""
     return "`" * max(least, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
 
 
@@ -121,9 +121,9 @@ def _lines(document: Document, files: Files) -> Iterator[str]:
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that a click shows; nothing if there are none."""
+    """Yield lines folded under ``summary``. A click unfolds them. Yield nothing without lines."""
     if inner := "\n".join(lines).strip("\n"):
-        # Beside <summary>, the line is HTML.
+        # The line with <summary> is HTML, not Markdown, so escape the text for HTML.
         yield f"<details>\n<summary>{_quiet(html.escape(summary))}</summary>\n\n{inner}\n\n</details>\n"
 
 
@@ -143,7 +143,7 @@ def _remarks(items: Iterable[Remark]) -> Iterator[str]:
 
 
 def _tables(document: Document, files: Files) -> Iterator[str]:
-    """Yield the tables; below the first ones of a group are its charts, all but one folded."""
+    """Yield the tables. The charts of a group follow its tables, and all charts but the first are folded."""
     left: dict[str, list[tuple[Chart, str]]] = {}
     for chart, file in files:
         left.setdefault(chart.group, []).append((chart, file))
@@ -153,7 +153,7 @@ def _tables(document: Document, files: Files) -> Iterator[str]:
             yield from _table(table)
             details += (f"- {_escaped(line)}" for line in table.details)
         for index, (chart, file) in enumerate(left.pop(group, ())):
-            title = chart.title.replace("[", "(").replace("]", ")")  # one within the brackets might end them
+            title = chart.title.replace("[", "(").replace("]", ")")  # a bracket might end the image's text
             image = f"![{_escaped(title)}]({quote(file)})"
             yield from _folded(chart.title, [image]) if index else (image, "")
         yield from _folded("Known differences", details)

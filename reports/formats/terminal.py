@@ -1,7 +1,7 @@
-"""Pages on a terminal. Colour only adds to what the characters say.
+"""Pages on a terminal. They can be read without colour.
 
-A terminal is read from its end: the conclusion of a run comes last, right below its table. Commands and code have lines
-of their own, which only the terminal wraps: they can be pasted.
+People read a terminal from its end, so the conclusion of a run comes last, right below its table. Commands and code
+have lines of their own. Only the terminal wraps these lines, so that they can be pasted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vebench.analysis.findings import Gravity
 from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
 
 Block = list[RenderableType]
-Places = list[list[list[str]]]  # of each place, by row and column
+Places = list[list[list[str]]]  # the lines of each place, by row and column
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
 _BEST = "*"
-_GAP = 2  # between two columns
-_LABEL_SHARE = 3  # a label takes a third of the width at most
+_GAP = 2  # the number of spaces between two columns
+_LABEL_SHARE = 3  # a label takes at most one third of the width
 
 
 def on_terminal(page: Page) -> RenderableType:
@@ -50,7 +50,7 @@ class _Documents:
 
 
 def _sections(document: Document, width: int, *, of_run: bool) -> list[Block]:
-    """Return the parts of a document, which are set apart by empty lines. The most important of a run come last."""
+    """Return the parts of a document, which empty lines will separate. In a run, the most important part is last."""
     brief = bool(document.all_notes)
     legend = [*document.legend, f"{_BEST} {document.best}."] if document.best else [*document.legend]
     explained: Block = [_dim(" ".join(legend))] if legend else []
@@ -90,7 +90,7 @@ def _head(document: Document) -> Iterator[RenderableType]:
 
 
 def _remarks(remarks: Sequence[Remark]) -> Iterator[RenderableType]:
-    """Yield findings and explanations. A remedy that several in a row have follows the last of them."""
+    """Yield findings and explanations. If consecutive remarks share a remedy, it follows the last of them."""
     width = max((len(one.gravity or one.label) for one in remarks), default=0)
     for one, after in zip_longest(remarks, remarks[1:]):
         text = one.text if one.gravity is None else f"{one.label}: {one.text}"
@@ -106,9 +106,9 @@ def _remarks(remarks: Sequence[Remark]) -> Iterator[RenderableType]:
 
 
 def _table(table: Table, width: int, *, brief: bool) -> Iterator[RenderableType]:
-    """Yield a table with one line for each row if it fits, else with all lines, in several blocks if necessary.
+    """Yield a table with one line for each row if it fits. Otherwise, yield all lines, in several blocks if necessary.
 
-    On one line, second lines are shortened if ``brief`` is set. Words wrap, and numbers do not.
+    With ``brief``, a second line on the same line is shortened if it does not fit. Words wrap, and numbers do not.
     """
     yield Line(table.title, style="bold")
     stacked = [[_marked(text) for text in row.texts] for row in table.rows]
@@ -116,11 +116,12 @@ def _table(table: Table, width: int, *, brief: bool) -> Iterator[RenderableType]
         yield _grid(table, stacked, range(len(table.columns)), [])
         return
     label = min(max(map(len, (table.corner, *(row.label for row in table.rows)))), width // _LABEL_SHARE)
-    joined = _joined(table, stacked, short=brief)
-    widths = _widths(table, joined)
-    if label + sum(_GAP + wide for wide in widths) <= width:
-        yield _grid(table, joined, range(len(widths)), [label, *widths])
-        return
+    for short in (False, True) if brief else (False,):
+        joined = _joined(table, stacked, short=short)
+        widths = _widths(table, joined)
+        if label + sum(_GAP + wide for wide in widths) <= width:
+            yield _grid(table, joined, range(len(widths)), [label, *widths])
+            return
     widths = _widths(table, stacked)
     for number, block in enumerate(_blocks(widths, width - label)):
         if number:
@@ -134,9 +135,9 @@ def _marked(text: Text) -> list[str]:
 
 
 def _joined(table: Table, stacked: Places, *, short: bool) -> Places:
-    """Return the lines of each place with second lines next to the first, in columns that have ``short`` forms of them.
+    """Return the lines of each place. In columns with ``short`` forms, the second line follows on the first line.
 
-    All texts of such a column have the same length, so numbers are aligned.
+    All texts of such a column have the same length, so that numbers are aligned.
     """
     rows = [list(row) for row in stacked]
     for index in range(len(table.columns)):
@@ -158,7 +159,7 @@ def _widths(table: Table, lines: Places) -> list[int]:
 
 
 def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Yield the indices of columns that fit next to the labels."""
+    """Yield blocks of column indices. The columns of a block fit next to the labels."""
     block: list[int] = []
     for index, wide in enumerate(widths):
         if block and sum(_GAP + widths[one] for one in block) + _GAP + wide > room:
@@ -169,7 +170,7 @@ def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
 
 
 def _grid(table: Table, lines: Places, block: Iterable[int], widths: Sequence[int]) -> Grid:
-    """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
+    """Return the columns of ``block``. An empty line separates reference rows, unless rows have several lines."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
     grid.add_column(table.corner, overflow="fold", width=widths[0] if widths else None)
     for place, index in enumerate(block, 1):
@@ -195,7 +196,7 @@ def _grid(table: Table, lines: Places, block: Iterable[int], widths: Sequence[in
 
 
 def _side_by_side(width: int, left: Line, text: str) -> Grid:
-    """Return a text to the right of another one, which takes at least ``width`` columns."""
+    """Return ``left``, at least ``width`` columns wide, with ``text`` to the right of it."""
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(min_width=width)
     grid.add_row(left, Line(text, overflow="fold"))

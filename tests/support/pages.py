@@ -18,7 +18,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
-from vebench.gates.bisection import Findings, LogRatio, Suspects
+from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
@@ -101,7 +101,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             "steps",
             (CellKey("ALE/Pong-v5", "for-loop", 1, 1),),
             LogRatio(-0.1, 0.01),
-            Findings([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
+            Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
             {1: 2, 2: 0, 3: 1},
             {2: "cannot be installed"},
         ),

@@ -329,7 +329,7 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
         (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
-        (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
+        (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "all backends named with -b are asynchronous"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
         ((), "--env: name at least one environment"),
     ],

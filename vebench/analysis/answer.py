@@ -1,13 +1,13 @@
-"""The answer for one task: which backend to use, with how many workers, or why none can be named. Pure functions.
+"""The answer for one task: the backend to use with its number of workers, or why none can be named. Pure functions.
 
 A backend is called slower than the fastest only if the difference is significant. The test corrects for all pairs of
-backends, because the fastest was chosen by its rate: among equal backends, one always has the highest rate.
+backends, because the fastest was chosen by its rate. Among equal backends, one always has the highest rate.
 
-In a race, a setting that is significantly slower than the leader is measured no more (successive elimination:
+A race drops a setting that is significantly slower than the leader (successive elimination:
 E. Even-Dar, S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 2006).
-Where the time that is left does not suffice for all others, those with the lowest rates are left out, so that the best
-get as many passes as a comparison needs (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration
-in multi-armed bandits, ICML 2013). Each look at the data has its share of the error that is allowed in total.
+If the remaining time is too short for all others, the race drops the settings with the lowest rates. The best then get
+enough passes for a comparison (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
+multi-armed bandits, ICML 2013). Each look at the data spends a part of the total error that is allowed.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from vebench.results.records import Run
 
 _Cells = Sequence[CellSummary]
 
-PASSES_TO_COMPARE = 4  # the fewest of a useful comparison
-_APART = 2  # ages of environments differ if one is more than this many times the other
-_WORTH_A_WORD = 0.8  # share of the winner's rate from which a cell with fewer workers is mentioned
-_ERROR = 0.05  # the probability, over all looks of a race, of giving up the best or of calling another as good
-# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
+PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
+_APART = 2  # ages of environments differ if their ratio is above this number
+_WORTH_A_WORD = 0.8  # a cell with fewer workers is mentioned if it has at least this share of the winner's rate
+_ERROR = 0.05  # the probability, over all looks of a race, of a wrong decision
+# A setting below this share of the leader's rate is dropped after one pass, although one pass allows no test.
 _HOPELESS = 0.6
 
 
 class Reason(Enum):
     """Why no backend can be named as the one to choose."""
 
-    UNUSABLE = auto()  # others, or a quota, had the CPUs of most cells
-    NO_BACKEND = auto()  # there are reference rows only
+    UNUSABLE = auto()  # other processes or a CPU quota slowed most cells
+    NO_BACKEND = auto()  # all cells are reference rows
     NOT_MEASURED = auto()  # no cell has a rate yet
-    FAILED = auto()  # no cell has a rate, and some have failed or could not run
-    DOUBTED = auto()  # one backend at most has a rate without an objection
-    ALONE = auto()  # there is nothing to compare it with
+    FAILED = auto()  # no cell has a rate: some failed, or all were skipped
+    DOUBTED = auto()  # at most one backend has a rate without an objection, and another has one with an objection
+    ALONE = auto()  # only one backend has a rate
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
     AGED = auto()  # rates change with the steps of environments, and cells had made different numbers of steps
 
@@ -64,15 +64,16 @@ class TaskAnswer:
     """The answer for one task: which backend to use, with how many workers."""
 
     reason: Reason | None  # why there is no winner, None if there is one
-    contestants: tuple[str, ...] = ()  # the labels of the backends to choose from, without those with an objection
+    contestants: tuple[str, ...] = ()  # the labels of the backends to choose from: each has a cell without objections
     best: CellSummary | None = None  # the winner, or the cell with the highest rate
     known: CellSummary | None = None  # the fastest cell with a useful interval
     perhaps: CellSummary | None = None  # another size of the best backend, whose higher rate is uncertain
     tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
-    smaller: tuple[CellSummary, Estimate] | None = None  # almost as fast with fewer workers, and its share of the rate
-    rising: bool = False  # the best cell has the most workers that were measured, and CPUs are left
-    in_gymnasium: CellSummary | None = None  # the fastest with Gymnasium's interface, None if ``best`` has it
-    of_gymnasium: CellSummary | None = None  # the fastest on Gymnasium's classes, if the cell above steps our own
+    smaller: tuple[CellSummary, Estimate] | None = None  # an almost as fast cell with fewer workers, and its share
+    rising: bool = False  # the best cell has the largest number of workers, and CPUs are left
+    in_gymnasium: CellSummary | None = None  # the fastest cell with Gymnasium's interface; None if ``best`` has it
+    # The fastest cell on Gymnasium's classes, if ``in_gymnasium`` (or ``best``) steps vebench's own classes.
+    of_gymnasium: CellSummary | None = None
     doubted: tuple[tuple[CellSummary, Exclusion], ...] = ()  # cells that cannot win, the fastest first
 
     @property
@@ -83,8 +84,8 @@ class TaskAnswer:
 
 def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
     """Return the cells with a rate, without reference rows, the fastest first."""
-    rated = (cell for cell in cells if cell.rate > 0 and not cell.reference_row)
-    return sorted(rated, key=lambda cell: cell.rate, reverse=True)
+    with_rate = (cell for cell in cells if cell.rate > 0 and not cell.reference_row)
+    return sorted(with_rate, key=lambda cell: cell.rate, reverse=True)
 
 
 def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
@@ -96,25 +97,25 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 
 
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
-    """Return the answer for one task, given its cells. ``usable``: the run as a whole was undisturbed enough.
+    """Return the answer for one task, given its cells. ``usable``: the run as a whole is not too disturbed.
 
-    Of the cells not distinguishable from the fastest, with intervals within 20 %, the simplest to use wins. There is no
-    winner if another backend has a higher but uncertain rate that is not distinguishable from it. A cell with a wide
-    interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
+    The simplest cell wins among the cells that have intervals within 20 % and are not distinguishable from the fastest.
+    There is no winner if another backend has a higher but uncertain rate that is not distinguishable. A cell with a
+    wide interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
     """
     choices = [cell for cell in cells if not cell.reference_row]
-    rated = fastest_first(choices)
-    doubted = tuple((cell, cell.objection) for cell in rated if cell.objection is not None)
-    valid = [cell for cell in rated if cell.objection is None]
+    by_rate = fastest_first(choices)
+    doubted = tuple((cell, cell.objection) for cell in by_rate if cell.objection is not None)
+    valid = [cell for cell in by_rate if cell.objection is None]
     asked = {choice.name for choice in spec.backends}
     every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
     contestants = tuple(dict.fromkeys(every))
-    reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
-    if reason is Reason.ALONE:  # the loop was measured for speedups only
+    reason = _uncontested(choices, contestants, doubted) if usable or not by_rate else Reason.UNUSABLE
+    if reason is Reason.ALONE:  # leave out a plain loop that was measured only for speedups
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    # An interval is useful if it is narrow with or without the effects of passes, which cancel in ratios.
+    # Effects of passes cancel in ratios. So an interval is useful if it is narrow with or without them.
     widths = {cell.key: (cell.half_width, width_within_run(cell.sample)) for cell in valid}
     known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
     lead, tied, wide = _contest(valid, known)
@@ -152,17 +153,17 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
 
 
 def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
-    """Return a sort key: the plain loop first, ``step`` before ``send``, Gymnasium's interface, few workers."""
+    """Return a sort key: the plain loop, then ``step`` before ``send``, Gymnasium's interface, and few workers."""
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 
 def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
-    """Return whether a candidate may be fast only because its environments had made fewer steps than others.
+    """Return whether a candidate may be fast only because of the number of steps that its environments had made.
 
-    If the plain loop slows down with steps, environments of no other cell may have made more than twice the steps.
-    If the plain loop speeds up, candidates must not have made more steps than others.
+    If the plain loop slows down with steps, no cell may have made more than twice the steps of a candidate. If the
+    plain loop speeds up, no candidate may have made more than twice the steps of a cell.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
@@ -189,10 +190,10 @@ def _uncontested(
 
 
 def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
-    """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
+    """Return the leading cell, the other backends' best cells not distinguishable from it, and whether it is too wide.
 
-    The cell with the highest known rate leads if it is of the backend with the highest rate: whichever of the two is
-    faster, the backend is the same. Otherwise, or if it does not win, the cell with the highest rate leads.
+    The fastest cell with a useful interval leads if its backend also has the highest rate. Then either cell gives the
+    same backend. Otherwise, or if that cell does not win, the cell with the highest rate leads.
     """
     best = valid[0]
     rivals = [cell for cell in first_of_each(valid) if cell.label != best.label]
@@ -208,8 +209,8 @@ def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSumma
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
     """Return the rivals that are not significantly slower.
 
-    The test allows for all pairs of ``best`` and the rivals that may be as fast. A rival that lost a share of its CPUs'
-    time to others has to be slower by more than this share.
+    The test corrects for all pairs among ``best`` and the rivals that are left. If other processes took a share of a
+    rival's CPU time, the rival counts as slower only beyond this share.
     """
     ratios = {}
     for cell in rivals:
@@ -223,7 +224,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
 def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[CellSummary, Estimate] | None:
     """Return the cell with the fewest workers that is almost as fast as ``best``, and its share of the rate.
 
-    It is not the nearest: that 4 of 32 workers reach 88 % is more useful to know than that 16 reach 92 %.
+    It is more useful to know that 4 of 32 workers reach 88 % than that 16 reach 92 %.
     """
     fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
     for cell in sorted(fewer, key=lambda cell: cell.workers):
@@ -235,19 +236,19 @@ def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[
 
 
 class RaceState(NamedTuple):
-    """How a race stands."""
+    """The state of a race."""
 
-    alive: tuple[CellKey, ...]  # may still be the fastest, the one with the highest rate first
-    decided: bool  # none of the others is significantly faster than the first by more than the tolerance
+    alive: tuple[CellKey, ...]  # the cells that may still be the fastest; the highest rate comes first
+    decided: bool  # no other cell may be faster than the first by more than the tolerance
 
 
 def level_of_look(look: int) -> float:
-    """Return the error that the look number ``look``, from 1 on, may make: all of them together make ``_ERROR``."""
+    """Return the error allowed at the look with this number, from 1. Over all looks, the sum is ``_ERROR``."""
     return _ERROR / (look * (look + 1))
 
 
 def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> RaceState:
-    """Return how a race stands, given the rates of all that were not given up before."""
+    """Return the state of a race, given the rates of all cells that were not dropped before."""
     known = {key: rate for key, rate in rates.items() if rate.positive}
     if not known:
         return RaceState((), decided=False)
@@ -276,8 +277,8 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
 def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     """Yield the planned cells of the backends that may still be the fastest on their task.
 
-    The first decision follows the passes that all cells have, and each later pass is followed by another. A backend
-    that was dropped stays out. The reference rows of a task stay in as long as one of its backends.
+    The first decision follows the passes of all cells, and there is a decision after each later pass. A backend that
+    was dropped stays out. The reference rows of a task stay while one of its backends does.
     """
     passes: dict[str, int] = {}
     for record in run.cells:
@@ -287,7 +288,7 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         cell
         for cell in rated(run)
         if cell.key in going and not (cell.reference_row or cell.excluded)
-        if not (cell.verdict == "unverified" and cell.work.reason)  # it can never win
+        if not (cell.verdict == "unverified" and cell.work.reason)  # its work can never be verified, so it cannot win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
     alive: set[tuple[str, str]] = set()
@@ -311,9 +312,9 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
 def affordable(
     alive: Sequence[CellKey], passes: Mapping[CellKey, int], cost: Mapping[CellKey, float], left: float
 ) -> tuple[CellKey, ...]:
-    """Return the best of ``alive`` that can all reach ``PASSES_TO_COMPARE`` within ``left`` seconds; at least two.
+    """Return the first cells of ``alive`` that can all reach ``PASSES_TO_COMPARE`` in ``left`` seconds; at least two.
 
-    ``passes`` has the number of passes of each cell, ``cost`` the seconds that another one takes.
+    ``passes`` has the number of passes of each cell, and ``cost`` the seconds of a further pass.
     """
     spent = 0.0
     for number, key in enumerate(alive):

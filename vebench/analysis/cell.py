@@ -1,4 +1,4 @@
-"""A cell over all its repeats, in four records; and all cells of a run together, with the curves that they form."""
+"""A cell over all its repeats, and all cells of a run together, with their curves."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from vebench.results.records import RunRecord
 
 Curve = tuple["CellSummary", ...]
 
-# A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
+# A step takes at least this share of the bare simulator's CPU time. It is below 1, because caches, resets and clock
+# speeds differ.
 LEAST_CPU_TIME = 2 / 3
-_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
+_AGEING_LEVEL = 0.005  # the one-sided level of the test of a trend
 _NO_RATES = Sample((), one_process=False)
 
 
@@ -46,29 +47,29 @@ class Exclusion(StrEnum):
 
 @dataclass(frozen=True)
 class BuiltCell:
-    """The parts of a cell: as built, or as planned if it was never ready."""
+    """The parts of a cell: as built, or as planned if the cell was never ready."""
 
-    choice: BackendChoice  # with its options, and the interpreter that the user named for it
+    choice: BackendChoice  # the backend with its options and the interpreter that the user named
     num_envs: int
-    batch_size: int  # rows of one batch
-    processes: int  # that step environments
-    threads: int  # that step environments, in each process
+    batch_size: int  # the number of rows in one batch
+    processes: int  # the number of processes that step environments
+    threads: int  # the number of threads in each process that step environments
     cpus: tuple[int, ...]
-    cpus_owned: int  # at most one for each worker
+    cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
     frame_skip: int
     replicas: int
-    differences: tuple[str, ...]  # from the reference, as the adapter declares them
+    differences: tuple[str, ...]  # the differences from the reference that the adapter declares
     engines: tuple[Engine, ...]
     own_classes: OwnClasses | None
 
     @property
     def at_work(self) -> int:
-        """The number of threads, over all processes, that step environments at the same time."""
+        """The number of threads in all processes that step environments at the same time."""
         return self.choice.entry.at_work(self.processes, self.threads, self.choice.options)
 
     @property
     def steps_own_classes(self) -> bool:
-        """Whether its environments are of vebench's own classes, and not Gymnasium's."""
+        """Whether the cell steps vebench's own environment classes, not Gymnasium's."""
         return self.own_classes is not None and not self.own_classes.refused
 
 
@@ -76,54 +77,54 @@ class BuiltCell:
 class Work:
     """Whether a cell does the same work as the reference."""
 
-    verdict: WorkVerdict | None  # None for reference rows, and for failed cells in which no difference was seen
-    reason: str  # why the verdict is ``unverified`` or ``different``, or where it comes from
-    proof: CellProof | None  # from rows of the measured cell; None if nothing was to be compared
-    unproven_repeats: int = 0  # repeats whose rows could have been compared, and were not
-    known_to_differ: bool = False  # before it was measured
+    verdict: WorkVerdict | None  # None for reference rows, and for other cells without a rate or a known difference
+    reason: str  # why the verdict is ``unverified`` or ``different``, or the source of the verdict
+    proof: CellProof | None  # the comparison of rows of the measured cell; None if no rows were to be compared
+    unproven_repeats: int = 0  # the number of repeats whose rows could have been compared, but were not
+    known_to_differ: bool = False  # a difference was known before the cell was measured
 
     @property
     def found_to_differ(self) -> bool:
-        """Whether a difference was found in the measured cell that was not known before."""
+        """Whether rows of the measured cell differ, although no difference was known before."""
         return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The machine's influence on a cell. Windows are counted in successful repeats only."""
+    """The machine's influence on a cell. Only windows of successful repeats count."""
 
     windows: int
-    throttled_windows: int  # slowed by a CPU quota
-    disturbed_windows: int  # in which others used its CPUs
+    throttled_windows: int  # the number of windows that a CPU quota slowed
+    disturbed_windows: int  # the number of windows in which other processes used too much of the cell's CPUs
     disturbed: bool  # the hypervisor and other processes took too much CPU time from the windows that count
-    taken_is_known: bool  # the kernel's counters of that time could be read
-    stolen_share: float  # CPU time that the hypervisor took, as a share from 0 to 1
-    others_share: float  # CPU time that other processes took
+    taken_is_known: bool  # the kernel's counters of the time taken could be read
+    stolen_share: float  # the share of CPU time that the hypervisor took, 0 to 1
+    others_share: float  # the share of CPU time that other processes took, 0 to 1
     strayed: bool  # a thread was free to run on CPUs that the cell does not own
-    oversubscribed_by: Literal["workers", "threads"] | None  # more of these than CPUs
-    unbound: str | None  # why its memory is not bound as requested
-    most_threads: int  # of one process; 0 if unknown
-    priorities: tuple[str, ...]  # of its threads, where they differ from the command's
-    hosts: tuple[HostShare, ...]  # what each host did in each repeat; empty if all replicas ran on this machine
+    oversubscribed_by: Literal["workers", "threads"] | None  # there are more workers or threads than CPUs
+    unbound: str | None  # why the cell's memory is not bound as requested
+    most_threads: int  # the largest number of threads of one process; 0 if unknown
+    priorities: tuple[str, ...]  # the priorities of the cell's threads that differ from the command's
+    hosts: tuple[HostShare, ...]  # the part of each host in each repeat; empty if all replicas ran on this machine
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether more workers, processes or threads are at work than it has CPUs."""
+        """Whether the cell has more workers, processes or threads at work than CPUs."""
         return self.oversubscribed_by is not None
 
     @property
     def throttled(self) -> bool:
-        """Whether a CPU quota slowed all of its windows."""
+        """Whether the cell has windows, and a CPU quota slowed all of them."""
         return 0 < self.windows == self.throttled_windows
 
     @property
     def share_left(self) -> float:
-        """The share of its CPUs' time that others left to it: 1 unless it was disturbed."""
+        """The share of CPU time that other processes and the hypervisor left to the cell: 1 unless disturbed."""
         return max(0.0, 1 - self.stolen_share - self.others_share) if self.disturbed else 1.0
 
     @property
     def host_rates(self) -> dict[str, Estimate]:
-        """Steps per second on each host, by the host's name, with an interval from two repeats on."""
+        """Steps per second by the name of the host, with an interval if there are at least two repeats."""
         rates: dict[str, tuple[float, ...]] = {}
         for share in self.hosts:
             rates[share.host] = (*rates.get(share.host, ()), share.steps_per_second)
@@ -133,10 +134,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Figures:
-    """The numbers that reports show of a cell. None: nothing was measured, or the number does not apply."""
+    """The numbers of a cell in reports. None: nothing was measured, or the number does not apply."""
 
     rows: int = 0
-    resets: int = 0  # rows that only report a reset
+    resets: int = 0  # the number of rows that only report a reset
     startup_seconds: float | None = None
     peak_rss_bytes: int | None = None
     steps_per_second: Estimate | None = None
@@ -158,16 +159,16 @@ class CellSummary:
 
     key: CellKey
     status: Literal["ok", "failed", "skipped"]  # ok if any repeat went well
-    reason: str | None  # of one failed repeat, or why the cell was skipped
+    reason: str | None  # why one repeat failed, or why the cell was skipped
     repeats: int
     failed_repeats: int
-    faulty_repeats: int  # failed repeats that the user did not end
+    faulty_repeats: int  # the number of failed repeats that the user did not interrupt
     built: BuiltCell
     work: Work
     conditions: Conditions
     sample: Sample = _NO_RATES  # frames per second of the windows that count
     by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
-    excluded_for: Exclusion | None = None  # why its rate is excluded, other work aside
+    excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()
 
@@ -188,52 +189,52 @@ class CellSummary:
 
     @property
     def workers(self) -> int:
-        """The number of workers that was asked for."""
+        """The number of workers that the user requested."""
         return self.key.workers
 
     @property
     def envs_per_worker(self) -> int:
-        """The number of environments for each worker that was asked for."""
+        """The number of environments for each worker that the user requested."""
         return self.key.envs_per_worker
 
     @property
     def verdict(self) -> WorkVerdict | None:
-        """Whether it does the same work as the reference; None for reference rows."""
+        """Whether the cell does the same work as the reference; None if this does not apply."""
         return self.work.verdict
 
     @property
     def frames_per_second(self) -> Estimate | None:
-        """The rate with its 95 % interval, None if nothing was measured."""
+        """The rate with its 95 % interval; None if nothing was measured."""
         return self.figures.frames_per_second
 
     @property
     def speedup(self) -> Estimate | None:
-        """The rate over the reference's with one worker in the same run, None without either."""
+        """The rate divided by the reference's rate with one worker in the same run; None without one of them."""
         return self.figures.speedup
 
     @property
     def rate(self) -> float:
-        """Frames per second, 0 if nothing was measured."""
+        """Frames per second; 0 if nothing was measured."""
         return self.sample.middle or 0.0
 
     @property
     def half_width(self) -> float | None:
-        """The larger half of the rate's interval, over the rate; None without an interval."""
+        """The larger half of the rate's interval divided by the rate; None without an interval."""
         return self.frames_per_second.half_width if self.frames_per_second else None
 
     @property
     def exclusion(self) -> Exclusion | None:
-        """Why its rate is excluded from all ratios, None if it is not."""
+        """Why the rate is excluded from all ratios; None if it is not excluded."""
         return Exclusion.OTHER_WORK if self.verdict == "different" else self.excluded_for
 
     @property
     def excluded(self) -> bool:
-        """Whether its rate is excluded from all ratios."""
+        """Whether the rate is excluded from all ratios."""
         return self.exclusion is not None
 
     @property
     def objection(self) -> Exclusion | None:
-        """Why it cannot win: its rate is excluded, unverified, implausible or without an interval."""
+        """Why the cell cannot win: its rate is excluded, unverified, implausible or without an interval."""
         if self.excluded:
             return self.exclusion
         if self.verdict == "unverified" and self.label != REFERENCE:
@@ -246,7 +247,7 @@ class CellSummary:
 
     @property
     def work_in_words(self) -> str:
-        """The verdict on its work, with ``(before)`` if none of its own rows were compared."""
+        """The verdict on the work, with ``(before)`` if no rows of the cell itself were compared."""
         proof, replicas = self.work.proof, self.built.replicas
         if self.verdict not in SAME or self.label == REFERENCE:
             return self.verdict or ""
@@ -256,7 +257,7 @@ class CellSummary:
 
     @property
     def condition(self) -> Condition:
-        """The condition of the measurement that decides how much its rate varies."""
+        """The condition of the measurement: it decides which cells vary alike."""
         if self.backend == NULL:
             return "overhead"
         if self.conditions.disturbed:
@@ -280,12 +281,12 @@ class CellSummary:
 
 
 def base_of(key: CellKey) -> CellKey:
-    """Return the cell that a speedup is relative to: the reference with one worker, all else the same."""
+    """Return the base of a speedup: the reference with one worker, all else the same."""
     return key.beside(REFERENCE, workers=1)
 
 
 def yardstick_of(key: CellKey) -> CellKey:
-    """Return the cell that shows how fast the machine was in the same passes."""
+    """Return the yardstick's cell, which shows how fast the machine was in the same passes."""
     return key._replace(backend=YARDSTICK, workers=1, envs_per_worker=1)
 
 
@@ -295,12 +296,12 @@ def is_base(key: CellKey) -> bool:
 
 
 def of_key(key: CellKey) -> CellKey:
-    """Return the key that all cells of a curve have in common: without their number of workers."""
+    """Return the key that all cells of a curve share: it has 0 as the number of workers."""
     return key.beside(key.backend, workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
-    """Return the curves of ``cells`` in the order in which they first appear, the fewest workers of each first."""
+    """Return the curves of ``cells`` in the order of their first cells. Within a curve, workers increase."""
     by_key: dict[CellKey, list[CellSummary]] = {}
     for cell in cells:
         by_key.setdefault(of_key(cell.key), []).append(cell)
@@ -308,20 +309,20 @@ def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
 
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
-    """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
+    """Return ``cells`` sorted by task, then by backend, then by size. ``spec`` is the spec of their run."""
     by_size = sorted(cells, key=lambda cell: (cell.workers, cell.envs_per_worker))
     return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))
 
 
 class Ageing(NamedTuple):
-    """How a rate changes with the steps that an environment has made."""
+    """The change of a rate with the number of steps that an environment has made."""
 
-    slope: float  # of log rates over log steps
-    words: str  # by how much the environment slows down, or speeds up
+    slope: float  # the slope of log rates over log steps
+    words: str  # the amount by which the environment slows down or speeds up
 
 
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
-    """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
+    """Return how the rate of similar cells changes with the steps of an environment; None without a clear change."""
     aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
     slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
@@ -339,7 +340,7 @@ def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All cells of a run, and what they show together. Each property tests all of its cells together."""
+    """All cells of a run, and findings from tests of all cells together."""
 
     cells: tuple[CellSummary, ...]
     head: RunRecord
@@ -352,12 +353,12 @@ class Sweep:
 
     @cached_property
     def resume(self) -> str:
-        """The command that goes on with the run."""
+        """The command that continues the run."""
         return self.head.resume_command(self.file)
 
     @cached_property
     def ageing(self) -> Mapping[str, Ageing]:
-        """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
+        """The ageing of each task's environments, where the plain loop shows it."""
         loops = defaultdict(list)
         for cell in self.cells:
             if cell.label == REFERENCE:
@@ -375,11 +376,11 @@ class Sweep:
         tests = (
             (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
             for cell, bare in self._with_ceilings()
-            # The cell may be disturbed: processes that work for it count as others.
+            # The cell itself may be disturbed, because unknown processes that work for it count as a disturbance.
             if not bare.conditions.disturbed
         )
         found = _slower(tests, LEAST_CPU_TIME)
-        # If even the loop is below, the ceiling was disturbed.
+        # If even the plain loop takes less CPU time than the simulator, the ceiling was disturbed.
         slow = {key.env for key in found if key.backend == REFERENCE}
         return frozenset(key for key in found if key.env not in slow)
 
@@ -406,7 +407,7 @@ class Sweep:
         )
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
-        """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
+        """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
         if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
             return None
         bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
@@ -419,9 +420,9 @@ class Sweep:
 
 
 def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
-    """Return the first key of each test whose first sample is below ``low`` times its second; all tested together.
+    """Return the first keys of tests whose first sample is significantly below ``low`` times the second sample.
 
-    The second key tells apart several tests of one cell.
+    All are tested together. The second key distinguishes several tests of one cell.
     """
     ratios = {}
     for key, other, one, against in tests:

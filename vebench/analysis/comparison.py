@@ -1,21 +1,21 @@
-"""Two runs compared: slower, not slower, or inconclusive; and side by side, by how much. Pure functions.
+"""The comparison of two runs: verdicts on their ratios, and the ratios side by side. Pure functions.
 
-The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance. It is given for each group
-first, a backend on a task, on the geometric mean of its ratios over all numbers of workers:
+A verdict is on the candidate's rate divided by the baseline's rate, with a tolerance. Groups get their verdicts first.
+A group is a backend on a task, and its ratio is the geometric mean over all numbers of workers:
 
     slower         the group, or one of its cells, is below 1 - tolerance
     faster         the group, or one of its cells, is above 1 + tolerance
-    same           not below 1 - tolerance, and no cell of the group seems to be
+    same           not below 1 - tolerance, and no cell of the group seems to be below it
     inconclusive   the data cannot decide
 
-For ``slower``, and for ``faster``, all groups are tested together, and all cells are tested together (Holm), each with
-half of 5 %: in 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %. It needs no
-correction: to pass wrongly, the very group that is slower must be missed (docs/method.md). Only the cells of a slower
-or faster group are then tested individually; all others have the verdict of their group.
+For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
+95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %. It needs no correction: a
+comparison passes wrongly only if the test misses the very group that is slower (docs/method.md). Then only the cells of
+a slower or faster group are tested individually. All other cells get the verdict of their group.
 
 ``compared_tasks`` shows two runs side by side, with the same ratios and intervals. A check asks whether code became
-slower, so it refuses cells that own different numbers of CPUs. Side by side, the machines themselves are compared: such
-a cell has a ratio, but does not count in the mean of a task.
+slower, so it refuses cells that own different numbers of CPUs. Side by side, the machines themselves are compared. Such
+a cell then has a ratio, but does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import CellKey
 
 SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
-# The divisor of a rate: nothing, the reference, or the yardstick, of the same run.
+# What a rate is divided by: nothing (fps), or the rate of the reference or of the yardstick of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
 _Cells = Mapping[CellKey, CellSummary]
 _Reason = tuple[SpeedVerdict, str]
 
-FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
-SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
-POWER = 0.8  # with which a difference that can be resolved is found
-# Standard deviations of log rates between runs of the same code, and their degrees of freedom. A run as a whole differs
-# because load, clocks and temperature change from day to day: measured on seven runs of one plan on a shared machine of
-# two CPUs. Each cell differs because memory is laid out anew. ``--history`` replaces both.
+FAMILY_LEVEL = 0.05  # the level of the tests of all groups and all cells together
+SAME_LEVEL = 0.05  # the level of the one-sided test by which a group is the same
+POWER = 0.8  # the probability of finding a difference that a comparison can resolve
+# Standard deviations of log rates between runs of the same code, and their degrees of freedom. Runs as a whole differ
+# because load, clocks and temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs
+# showed this. Each cell differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
 CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
-# Cells that differ in one of these do not do the same work on the same resources.
+# Cells that differ in one of these attributes do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
-# The shares of CPU time that others took from interleaved sides may differ by this much; less comes by chance.
+# The shares of CPU time that other processes took from interleaved sides may differ by this much by chance.
 _UNEVEN = 0.2
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
 _NOT_SLOWER = ("same", "faster")
@@ -83,8 +83,8 @@ class Names(NamedTuple):
     command: str
     baseline: str
     candidate: str
-    left_out: str  # where cells that were left out could not run
-    article: str = ""  # before a side within a sentence
+    left_out: str  # the place where cells could not run and were left out
+    article: str = ""  # the article before a side within a sentence
 
 
 CHECK = Names("check", "baseline", "candidate", "in the baseline", "the ")
@@ -100,17 +100,17 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class CellComparison:
-    """A cell of the baseline compared with the candidate's."""
+    """A cell of the baseline compared with the same cell of the candidate."""
 
     key: CellKey
     baseline: CellSummary | None
     candidate: CellSummary | None
     verdict: SpeedVerdict
     ratio: Estimate | None = None
-    levels: tuple[float, float] | None = None  # the values that the ratio divides, the baseline's first
-    why: str | None = None  # the reason of the verdict, if it needs one
-    failed: str | None = None  # how the candidate's cell failed, or does other work, where the baseline's does not
-    terms: tuple[Term, ...] = ()  # the samples that the ratio is made of, each with its power; none without a ratio
+    levels: tuple[float, float] | None = None  # the divisor and the dividend of the ratio: baseline, then candidate
+    why: str | None = None  # the reason for the verdict, if the verdict needs one
+    failed: str | None = None  # how only the candidate's cell failed, or that only this cell does other work
+    terms: tuple[Term, ...] = ()  # the samples of the ratio with their powers; empty without a ratio
 
     @property
     def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
@@ -125,26 +125,26 @@ class GroupComparison:
     key: GroupKey
     verdict: SpeedVerdict
     cells: int
-    judged: int = 0  # cells that can be compared
-    ratio: Estimate | None = None  # the geometric mean over these
-    why: str | None = None  # the reason of the verdict, if it needs one
-    error: float | None = None  # the variance of the logarithm of the mean
-    resolves: float | None = None  # the slowdown, as a share, that is found in 80 % of such comparisons
+    judged: int = 0  # the number of cells that can be compared
+    ratio: Estimate | None = None  # the geometric mean of the ratios of the judged cells
+    why: str | None = None  # the reason for the verdict, if the verdict needs one
+    error: float | None = None  # the variance of the logarithm of ``ratio``
+    resolves: float | None = None  # the slowdown, as a share, that 80 % of such comparisons find
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells of the baseline that can be judged, in its order, and their groups."""
+    """All cells of the baseline, without skipped cells and reference rows, and their groups."""
 
     metric: Metric
     tolerance: float
     cells: tuple[CellComparison, ...]
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None  # the geometric mean of all known ratios
-    run_spread: RunSpread | None = None  # between runs of the same code; None if both sides were interleaved
-    skipped: tuple[CellKey, ...] = ()  # could not run in the baseline or, of interleaved sides, on either
-    new: tuple[CellKey, ...] = ()  # in the candidate only
-    references: tuple[CellKey, ...] = ()  # reference rows of both
+    run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
+    skipped: tuple[CellKey, ...] = ()  # cells that could not run in the baseline, or on both interleaved sides
+    new: tuple[CellKey, ...] = ()  # cells of only the candidate
+    references: tuple[CellKey, ...] = ()  # reference rows of both sides
     names: Names = CHECK
 
     @property
@@ -155,13 +155,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RunSpread:
-    """By how much runs of the same code differ, as errors of log rates."""
+    """The differences between runs of the same code, as errors of log rates."""
 
-    shared: Error | None  # of the run as a whole; None if it cancels, as in ratios within a run
-    own: Error  # of each cell, in addition
+    shared: Error | None  # the error of the run as a whole; None if it cancels, as in ratios within a run
+    own: Error  # the additional error of each cell
 
     def of(self, cells: Sequence[CellComparison]) -> Error:
-        """Return the error that it adds to the mean of ratios of two runs."""
+        """Return the error that differences between two runs add to the mean ratio of ``cells``."""
         weights: dict[int, float] = defaultdict(float)
         for weight, sample in chain.from_iterable(cell.terms for cell in cells):
             weights[sample.id] += weight / len(cells)
@@ -170,7 +170,7 @@ class RunSpread:
 
 
 def prior_run_spread(metric: Metric) -> RunSpread:
-    """Return the assumed difference between runs where no history shows it."""
+    """Return the difference between runs that is assumed without a history."""
     shared = Error(FPS_SPREAD**2, _FPS_FREEDOM) if metric == "fps" else None
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
@@ -181,10 +181,10 @@ def group_of(key: CellKey) -> GroupKey:
 
 
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
-    """Return the cell whose rate is the divisor of a cell's rate, None if the rate stands alone."""
+    """Return the cell whose rate divides a cell's rate; None if the rate is not divided."""
     if metric == "fps":
         return None
-    # A slower environment slows every cell of the reference, and would cancel.
+    # A slower environment slows every cell of the reference. Within the reference, the slowdown would cancel.
     return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
 
 
@@ -201,8 +201,8 @@ def compare_runs(
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline``, without reference rows, and on their groups.
 
-    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread``, by default a
-    documented one. ``part``: of the error level, what these tests may spend.
+    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread``, or by a
+    documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
@@ -211,7 +211,7 @@ def compare_runs(
     cells = {key: sides.compared(key) for key in judged_keys if key not in left_out}
     spread = None if in_turn else run_spread or prior_run_spread(metric)
     judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
-    # Conditions that allow no verdict do not hide the ratio: it is shown with its interval, however wide.
+    # If conditions allow no verdict, still show the ratio with its interval.
     doubtful = sides.pooled(cell for cell in cells.values() if cell.why is not None and cell.terms)
     shown = {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
     judged = {key: judge.cell(key) if key in judge.pairs else shown.get(key, cell) for key, cell in cells.items()}
@@ -236,7 +236,7 @@ OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
 
 
 def without_unknown_reference(found: Comparison) -> Comparison:
-    """Return verdicts on speedups; those relative to a reference that may have become slower are inconclusive."""
+    """Return the comparison. Verdicts on speedups become inconclusive if their reference may have become slower."""
     known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in _NOT_SLOWER}
 
     def held(one: OneVerdict) -> OneVerdict:
@@ -249,7 +249,7 @@ def without_unknown_reference(found: Comparison) -> Comparison:
 
 
 def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) -> Contrast:
-    """Return the geometric mean of ratios, whose error includes the difference between runs."""
+    """Return the geometric mean of ratios. Its error includes the difference between runs."""
     found = power_product((weight / len(cells), sample) for cell in cells for weight, sample in cell.terms)
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(cells))))
 
@@ -284,14 +284,14 @@ class _Judge:
         return replace(self.pairs[key], verdict=verdict, ratio=self._ratios[key].estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
-        """Return the verdict on a group, given all its cells."""
+        """Return the verdict on a group, given all its cells, including cells that cannot be compared."""
         judged = len(self._members.get(key, ()))
         unknown = next((cell for cell in cells if cell.key not in self.pairs), None)
         verdict, why = self._verdicts.get(key, ("inconclusive", None))
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean, reach = self._means[key], 0.0
-        if error := mean.error.variance:  # how far from the bound a ratio must be to be found with ``POWER``
+        if error := mean.error.variance:  # the distance from the bound at which a ratio is found with ``POWER``
             level, freedom = self._level / len(self._members), mean.error.freedom
             quantiles = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
             reach = min(quantiles * sqrt(error), WIDEST_LOG)
@@ -310,12 +310,12 @@ class _Judge:
         return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 
     def _within_group(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
-        """Return the verdict on a cell of a group that is slower or faster, tested with the others of its group."""
+        """Return the verdict on a cell of a slower or faster group, tested together with the cells of this group."""
         ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
         high = self._high if verdict == "faster" else None
         found = verdicts(ratios, low=self._low, high=high, level=self._level, same=self._same)
         seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
-        if seems_so and verdict not in found.values():  # none of them can be singled out
+        if seems_so and verdict not in found.values():  # no single cell is significant
             return verdict, None
         return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
 
@@ -334,7 +334,7 @@ class _Judge:
 
 @dataclass(frozen=True)
 class _Sides:
-    """The cells of both sides: which make a pair, and what prevents the others."""
+    """The cells of both sides, and the reasons why some of them cannot be compared."""
 
     before: _Cells
     after: _Cells
@@ -344,7 +344,7 @@ class _Sides:
     same_cpus: bool = True  # whether cells must own the same number of CPUs
 
     def compared(self, key: CellKey) -> CellComparison:
-        """Return a cell of the baseline with what prevents a verdict, or with the ``terms`` of its ratio, or both."""
+        """Return the comparison of a cell, before a verdict: the ``terms`` of its ratio, or why it has none."""
         old, new = self.before[key], self.after.get(key)
         base = denominator(key, self.metric)
         failed = _how_failed(old, new)
@@ -372,7 +372,7 @@ class _Sides:
         )
 
     def pooled(self, cells: Iterable[CellComparison]) -> dict[CellKey, CellComparison]:
-        """Return pairs, of interleaved sides with how the ratios of each pass vary."""
+        """Return the pairs by key. For interleaved sides, their ratios get pools, which show how ratios vary."""
         pairs = {cell.key: cell for cell in cells}
         if not self.in_turn or self.metric != "fps":
             return pairs
@@ -406,12 +406,12 @@ class _Sides:
     def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[_Reason]:
         names = self.names
         for name, cell in ((names.baseline, old), (names.candidate, new)):
-            # Known other work is the same other work in both.
+            # If both sides are excluded for known other work, they do the same other work.
             if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
         decisive: Sequence[str] = DECISIVE
         if not self.same_cpus:
-            # Reference rows run on every CPU that they own, with any number of environments.
+            # Reference rows use every CPU that they own, and may have any number of environments.
             decisive = ("frame_skip",) if old.reference_row else [name for name in DECISIVE if name != "cpus_owned"]
         for field in decisive:
             one, other = getattr(old.built, field), getattr(new.built, field)
@@ -430,13 +430,13 @@ class _Sides:
                 yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
 
     def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:
-        """Return which conditions allow no verdict on a ratio."""
+        """Return the conditions that allow no verdict on a ratio; None if there are none."""
         sides = self._named(key)
         codes = [(name, code) for name, cell in sides for code in _doubts(cell, self.in_turn)]
         taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in sides}
         uneven = max(taken.values()) - min(taken.values())
         low, high = sorted(cell.rate for _, cell in sides)
-        # Others also take CPUs that a side leaves idle; but they cannot slow it by more than they take.
+        # Other processes also use CPUs that a side leaves idle. They cannot slow the side by more than they use.
         if self.in_turn and uneven > _UNEVEN and low > high * (1 - uneven) / 2:
             codes.append((max(taken, key=taken.__getitem__), Code.DISTURBED))
         if base is not None and not codes:
@@ -461,9 +461,9 @@ def _skipped(cell: CellSummary | None) -> bool:
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
-    """Return how the new cell failed, None if it did not, or if the old one failed in the same way.
+    """Return how the new cell failed; None if it did not fail, or if the old cell has failed in the same way.
 
-    A cell that was found to do other work has failed; one that the user interrupted has not.
+    A cell that was found to do other work has failed. A cell that the user interrupted has not.
     """
     if old.status != "ok" or new is None:
         return None
@@ -477,14 +477,14 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
 
 
 def _doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
-    """Yield the codes of findings that make a rate doubtful. Disturbances of interleaved sides hit both alike."""
+    """Yield the codes of findings that make a rate doubtful. Disturbances affect both interleaved sides."""
     if cell.conditions.throttled:
         yield Code.THROTTLED
     if in_turn:
         return
     if cell.conditions.disturbed:
         yield Code.DISTURBED
-    # The rate of a single process that was not warm yet hardly changes the level of many.
+    # One unsettled process hardly changes the level of many processes.
     if cell.figures.stability.drifts or 0 < cell.sample.processes <= 2 * cell.figures.stability.unsettled:
         yield Code.DRIFTING
 
@@ -496,7 +496,7 @@ def _why_excluded(cell: CellSummary) -> str:
 
 
 def _lack(cell: CellSummary) -> str | None:
-    """Return why a cell has no rate, None if it has."""
+    """Return why a cell has no rate; None if it has one."""
     if cell.status != "ok":
         return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
@@ -505,7 +505,7 @@ def _lack(cell: CellSummary) -> str | None:
 
 
 class Best(NamedTuple):
-    """The fastest cell of each run, which may be of different backends and sizes, and the ratio of their rates."""
+    """The fastest cell of each run, and the ratio of their rates. Their backends and sizes may differ."""
 
     one: CellSummary
     other: CellSummary
@@ -517,18 +517,18 @@ class TaskComparison:
     """One task of both runs."""
 
     env: str
-    places: tuple[CellComparison, ...]  # all cells, of the first run first, each with its ratio or why it has none
-    mean: Estimate | None = None  # the geometric mean of the ratios of the cells ``counted``
-    counted: tuple[CellComparison, ...] = ()  # of the same backend, size and CPUs in both, without reference rows
+    places: tuple[CellComparison, ...]  # all cells, in the order of the first run, each with its ratio or a reason
+    mean: Estimate | None = None  # the geometric mean of the ratios in ``counted``
+    counted: tuple[CellComparison, ...] = ()  # cells with a ratio and the same CPUs in both runs; no reference rows
     best: Best | None = None
-    lacking: tuple[int, ...] = ()  # the runs, 0 or 1, without a cell that can be its best
+    lacking: tuple[int, ...] = ()  # the indices, 0 or 1, of runs without a cell that can be the best
 
 
 def compared_tasks(
     first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
 ) -> tuple[TaskComparison, ...]:
-    """Return the tasks that both runs have, in the order of the first. ``in_turn``: they are of one ``compare``."""
-    # The cost of the measuring loop is not a rate of a task.
+    """Return the tasks of both runs, in the order of the first. ``in_turn``: one ``compare`` measured both runs."""
+    # Leave out the cost of the measuring loop, which is not a rate of a task.
     before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")
     sides = _Sides(before, after, "fps", in_turn, names, same_cpus=False)
@@ -556,7 +556,7 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=in_turn) for cells in of_runs)
     if one is not None and other is not None and one.label != other.label:
-        # A backend that may do other work can be compared with itself only.
+        # A backend that may do other work can be compared only with itself.
         sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
         one, other = (best_of(cells, in_turn=in_turn) for cells in sure)
     lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
@@ -570,7 +570,7 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
-    """Return the fastest cell whose rate can be compared, preferably with a useful interval."""
+    """Return the fastest cell whose rate can be compared. Cells with a useful interval have precedence."""
     known = [
         cell
         for cell in cells

@@ -1,4 +1,4 @@
-"""What to expect: the time that a plan takes, and rates of more workers than were measured.
+"""Predictions: the time that a plan takes, and the rates of more workers than were measured.
 
 Pure functions. ``docs/scaling.md`` says how the band of rates was calibrated.
 """
@@ -20,22 +20,22 @@ from vebench.plan.spec import FORK, RunSpec
 from vebench.results.records import CellRecord, RunRecord, topology_of
 
 _NANO = 1e9
-# Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end
-# it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
-LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.05, 0.02, 1.6
-_PHASE = 1 / 8  # of the time of all windows: until the first begins, from nothing to a quarter as episodes are longer
-_PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
+# Runs of Pong and CartPole on two idle CPUs took these times.
+LOAD_S = 1.0  # seconds to load the libraries of the process that cells are forked from
+FORK_S = 0.05  # seconds to fork a cell
+END_S = 0.05  # seconds to end a cell
+AROUND_S = 0.02  # seconds to step before a window, and to read counters
+_WARMUPS = 1.6  # the length of a warm-up over its shortest length: noise makes it longer
+_PHASE = 1 / 8  # the time before the first window, as a share of the time of all windows: 0 to 1/4 with long episodes
+_PROOF = 0.2  # the time of a proof over the cell's stepping time, within ``LEAST_STEPPED`` and ``MOST_STEPPED``
 
-THREAD = 0.2  # the second thread of a core, as a share of a core
-BAND = (0.73, 1.13)  # the 90 % band of rates over their prediction
-_FARTHEST = 2  # times the number of workers that was measured
+THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
+BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
+_FARTHEST = 2  # predict at most this many times the measured number of workers
 
 
 class Spent(NamedTuple):
-    """Seconds by what they were spent on.
-
-    ``rest``: loading what cells are forked from, uncounted steps before windows, reading counters, ends of cells.
-    """
+    """Seconds by purpose. ``rest``: loading libraries, steps before windows, reading counters, and ending cells."""
 
     starts: float = 0.0
     warm_up: float = 0.0
@@ -45,7 +45,7 @@ class Spent(NamedTuple):
 
 
 def time_spent(cells: Iterable[CellRecord]) -> Spent | None:
-    """Return the time that cells took of their run, None if the time of one is unknown."""
+    """Return the seconds that cells took, by purpose; None if there are no cells, or if a cell's time is unknown."""
     of_each = []
     for cell in cells:
         if cell.took_ns is None:
@@ -58,9 +58,9 @@ def time_spent(cells: Iterable[CellRecord]) -> Spent | None:
 
 
 def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
-    """Return what each cell is expected to take: loading libraries in ``starts``, its end in ``rest``.
+    """Return the expected seconds of each cell, by purpose. Here, ``starts`` includes loading libraries.
 
-    Those that take turns share a proof.
+    A proof starts a process of its own, unless cells take turns.
     """
     loaded: set[object] = set()
     found = []
@@ -89,18 +89,19 @@ class Forecast:
     """The predicted frames/s with ``workers`` workers, or why there is no prediction."""
 
     workers: int
-    rate: Estimate | None = None  # its ends are a 90 % band, not a 95 % interval
-    measured: int = 0  # the number of workers that it is predicted from
-    refused: str = ""
+    rate: Estimate | None = None  # ``low`` and ``high`` are a 90 % band, not a 95 % interval
+    measured: int = 0  # the number of workers of the measured rate that the prediction starts from
+    refused: str = ""  # why there is no prediction
 
 
 @dataclass(frozen=True)
 class CpuOrder:
-    """The CPUs that workers take, one after the other."""
+    """The order in which workers take CPUs."""
 
-    cores: tuple[float, ...]  # in use by 1, 2, 3 ... workers, as far as there are CPUs
-    kinks: tuple[tuple[int, str], ...]  # numbers of workers after which the gain of one changes, each with the reason
-    alike: int  # the number of workers up to which all cores are of one kind
+    # The number of cores that 1, 2, 3 ... workers use, up to the number of CPUs. A second thread counts as ``THREAD``.
+    cores: tuple[float, ...]
+    kinks: tuple[tuple[int, str], ...]  # numbers of workers after which a further worker gains less, with the reason
+    alike: int  # the largest number of workers whose cores are all of one kind
 
 
 def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
@@ -121,7 +122,7 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]
-    half = log(known.median / known.low) if known.low else 0.0  # the band does not contain the error of that rate
+    half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
     low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
     return Forecast(workers, Estimate(rate, rate / low, rate * high), last.workers)
 
@@ -133,23 +134,23 @@ def _is_fit(cell: CellSummary) -> bool:
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
-    """Return the CPUs of a run in the order in which workers take them; None if they belong to several hosts."""
+    """Return the order in which the workers of a run take CPUs; None if the run used other hosts."""
     if header.hosts:
         return None
     host, pin = header.host, header.spec.pin
     topology, allowed = topology_of(host.topology), frozenset(host.cpus_allowed)
-    if host.pinning and pin.pins:  # the cell with most CPUs shows how the order begins
+    if host.pinning and pin.pins:  # the CPUs of the largest cell are the first in the order
         most = max((cell.built.cpus for cell in cells), key=len, default=())
         try:
             planned = place(pin.cpus, allowed, topology=topology, smt=pin.smt).order
-        except UsageError:  # a list of CPUs that the rest of the file does not have
+        except UsageError:  # the run's --pin lists CPUs that its topology lacks
             planned = ()
         order = tuple(dict.fromkeys((*most, *planned)))
     else:  # unpinned workers are assumed to use all cores before second threads
         order = order_of(topology, allowed, "compact", "off" if pin.smt == "off" else "last")
     order = order[: host.usable_cpus]
     cores: list[float] = []
-    seconds: list[int] = []  # the places of second threads
+    seconds: list[int] = []  # the indices of second threads in the order
     for after, cpu in enumerate(order):
         if any(cpu in core and not {*core}.isdisjoint(order[:after]) for core in topology.cores):
             seconds.append(after)
@@ -165,6 +166,6 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
 
 
 def _begin(order: Sequence[int], sets: Sequence[Sequence[int]]) -> list[int]:
-    """Return the places in the order, but the first, at which the CPUs of a set begin."""
+    """Return the indices, above 0, at which the first CPU of a set appears in ``order``."""
     places = [min((order.index(cpu) for cpu in cpus if cpu in order), default=0) for cpus in sets]
     return sorted(place for place in places if place)

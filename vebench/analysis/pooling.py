@@ -1,12 +1,12 @@
 """How much the processes of a run vary, estimated from all its cells together. Pure functions.
 
-Two or three processes of one cell hardly show how much the next would differ. But the cells of a run were measured on
-one machine in the same passes, so each of them says something about the others.
+Two or three processes of one cell hardly show how much a further process would differ. But all cells of a run were
+measured on one machine in the same passes, so each cell tells something about the others.
 
 A log rate is the sum of a level of the cell, an effect of the pass on all cells of its task, and a residual of the
-process. Median polish estimates them, which a noisy minority of cells does not disturb (J. Tukey, Exploratory Data
-Analysis, 1977, chapter 11). Cells whose residuals may have one variance are a pool. ``statistics`` weighs the variance
-of the pool against an estimate's own.
+process. Median polish estimates all three, and a noisy minority of cells does not distort it (J. Tukey, Exploratory
+Data Analysis, 1977, chapter 11). Cells whose residuals may have one variance form a pool. ``statistics`` weighs the
+variance of the pool against the variance of the cell itself.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Literal
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Effects, Error, ProcessPool, Sample, new_id
 from vebench.plan.cells import CellKey
 
-# The measuring loop alone (overhead), and cells that were disturbed or share CPUs, vary in other ways than others.
+# The measuring loop alone (overhead), disturbed cells, and cells that share CPUs vary differently from other cells.
 Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
 _Conditions = Mapping[CellKey, Condition]
 _Logs = Mapping[int, float]  # log rates by the number of the pass
 
-_FEWEST_IN_BLOCK = 2  # cells that show the effects of passes
+_FEWEST_IN_BLOCK = 2  # fewer cells do not show the effects of passes
 _MOST_SWEEPS, _CLOSE = 50, 1e-12
-_EXACT = 1e9  # degrees of freedom of a variance that is taken as known
-# A backend, or a cell, is a pool of its own if it varies more than half of the others at this level of significance.
-# Backends differ by design; a single cell that seems to vary more mostly does so by chance.
+_EXACT = 1e9  # degrees of freedom of a variance that counts as known
+# A backend or a cell is a pool of its own if its variance is above the median at this level of significance. Backends
+# differ by design. A single cell that seems to vary more mostly does so by chance.
 _NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
-    """Return the samples of a run, each with how its processes vary, as far as the run shows it."""
+    """Return the samples of a run with their pools and effects of passes, as far as the run shows them."""
     if max((len(sample.passes) for sample in samples.values()), default=0) < FEWEST_FOR_INTERVAL:
-        return {**samples}  # one process of each does not show how they vary
+        return {**samples}  # one process of each cell does not show how processes vary
     tasks: dict[str, dict[CellKey, _Logs]] = defaultdict(dict)
     for key, sample in samples.items():
         if sample.passes and sample.positive:
@@ -55,7 +55,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
                 continue
             number = int(len(sides) > 1 and key.workers > 1)
             effects[key] = of_sides[number]
-            # The cells that show the effects have a share of them, which their residuals lack.
+            # A cell from which the effects were estimated lost a part of its residuals to them.
             left = 1 - 1 / len(sides[number]) if key in sides[number] else 1.0
             of_pass = of_sides[number].of_pass
             errors[key] = _error([value - of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
@@ -67,16 +67,16 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
 
 
 def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
-    """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
+    """Return independent samples with their pools, without effects of passes. An example: ratios within each pass."""
     pools = _pools({key: _error([*sample.residuals.values()]) for key, sample in samples.items()}, conditions)
     return {key: replace(sample, pool=pools.get(key)) for key, sample in samples.items()}
 
 
 def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[CellKey]]:
-    """Return the cells of a task that show the effects of passes, none if they are too few.
+    """Return one or two lists of the cells of a task that show the effects of passes; none if there are too few cells.
 
-    Cells with one worker are apart from others where both show all passes: other processes may slow many workers and
-    not one.
+    Cells with one worker have a list of their own if both lists cover all passes. Other processes may slow many workers
+    but not a single worker.
     """
     steady = [key for key in logs if conditions[key] == "undisturbed"]
     if len(steady) < _FEWEST_IN_BLOCK:
@@ -92,10 +92,10 @@ def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[
 
 
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:
-    """Return each pass with the first of the passes that count as one with it, given how many cells each has.
+    """Return, for each pass, the first pass of its group, given the number of cells in each pass.
 
-    Consecutive short passes count as one until together they have as many cells as a full pass: they show the state of
-    the machine no better than that one pass would.
+    Consecutive short passes form a group until they have as many cells as a full pass. They show the state of the
+    machine no better than one full pass.
     """
     first, left, found = -1, 0, {}
     for number, count in sorted(cells.items()):
@@ -107,7 +107,7 @@ def _joined(cells: Mapping[int, int]) -> dict[int, int]:
 
 
 def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
-    """Return by how much each pass differs from the mean of all: the median of what is left of its log rates."""
+    """Return the effect of each pass: the median of its log rates, without the levels of cells and the mean effect."""
     effects = dict.fromkeys(sorted({number for logs in cells for number in logs}), 0.0)
     for _ in range(_MOST_SWEEPS):
         residuals: dict[int, list[float]] = {number: [] for number in effects}
@@ -124,7 +124,7 @@ def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
 
 
 def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
-    """Return the variance of processes, given their residuals, which contain the share ``left`` of it."""
+    """Return the variance of processes, given residuals that contain the share ``left`` of this variance."""
     freedom = (len(residuals) - 1) * left
     middle = fmean(residuals) if residuals else 0.0
     squares = sum([(value - middle) ** 2 for value in residuals])
@@ -134,7 +134,7 @@ def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
 def _pools(
     errors: Mapping[CellKey, Error], conditions: _Conditions, *, by_backend: bool = False
 ) -> dict[CellKey, ProcessPool]:
-    """Return the pool of each cell, as far as anything shows how it varies: its condition's, unless it is noisy."""
+    """Return the pool of each cell, if it is known: the pool of its condition, or of the noisy cell or backend."""
     pools: dict[CellKey, ProcessPool] = {}
     for condition in dict.fromkeys(conditions[key] for key in errors):
         left = {key: error for key, error in errors.items() if conditions[key] == condition}
@@ -153,7 +153,7 @@ def _pool(errors: Iterable[Error]) -> ProcessPool:
 
 
 def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -> list[list[CellKey]]:
-    """Return the cells, alone or by backend, whose variance is significantly above the median."""
+    """Return the groups of cells whose variance is significantly above the median. A group is a cell or a backend."""
     from scipy.special import chdtri, fdtrc
 
     groups: dict[CellKey | str, list[CellKey]] = defaultdict(list)
@@ -163,8 +163,8 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     known = {group: mean for group, mean in means.items() if mean.freedom}
     if not known:
         return []
-    # A median has about half the degrees of freedom of a mean. With two passes these are too few to find a noisy cell:
-    # then the median is taken as exact, and some cells are wrongly called noisy.
+    # A median has about half the degrees of freedom of a mean. With two passes, this is too little to find a noisy
+    # cell. Then the median counts as exact, although some cells are wrongly called noisy.
     enough = max(error.freedom for error in errors.values()) > 1
     freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
     variances = [one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()]

@@ -1,7 +1,7 @@
 """The findings: when each applies to a cell, a machine or a run, its message, and its remedy. Pure functions.
 
-Each finding is an ``if`` and a ``Finding``. Unknown facts cause none. JSON and CSV list the findings of a cell in the
-order of the functions in ``of_cell``.
+Each rule is an ``if`` and a ``Finding``. Unknown facts cause no finding. JSON and CSV list the findings of a cell in
+the order of the functions in ``of_cell``.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from vebench.plan.tasks import recorded_task
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
 
-_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # vebench verify covers these in any case
-# With fewer windows, Student's quantile alone makes intervals too wide: it is 3.18 for four windows, 4.30 for three and
-# 12.7 for two. Fewer passes are enough where many cells together show how processes vary.
+_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # vebench verify covers these without further options
+# With fewer windows, Student's quantile makes intervals too wide. It is 3.18 for four windows, 4.30 for three and 12.7
+# for two. Fewer passes are enough if many cells together show how processes vary.
 _ENOUGH = 4
 _LEAST_FREEDOM = 2
 WIDE = 0.2
 _FEWEST_BATCHES = 30
 _LOOP_LIMIT_NS = 1_000
-_LOOP_SHARES = (0.01, 0.1)  # shares are rounded to these, so that similar cells have the same finding
-# The episodes of each environment that a pass should hold where resets take more than this share of the time. With
-# fewer, or while environments that began together still end together, intervals hold too rarely (docs/method.md).
+_LOOP_SHARES = (0.01, 0.1)  # shares are rounded down to these, so that similar cells have the same finding
+# If resets take more than ``_RESETS_MATTER`` of the time, a pass should hold this many episodes of each environment.
+# With fewer, or while environments that began together still end together, intervals hold too rarely (docs/method.md).
 _ENOUGH_EPISODES, _RESETS_MATTER = 5, 0.02
 UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was disturbed or throttled
-_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE  # a container has 64 MiB unless it was given more
-_OTHERS_SHARE = 0.05  # of the allowed CPUs' time
-# Patterns in the reason of a failure, each with its remedy; the first match counts. {spawned} is the backend with
-# processes that are spawned, not forked, if it has that option.
+_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE  # a container has 64 MiB by default
+_OTHERS_SHARE = 0.05  # the share of the allowed CPUs' time from which other processes are reported
+# Patterns in the reason of a failure, each with its remedy; the first match counts. {spawned} is the backend with the
+# option to spawn its processes, not to fork them. A backend without that option does not get this remedy.
 _WAYS_OUT = (
     (r"Too many open files", "allow more open files (ulimit -n 65536), or measure fewer environments"),
     (r"daemonic processes", "choose a backend without workers, or let the environment start its process by subprocess"),
@@ -54,7 +54,7 @@ _WAYS_OUT = (
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
-    """Return the findings on ``cell``, one of the sweep's."""
+    """Return the findings on ``cell``, which belongs to the sweep."""
     rules = (_outcome, _work, _precision, _speed, _versions, _contention, _placement, _loop_cost, _stability)
     return tuple(chain.from_iterable(rule(cell, sweep) for rule in rules))
 
@@ -77,7 +77,7 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 
 def _all_fail(env: str, sweep: Sweep) -> bool:
-    """Return whether several backends were to step a task, the reference among them, and all have failed."""
+    """Return whether all backends fail on a task. They must be several, and the reference must be among them."""
     cells = [cell for cell in sweep.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
     labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
     return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
@@ -88,7 +88,7 @@ def _of_passes(number: int, cell: CellSummary) -> str:
 
 
 def way_out(reason: str, spawned: str = "") -> str:
-    """Return the remedy for this reason of a failure, followed by ``; ``. Empty if none is known."""
+    """Return the known remedy for a failure with this reason, followed by ``; ``; empty if there is none."""
     for pattern, way in _WAYS_OUT:
         if re.search(pattern, reason) and (spawned or "{spawned}" not in way):
             return f"{way.format(spawned=spawned)}; "
@@ -101,7 +101,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     labels = () if cell.label in BY_NAME else (cell.label,)
     if cell.exclusion is Exclusion.OTHER_WORK:
         look = f"see where with: {head.verify_command(cell.env, labels)}"
-        if cell.work.found_to_differ and proof is not None:  # stepping the backend shows more than the recorded rows
+        if cell.work.found_to_differ and proof is not None:  # the backend must be stepped again to show the fault
             num_envs = cell.built.num_envs
             options = ["--num-envs", str(num_envs)] if num_envs > _VERIFIED_ENVS else []
             if proof.mismatch is not None and proof.mismatch.step > _VERIFIED_STEPS:
@@ -127,7 +127,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 
 def why_never(cell: CellSummary, head: RunRecord) -> str | None:
-    """Return why rows of a cell's backend cannot be compared with the reference's, None if they can."""
+    """Return why rows of a cell's backend can never be compared with the reference's; None if they can."""
     task = recorded_task(cell.env, cell.built.frame_skip, head.spec.envs)
     return cell.entry.scope.chance(replace(task, exact=True))
 
@@ -142,7 +142,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if few:
         yield Finding(Code.IMPRECISE, *_too_few(cell, sweep))
     known = estimate(sample)
-    half = None if known is None else known.half_width  # of this run alone, which further passes narrow
+    half = None if known is None else known.half_width  # without the spread of runs, so further passes narrow it
     asked = None if spec.until == UNTIL_BUDGET else spec.until
     slowed = cell.conditions.disturbed or cell.conditions.throttled_windows > 0
     if half is not None and half > WIDE and asked is None and not (slowed or few):
@@ -178,7 +178,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             "do not trust it: measure again with more --windows, and look for processes that it does not start itself",
         )
     if cell.key in sweep.below_loop:
-        # Where each environment has a process, more of them are more processes, not more work for each.
+        # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.key in sweep.retrograde:
@@ -217,7 +217,7 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         yield Finding(Code.THROTTLED, message, "give the container more CPUs (--cpus), or measure with fewer --workers")
     if conditions.disturbed:
         takers = {"other processes": conditions.others_share, "the hypervisor": conditions.stolen_share}
-        culprits = [name for name, share in takers.items() if share > TAKEN_SHARE / 2]  # one of the two took that much
+        culprits = [name for name, share in takers.items() if share > TAKEN_SHARE / 2]
         hosts = dict.fromkeys(share.host for share in conditions.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}"
@@ -244,8 +244,8 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         message = f"changed the priority of its threads to {', '.join(conditions.priorities)}"
         remedy = "let it leave priorities as they are, or give all backends the same: nice -n N vebench ..."
         yield Finding(Code.PRIORITY, message, remedy)
-    # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
-    # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
+    # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
+    # Gymnasium's environments are checked, because EnvPool needs threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
     in_processes = entry.steps_gymnasium and not in_threads and not cell.reference_row
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
@@ -295,9 +295,9 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
     loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
     steps = cell.figures.rows - cell.figures.resets
-    of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment in a pass
-    if loop.reset_share > _RESETS_MATTER and of_each < _ENOUGH_EPISODES * loop.episode:
-        longer = _ENOUGH_EPISODES / max(of_each / loop.episode, 1 / _ENOUGH_EPISODES)
+    steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass
+    if loop.reset_share > _RESETS_MATTER and steps_of_each < _ENOUGH_EPISODES * loop.episode:
+        longer = _ENOUGH_EPISODES / max(steps_of_each / loop.episode, 1 / _ENOUGH_EPISODES)
         takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
         message = f"resets {takes} of the time, and windows hold too few of them"
         yield Finding(Code.FEW_RESETS, message, f"measure with --duration {ceil(sweep.head.spec.duration * longer)}")
@@ -305,16 +305,16 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The current state of the machine; None: unknown."""
+    """The current state of the machine. None: unknown."""
 
-    others_share: float | None = None  # of the allowed CPUs' time, used by other processes
-    shared_memory_bytes: int | None = None  # free in /dev/shm
-    missing: tuple[Package, ...] | None = None  # packages that some backends need
-    standings: tuple[Standing, ...] = ()  # of backends with environment classes of their own
+    others_share: float | None = None  # the share of the allowed CPUs' time that other processes use
+    shared_memory_bytes: int | None = None  # free memory in /dev/shm
+    missing: tuple[Package, ...] | None = None  # packages that some backends need and that are not installed
+    standings: tuple[Standing, ...] = ()  # the tasks that backends with their own environment classes step here
 
 
 def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
-    """Yield the findings on a machine, the most costly first."""
+    """Yield the findings on a machine. The most costly finding comes first."""
     yield from quota(host)
     if now.others_share is not None and now.others_share > _OTHERS_SHARE:
         message = f"other processes use {now.others_share:.0%} of the allowed CPUs' time"
@@ -344,7 +344,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
 
 
 def quota(host: HostRecord) -> Iterator[Finding]:
-    """Yield a finding if the quota is less than the allowed CPUs: workers are then throttled at times."""
+    """Yield a finding if the quota is less than the allowed CPUs, because workers may then be throttled."""
     allowed = len(host.cpus_allowed)
     if host.quota_cpus is None or host.quota_cpus >= allowed:
         return
@@ -357,7 +357,7 @@ def quota(host: HostRecord) -> Iterator[Finding]:
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:
-    """Yield findings on own classes that cannot be used here, each once."""
+    """Yield each finding on backends' own environment classes that cannot be used here."""
     found: dict[Finding, None] = {}
     for backends, _, _, own in standings:
         if own.refused:
@@ -367,12 +367,12 @@ def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
-    """Return the findings on the run as a whole, which has these cells, and on its file, named ``file``."""
+    """Return the findings on the run as a whole, given its cells, and on its file ``file``."""
     found = [unusable(cells), *quota(run.header.host)]
     pins = run.header.spec.pin.pins
     if not pins or not run.header.host.pinning:
         remedy = "measure on Linux, which can set CPU affinity" if pins else "measure without --pin none"
-        found.append(Finding(Code.UNPINNED, "cells were not pinned: those with few workers could use all CPUs", remedy))
+        found.append(Finding(Code.UNPINNED, "cells were not pinned: cells with few workers could use all CPUs", remedy))
     found.append(incomplete(run, file))
     remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]

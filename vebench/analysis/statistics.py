@@ -3,8 +3,8 @@
 Rates are positive and their noise is multiplicative, so errors and intervals are for log rates. An interval that is
 symmetric on the log scale never reaches below zero. docs/method.md says how often intervals hold the true value.
 
-The level of a cell, a ratio, a ratio of two speedups and a geometric mean of ratios are all weighted sums of the
-samples' log levels: a ``Contrast``, with a variance, degrees of freedom, and so intervals and tests of any level.
+The level of a cell, a ratio, a ratio of two speedups and a geometric mean of ratios are weighted sums of log levels.
+Each is a ``Contrast`` with a variance and degrees of freedom, and therefore has intervals and tests of any level.
 ``pooling`` estimates how much the processes of a run vary.
 """
 
@@ -24,24 +24,24 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 CONFIDENCE = 0.95
-SIDE_LEVEL = 0.025  # of a one-sided test, like each side of a 95 % interval
+SIDE_LEVEL = 0.025  # the level of a one-sided test, like each side of a 95 % interval
 
-# Standard deviation of log rates between processes that do the same. One process cannot show it, so its interval
-# assumes this value. The place of data in memory alone makes differences of a few percent (T. Mytkowicz, A. Diwan,
+# Standard deviation of log rates between processes that do the same work. The interval of a single process assumes this
+# value. The place of data in memory alone makes differences of a few percent (T. Mytkowicz, A. Diwan,
 # M. Hauswirth, P. Sweeney, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
 PROCESS_SPREAD = 0.02
 
-# Standard deviation of log rates between runs of one command, as the machine changes. It cancels in ratios within a
-# run. docs/method.md has the runs from which it was measured.
+# Standard deviation of log rates between runs of one command, because the machine changes. It cancels in ratios within
+# a run. docs/method.md describes the runs that show it.
 RUN_SPREAD = 0.05
 
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it.
 WINDOW_CORRELATION = 0.3
 
-FEWEST_FOR_INTERVAL = 2  # values: one has no spread
-WIDEST_LOG = 100.0  # exp() of much more overflows
-COMMON = 4.0  # degrees of freedom that the variance of a pool counts for, against an estimate's own
-_NOTHING = 1e-12  # rounding of weights that cancel
+FEWEST_FOR_INTERVAL = 2  # a single value has no spread
+WIDEST_LOG = 100.0  # exp() of much larger numbers overflows
+COMMON = 4.0  # degrees of freedom of a pool's variance when it is averaged with the variance of an estimate itself
+_NOTHING = 1e-12  # the rounding error of weights that cancel
 
 new_id = count().__next__
 Key = TypeVar("Key")
@@ -59,25 +59,25 @@ class Error(Struct, frozen=True, gc=False):
         return Error(self.variance * factor, self.freedom)
 
     def half_width(self) -> float:
-        """Return how far the 95 % interval reaches to either side, on the log scale."""
+        """Return half the width of the 95 % interval on the log scale."""
         return student_quantile((1 + CONFIDENCE) / 2, self.freedom) * sqrt(self.variance)
 
 
 @dataclass(frozen=True, eq=False)
 class ProcessPool:
-    """Cells whose processes vary alike."""
+    """Cells whose processes have the same variance."""
 
-    variance: float  # of one process, on the log scale
-    freedom: float  # of all these cells together
+    variance: float  # the variance of one process on the log scale
+    freedom: float  # the degrees of freedom of all these cells together
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The effect of each pass on the log rates of all similar cells of a block: cells measured in the same passes."""
+    """The effect of each pass on the log rates of similar cells. A block has all cells measured in the same passes."""
 
-    block: int  # its id
+    block: int  # the id of the block
     of_pass: Mapping[int, float]
-    joined: Mapping[int, int]  # each pass, with the first of the short passes that count as one with it
+    joined: Mapping[int, int]  # for each pass, the first pass of its group: short passes are joined into groups
 
     @cached_property
     def joint(self) -> dict[int, float]:
@@ -90,26 +90,26 @@ class Effects:
 
 @dataclass(frozen=True)
 class Sample:
-    """The rates that an estimate is made from.
+    """The rates from which an estimate is computed.
 
-    With several processes, there is one independent rate for each. With ``one_process``, there is a value for each
-    window: their mean is the rate over all windows.
+    With several processes, each process has one independent rate. With ``one_process``, each window has a value. The
+    mean of these values is the rate over all windows.
     """
 
     rates: tuple[float, ...]
     one_process: bool
-    passes: tuple[int, ...] = ()  # of the processes; empty if unknown
-    pool: ProcessPool | None = None  # how processes of the run vary; without it, the sample has to show this alone
-    effects: Effects | None = None  # None: of passes nothing is known
-    id: int = field(default_factory=new_id, compare=False)  # samples with one id are of the same measurement
+    passes: tuple[int, ...] = ()  # the pass of each process; empty if unknown
+    pool: ProcessPool | None = None  # the variance of similar processes; without it, only the sample shows a variance
+    effects: Effects | None = None  # None: the effects of passes are unknown
+    id: int = field(default_factory=new_id, compare=False)  # samples of the same measurement have the same id
 
     @classmethod
     def of(cls, passes: ArrayLike, counts: ArrayLike, times: ArrayLike) -> Sample:
-        """Return the sample of a cell, given for each window its pass, what it counted, and in which time, if known.
+        """Return the sample of a cell, given the pass, the count and the time of each window. Unknown times are NaN.
 
         A rate is the sum of counts over the sum of times. A median of windows would miss slow resets. For one process,
-        the values are linearised, so that they have the ratio's variance (W. Cochran, Sampling Techniques, 1977,
-        section 6.4).
+        the values are linearised, so that their variance is the variance of the ratio (W. Cochran, Sampling Techniques,
+        1977, section 6.4).
         """
         times = np.asarray(times, float)
         known = times > 0
@@ -123,13 +123,13 @@ class Sample:
         return cls(tuple(rates.tolist()), one_process=len(starts) == 1, passes=tuple(passes[starts].tolist()))
 
     def of_passes(self, passes: Container[int]) -> Sample:
-        """Return the sample of several processes with these passes only."""
+        """Return a sample of several processes with only these passes."""
         kept = {number: rate for number, rate in self.by_pass.items() if number in passes}
         return replace(self, rates=tuple(kept.values()), passes=tuple(kept), id=new_id())
 
     @cached_property
     def positive(self) -> bool:
-        """Whether there is a rate, and every process has one above zero. Values of windows may be below."""
+        """Whether there are rates, and the rate of every process is above zero. Values of windows may be negative."""
         return bool(self.rates) and (self.level if self.one_process else min(self.rates)) > 0
 
     @property
@@ -161,20 +161,20 @@ class Sample:
 
     @property
     def middle(self) -> float | None:
-        """The median of its estimate: the level or, without an interval, the median; None without rates."""
+        """The median of the estimate: the level, or without an interval the median rate; None without rates."""
         return self.level if self.measurable else median(self.rates) if self.rates else None
 
     @cached_property
     def alone(self) -> Contrast | None:
-        """The level as a contrast of this sample alone, None without an interval."""
+        """The level as a contrast of this sample alone; None without an interval."""
         return contrast([(1.0, self)])
 
     @cached_property
     def own_error(self) -> Error:
-        """The error of the level of two positive rates or more, as far as the sample shows it itself.
+        """The error of the level of at least two positive rates, without the help of a pool.
 
-        With the standard deviation ``s`` of n log rates it is ``s^2 / n``, with n - 1 degrees of freedom. Windows of
-        one process are correlated, which makes it larger, and the spread of processes is added.
+        With the standard deviation ``s`` of n log rates, the variance is ``s^2 / n``, with n - 1 degrees of freedom.
+        Windows of one process are correlated, which makes the variance larger. The spread of processes is added.
         """
         number = len(self.rates)
         if not self.one_process:
@@ -183,12 +183,12 @@ class Sample:
         return summed((own.times(correlation_factor(number)), Error(PROCESS_SPREAD**2, inf)))
 
 
-Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
+Term = tuple[float, Sample]  # the power of a sample in a product, and the sample
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its 95 % interval, in one unit. Without an interval (one rate) ``low`` and ``high`` are None."""
+    """A median and its 95 % interval, in the same unit. Without an interval, ``low`` and ``high`` are None."""
 
     median: float
     low: float | None = None
@@ -196,19 +196,19 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """The larger half of the interval, over the median; None without an interval, or for a median of zero."""
+        """The larger half of the interval divided by the median; None without an interval, or for a median of zero."""
         if self.low is None or self.high is None or self.median <= 0:
             return None
         return max(self.high / self.median - 1, 1 - self.low / self.median)
 
     def scaled(self, factor: float) -> Estimate:
-        """Return the estimate times an exact, positive number."""
+        """Return the estimate multiplied by an exact, positive number."""
         ends = (None if end is None else end * factor for end in (self.low, self.high))
         return Estimate(self.median * factor, *ends)
 
 
 class Contrast(Struct, frozen=True, gc=False):
-    """A product of powers of rates: its logarithm, and the error of the logarithm."""
+    """The logarithm of a product of powers of rates, and the error of this logarithm."""
 
     log: float
     error: Error
@@ -224,7 +224,7 @@ class Contrast(Struct, frozen=True, gc=False):
         return Contrast(-self.log, self.error)
 
     def chance_above(self, bound: float) -> float:
-        """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
+        """Return the largest probability of a product as small as this, if the true product is at least ``bound``."""
         distance, freedom = self.log - log(bound), self.error.freedom
         if self.error.variance == 0:
             return 0.5 if distance == 0 else float(distance > 0)
@@ -234,12 +234,12 @@ class Contrast(Struct, frozen=True, gc=False):
         return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
 
     def chance_below(self, bound: float) -> float:
-        """Return the probability of this product, or a larger one, if the true product is ``bound`` or less."""
+        """Return the largest probability of a product as large as this, if the true product is at most ``bound``."""
         return self.inverse.chance_above(1 / bound)
 
 
 def variance(values: Sequence[float]) -> float:
-    """Return the variance of a sample, 0 if all values are equal. Python's own takes a hundred times as long."""
+    """Return the variance of a sample; 0 if all values are equal. Python's function takes a hundred times as long."""
     apart = [value - values[0] for value in values]
     middle = fsum(apart) / len(apart)
     return fsum([(value - middle) ** 2 for value in apart]) / (len(apart) - 1)
@@ -247,7 +247,7 @@ def variance(values: Sequence[float]) -> float:
 
 @cache
 def correlation_factor(number: int, correlation: float = WINDOW_CORRELATION) -> float:
-    """Return the variance of a mean of ``number`` windows over ``s^2 / n``.
+    """Return the variance of the mean of ``number`` windows, divided by ``s^2 / n``.
 
     In a first-order autoregressive series, values k apart correlate by ``correlation ** k``. Then their mean varies
     more than ``sigma^2 / n``, and ``s^2`` is less than ``sigma^2`` (G. Box, G. Jenkins, Time Series Analysis, 1970,
@@ -262,7 +262,7 @@ def summed(errors: Sequence[Error]) -> Error:
     total = sum([error.variance for error in errors])
     if total == 0.0:
         return Error(0.0, min(error.freedom for error in errors))
-    # Squares of tiny variances would underflow, squares of their shares do not.
+    # Squares of tiny variances would underflow; squares of shares do not.
     spent = sum([(error.variance / total) ** 2 / error.freedom for error in errors])
     return Error(total, 1 / spent if spent else inf)
 
@@ -275,24 +275,24 @@ def around(middle: float, half_width: float) -> Estimate:
 
 @cache
 def student_quantile(share: float, freedom: float) -> float:
-    """Return the quantile of Student's distribution below which ``share`` of it lies; the normal one for infinity."""
+    """Return the quantile of Student's distribution, or of the normal distribution for infinite degrees of freedom."""
     from scipy.special import ndtri, stdtrit
 
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))
 
 
 def contrast(terms: Sequence[Term]) -> Contrast | None:
-    """Return the ``power_product`` of samples, None if one of them has no interval."""
+    """Return the ``power_product`` of samples; None if any sample has no interval."""
     return power_product(terms) if all(sample.measurable for _, sample in terms) else None
 
 
 def power_product(terms: Iterable[Term]) -> Contrast:
-    """Return the product of each sample's level to the power of its weight. All have an interval.
+    """Return the product of the samples' levels, each to the power of its weight. All samples must have an interval.
 
-    A sample may occur more than once, as the for-loop does in a mean of speedups: its weights are added up first.
+    A sample may occur more than once, such as the for-loop in a mean of speedups. Its weights are added up first.
 
-    The effect of a pass on all cells of a block enters with the sum of their weights in that pass. So it cancels in a
-    ratio of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter,
+    The effect of a pass on all cells of a block is multiplied by the sum of their weights in that pass. So it cancels
+    in a ratio of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter,
     Statistics for Experimenters, 1978, section 4.2).
     """
     weights: dict[int, float] = defaultdict(float)
@@ -315,7 +315,10 @@ def power_product(terms: Iterable[Term]) -> Contrast:
 
 
 def _paired(block: list[Term]) -> list[Term]:
-    """Return the samples of a ratio with their common passes only, whose effects cancel, if these are two or more."""
+    """Return the samples of a ratio with only their common passes, if there are at least two: their effects cancel.
+
+    Other samples stay as they are.
+    """
     cancels = abs(sum(weight for weight, _ in block)) <= _NOTHING
     common = set.intersection(*(set(sample.passes) for _, sample in block)) if cancels else set()
     if len(common) < FEWEST_FOR_INTERVAL or all(len(sample.passes) == len(common) for _, sample in block):
@@ -324,22 +327,22 @@ def _paired(block: list[Term]) -> list[Term]:
 
 
 def _own_errors(alone: Sequence[Term], blocks: Sequence[list[Term]]) -> list[Error]:
-    """Return the errors of the processes themselves, without the effects of passes."""
+    """Return the errors that come from processes, without the effects of passes."""
     errors = [sample.own_error.times(weight**2) for weight, sample in alone]
     if blocks:
         total = summed([_moderated(block) for block in blocks])
         pools = {sample.pool for block in blocks for _, sample in block if sample.pool is not None}
-        # The sum is known no better than the variances of the pools.
+        # The variance of the sum is known no better than the variances of the pools.
         errors.append(Error(total.variance, min(total.freedom, sum(pool.freedom for pool in pools))))
     return errors
 
 
 def _moderated(block: Sequence[Term]) -> Error:
-    """Return the error of a sum of levels of one block: the mean of its pools' variance and its own passes' variance.
+    """Return the error of a sum of levels of one block: a mean of the pools' variance and the variance over its passes.
 
     The pools count for ``COMMON`` degrees of freedom: the posterior variance of G. Smyth, Linear models and empirical
     Bayes methods for assessing differential expression in microarray experiments, Statistical Applications in Genetics
-    and Molecular Biology 3, 2004. Its own passes also show effects of passes on some cells only.
+    and Molecular Biology 3, 2004. The variance over passes also includes effects of passes on only some cells.
     """
     shares: dict[ProcessPool, float] = defaultdict(float)
     for weight, sample in block:
@@ -350,7 +353,7 @@ def _moderated(block: Sequence[Term]) -> Error:
     own_freedom = min(map(len, cells)) - 1
     if own_freedom < 1:
         return Error(pools.variance, min(COMMON, pools.freedom))
-    if all(cell.keys() == cells[0].keys() for cell in cells):  # then the passes of the sum itself can be seen
+    if all(cell.keys() == cells[0].keys() for cell in cells):  # with the same passes, add up the cells in each pass
         cells = [{number: sum([cell[number] for cell in cells]) for number in cells[0]}]
     own = sum([variance([*cell.values()]) / len(cell) for cell in cells])
     freedom = COMMON + own_freedom
@@ -358,11 +361,11 @@ def _moderated(block: Sequence[Term]) -> Error:
 
 
 def _shift(block: Sequence[Term]) -> Error | None:
-    """Return the error from effects of passes on all cells of a block, None if they cancel.
+    """Return the error from effects of passes on all cells of a block; None if these effects cancel.
 
-    Short passes that were joined count as one pass, whose effect is the mean of theirs.
+    Joined short passes count as one pass. Its effect is the mean of their effects.
     """
-    weights: dict[Effects, dict[int, float]] = {}  # of each pass
+    weights: dict[Effects, dict[int, float]] = {}  # the sum of weights in each pass
     for weight, sample in block:
         if sample.effects is None:
             return None
@@ -383,14 +386,14 @@ def _dot(one: Mapping[int, float], other: Mapping[int, float]) -> float:
 
 
 def estimate(sample: Sample) -> Estimate | None:
-    """Return the level of a sample with its interval; without one if there is none, None for no rate."""
+    """Return the level of a sample, with its interval if it has one; None without a rate."""
     if sample.alone is not None:
         return around(sample.level, sample.alone.error.half_width())
     return None if sample.middle is None else Estimate(sample.middle)
 
 
 def estimate_of_rate(sample: Sample) -> Estimate | None:
-    """Return the estimate of a rate, whose interval also holds for other runs on the same machine."""
+    """Return the estimate of a rate. Its interval also holds for other runs on the same machine."""
     if (found := sample.alone) is None:
         return estimate(sample)
     return around(sample.level, summed([found.error, Error(RUN_SPREAD**2, inf)]).half_width())
@@ -406,7 +409,7 @@ def width_within_run(sample: Sample) -> float | None:
 
 
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
-    """Return the ratio of two levels, with its interval if both have one; None without levels, or for a zero below."""
+    """Return the ratio of two levels, with an interval if both have one; None without levels or for a zero divisor."""
     if (found := contrast([(1.0, numerator), (-1.0, denominator)])) is not None:
         return found.estimate
     above, below = numerator.middle, denominator.middle
@@ -414,12 +417,12 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
 
 
 def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], int] = int) -> frozenset[Key]:
-    """Return which hypotheses are rejected; the probability that a true one is among them is ``level`` at most.
+    """Return the rejected hypotheses. The probability that one of them is true is at most ``level``.
 
     This is the step-down procedure of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
-    Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other. ``tests`` returns how
-    many hypotheses may still be true together, given how many are left: by default all of them (J. Shaffer, Journal of
-    the American Statistical Association 81, 1986).
+    Journal of Statistics 6, 1979. It holds for any dependence between the tests. ``tests`` maps the number of remaining
+    hypotheses to the number that may be true together, by default all (J. Shaffer, Journal of the American Statistical
+    Association 81, 1986).
     """
     ranked = sorted(chances, key=chances.__getitem__)
     kept = (rank for rank, key in enumerate(ranked) if chances[key] > level / tests(len(ranked) - rank))
@@ -438,9 +441,9 @@ def verdicts(
     """Return the verdict on each ratio, all tested together. Every comparison of rates is made here.
 
     A ratio is ``slower`` if it is significantly below ``low``, and ``faster`` if it is significantly above ``high``,
-    each at ``level``; if both are the same number, the test is two-sided. It is the ``same`` if a test of its own, at
-    the level ``same``, finds that it is not below ``low``. A ratio that is None is ``inconclusive``, but counts as
-    tested. ``tests``: see ``rejected``.
+    each at ``level``. If ``low`` and ``high`` are equal, the test is two-sided. A ratio is the ``same`` if it is
+    significantly above ``low`` in a separate test at the level ``same``. A ratio that is None is ``inconclusive``, but
+    counts as tested. ``tests``: see ``rejected``.
     """
     below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
     above = {key: 1.0 if found is None or high is None else found.chance_below(high) for key, found in ratios.items()}

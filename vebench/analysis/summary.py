@@ -1,4 +1,4 @@
-"""From the windows of a run to its cells: rates, speedups, conditions, and whether the work is the same.
+"""The cells of a run, from its windows: rates, speedups, conditions, and whether the work is the same.
 
 Pure functions. ``windows`` decides which windows count.
 """
@@ -29,21 +29,21 @@ from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
-# A proof in the cell is a verdict if none was known and each environment has ended this often or made this many steps.
+# Without an earlier verdict, the proof in a cell counts as one after this many ends of episodes or steps.
 _ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
-# Stopping as soon as an interval looks narrow favours intervals that are narrow by chance. After this many processes
-# that costs little: docs/method.md has how much.
+# Stopping at the first narrow interval favours intervals that are narrow by chance. After this many processes, the
+# effect is small (docs/method.md).
 FEWEST_PROCESSES = 5
 
 
 class _Measured(NamedTuple):
     records: Sequence[CellRecord]
-    windows: Windows  # of the repeats that went well
+    windows: Windows  # the windows of successful repeats
     counting: Windows  # the windows that count
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
-    """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
+    """Return every cell of ``run``, with its findings, in the order of the run. Remedies quote the name ``file``."""
     measured = _measured(run)
     sweep = _rated(measured, run.header, file)
     conditions = {cell.key: cell.condition for cell in sweep.cells}
@@ -56,7 +56,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
         speedup, ceiling = _speedup(cell, sweep), sweep.ceiling_of(cell)
-        # Windows of a comparison are short: each of its processes is taken as one window.
+        # Windows of a comparison are short, so join those of each process for its stability.
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
         learner = None if cell.reference_row else run.header.spec.learner
@@ -92,9 +92,9 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with its sample and exclusion, for histories: no figures, no findings.
+    """Return every cell of ``run`` with its sample and exclusion, but without figures and findings.
 
-    This takes a fraction of the time of ``summarise``.
+    This takes a fraction of the time of ``summarise``. Histories and races use it.
     """
     return _rated(_measured(run), run.header, "").cells
 
@@ -121,7 +121,7 @@ def _rated(measured: Mapping[CellKey, _Measured], header: RunRecord, file: str) 
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
-    """Return the records of each cell, without interrupted repeats that were measured again."""
+    """Return the records of each cell, without interrupted repeats before its last repeat."""
     repeats: dict[CellKey, list[CellRecord]] = {}
     for record in run.cells:
         repeats.setdefault(record.key.without_repeat, []).append(record)
@@ -138,7 +138,7 @@ def frame_rates(record: CellRecord) -> Sample:
 
 
 def batch_times(record: CellRecord) -> Sample:
-    """Return the wall time from one batch to the next in nanoseconds, of one repeat of a cell."""
+    """Return the nanoseconds of wall time from one batch to the next, for one repeat of a cell."""
     windows = windows_of([[record]])
     return _times_by_batch(windows[windows["counts"]])
 
@@ -148,7 +148,7 @@ def _frames(windows: Windows, time: str = "ns") -> Sample:
 
 
 def _times_by_batch(windows: Windows) -> Sample:
-    # Windows count batches where these differ in size.
+    # Windows count batches only if batches differ in size.
     batches = np.where(windows["batches"] > 0, windows["batches"], windows["rows"] / windows["batch_size"])
     return Sample.of(windows["repeat"], windows["ns"], batches)
 
@@ -160,7 +160,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (well or failed or records)[0]
-    # With replicas on other hosts, each of these has its own CPUs.
+    # Replicas on other hosts use the CPUs of those hosts.
     hosts, here = header.hosts, header.host.usable_cpus
     there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
     usable = sum(there) or here
@@ -213,7 +213,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
         windows=len(windows),
         throttled_windows=int(windows["throttled"].sum()),
         disturbed_windows=int(windows["disturbed"].sum()),
-        # The loss of one host slows the replicas on all of them.
+        # A disturbance of one host slows the replicas on all hosts.
         disturbed=of_windows.disturbed_together(counting) or any(host.disturbed for host in hosts),
         taken_is_known=bool((knows_steal | knows_others).any()),
         stolen_share=float(steal.sum(where=knows_steal)) / span,
@@ -228,7 +228,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
 
 
 def _strayed(record: CellRecord) -> bool:
-    """Return whether a process or thread could run elsewhere than on the CPUs owned, as far as was read back."""
+    """Return whether a process or thread could run on CPUs that the cell does not own, as far as is known."""
     owned = set(record.cpus)
     if record.affinity is not None and set(record.affinity) != owned:
         return True
@@ -237,7 +237,7 @@ def _strayed(record: CellRecord) -> bool:
 
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
-    """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
+    """Return the keys, without repeats, of cells whose interval is wider than ``until`` or has too few processes."""
     wide = set()
     for cell in rated(run):
         known = estimate(cell.sample)
@@ -248,7 +248,7 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
-    """Return the number of the next repeat of every cell whose last one went well, or was ended and is the next."""
+    """Return the number of the next repeat of each cell. A cell whose last repeat failed or was skipped has none."""
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
     again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
@@ -263,7 +263,7 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
             proofs.append(record.proof)
         elif due and not (record.label == REFERENCE or record.entry.reference_row):
             proofs.append(_NOT_COMPARED)
-    # A proof that was broken off does not hide what another repeat has shown.
+    # A proof that was broken off must not hide the proof of another repeat.
     shown = [proof for proof in proofs if proof.cause is None] or proofs
     proof = _together(shown)
     verdict, reason = _verdict(records, shown, proof)
@@ -278,10 +278,10 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
 
 
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
-    """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
-    if len(proofs) < 2:  # noqa: PLR2004 - one is as it is
+    """Return the proofs of several repeats as one, with the worst verdict; None without proofs."""
+    if len(proofs) < 2:  # noqa: PLR2004 - a single proof stays as it is
         return proofs[0] if proofs else None
-    # Each repeat takes other environments, as long as there are any.
+    # Each repeat compares other environments, until all were compared.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
     counts = ("rows", "ends", "steps", "of_steps", "seconds")
@@ -296,10 +296,10 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
 def _verdict(
     records: Sequence[CellRecord], proofs: Sequence[CellProof], proof: CellProof | None
 ) -> tuple[WorkVerdict, str]:
-    """Return the verdict on the work of a cell, and why it is not plainly ``identical``, or where it comes from.
+    """Return the verdict on the work of a cell, and its reason or source.
 
-    Work that was seen to differ in the cell is different, whatever was known before. Work of which nothing was known
-    is what it was seen to be in the cell, if enough was seen. Otherwise, what was known before counts.
+    A difference found in the cell overrides the earlier verdict. Without an earlier verdict, the proof in the cell
+    decides if it covers enough steps or episodes. Otherwise, the earlier verdict counts.
     """
     each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
     known = max(each, key=lambda work: BEST_FIRST.index(work[0]))
@@ -307,7 +307,7 @@ def _verdict(
         return known
     if proof.verdict == "different":
         return "different", f"in the measured cell: {proof_difference(proof)}"
-    # Each environment of one process was seen for long enough. Another process has other environments.
+    # One process must have shown enough of its environments. Other processes have other environments.
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     seen = f"{proof.rows:,} rows of {proof.environments} environments"
     if known[0] == "unverified" and proof.verdict in SAME and enough:
@@ -318,7 +318,7 @@ def _verdict(
 
 
 def proof_difference(proof: CellProof) -> str:
-    """Describe the difference that a proof has found."""
+    """Return the difference that a proof found, in words."""
     where, found = "", proof.mismatch
     if found is not None:
         at = f"environment {found.env_id} after {found.step:,} steps"
@@ -327,5 +327,5 @@ def proof_difference(proof: CellProof) -> str:
 
 
 def why_not_same(proof: CellProof) -> str | None:
-    """Return why a proof does not show that the work is the same, None if it does."""
+    """Return why a proof does not show that the work is the same; None if it shows this."""
     return proof_difference(proof) if proof.verdict == "different" else proof.reason

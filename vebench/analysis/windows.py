@@ -1,7 +1,8 @@
-"""The windows of a run as one array: which of them count, how steady they are, where the time of a policy's loop goes.
+"""The windows of a run as one array: which windows count, how steady they are, and how a policy's loop spends its time.
 
-A window is undisturbed if neither a CPU quota nor others kept the cell from its CPUs. If a cell has enough undisturbed
-windows, only these count. Otherwise all count that no quota slowed or, without any, all. Pure functions.
+A window is undisturbed if neither a CPU quota nor other processes kept the cell from its CPUs. If a cell has enough
+undisturbed windows, only these count. Otherwise all windows count that no quota slowed. If there are none of these, all
+windows count. Pure functions.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ Floats = NDArray[np.float64]
 Windows = NDArray[np.void]  # an element for each window, with the fields of ``_DTYPE``
 
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
-_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
-_MOST_MEDIANS = 12  # more windows are joined to this number of medians before they are tested for a drift
-_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
-_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
-_FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
-_UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
-_CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
-_UNEVEN = 2  # the longest window of a process over its shortest
+_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, and fewer windows more often
+_MOST_MEDIANS = 12  # more windows are reduced to this number of medians before the test for a drift
+_OUTLIER_LEVEL = 0.01  # the level of the test, for all processes of a cell together
+_FEWEST_FOR_OUTLIERS = 4  # three values never differ clearly from chance
+_FEWEST_PROCESSES = 2  # one of several processes does not show how much processes differ
+_UNKNOWNS = 2  # the unknowns of a regression, such as the time of a step and of a reset
+_CLOSE = 1e-9  # rounding error: windows with the same number of resets for each step have no determinant
+_UNEVEN = 2  # windows are uneven if the longest takes this many times as long as the shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
 _PLACES = ("cell", "process", "repeat")  # the index of the cell, of the process, and the number of the pass
 _READ = (*_PLACES, "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
 _DTYPE = np.dtype(
     [(name, np.intp if name in _PLACES else np.float64) for name in _READ]
-    # Rows that do not only report a reset; CPU time that the hypervisor and others took.
+    # Rows that are steps, not only reports of a reset. CPU time that the hypervisor and other processes took.
     + [("steps", np.float64), ("taken_ns", np.float64)]
-    # Whether a CPU quota slowed the window, others took too much of its CPUs, and the window counts.
+    # Whether a CPU quota slowed the window, whether others took too much CPU time, and whether the window counts.
     + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)],
     align=True,  # numpy adds up unaligned fields five times as slowly
 )
-# Of the process of each pass, a row for each window: its age, and its rate.
+# For each process, the number of its pass and an array. The array has a row for each window: its age and its rate.
 Aged = tuple[tuple[int, Floats], ...]
 
 
 def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
-    """Return the windows of all repeats that went well, given the repeats of each cell. NaN: unknown."""
+    """Return the windows of all successful repeats, given the repeats of each cell. NaN: unknown."""
     count = attrgetter(*_COUNTS)
     rows: list[tuple[float | None, ...]] = []
     process = 0
@@ -76,12 +77,12 @@ def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
 
 
 def disturbed_together(windows: Windows) -> bool:
-    """Return whether others took too much of the CPUs' time, over all these windows together."""
+    """Return whether other processes took too much CPU time, over all these windows together."""
     return len(windows) > 0 and bool(_disturbed_by(np.zeros(len(windows), np.intp), windows, np.ones(len(windows)))[0])
 
 
 def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
-    """Return whether others took too much of each group of windows; ``share`` is 1 for the windows of a group."""
+    """Return, for each group, whether others took too much CPU time. A ``share`` of 0 leaves a window out."""
     taken = np.bincount(group, share * windows["taken_ns"])
     span = np.bincount(group, share * windows["cpus"] * windows["ns"])
     found: Bools = too_much(taken, span, np.bincount(group, share * windows["cpus"]))
@@ -89,15 +90,15 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 
 
 def _that_count(windows: Windows) -> Bools:
-    """Return which windows count.
+    """Return, for each window, whether it counts.
 
-    Enough are undisturbed if each of at least two processes, and of half of them, has such a window; with one process,
-    if a third of its windows are, as is the case if the last try of each was.
+    Of several processes, at least two and at least half of them must have an undisturbed window. Of one process, a
+    third of the windows must be undisturbed: this holds if the last try of each window was.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
-    # Windows with a slow reset are longer, so they are disturbed more often, and the others alone would be too fast.
-    # If lengths differ much, all or none of a process count.
+    # Windows with a slow reset are longer, so they are disturbed more often. The other windows alone would be too fast.
+    # If the lengths differ much, all or none of a process's windows count.
     starts = _starts(windows)
     uneven = np.maximum.reduceat(ns, starts) >= _UNEVEN * np.minimum.reduceat(ns, starts)
     spoilt = (np.bincount(process, slowed) > 0) | _disturbed_by(process, windows, np.ones(len(windows)))
@@ -110,7 +111,7 @@ def _that_count(windows: Windows) -> Bools:
     enough_of_one = (left > 0) & (MOST_TRIES * left >= total)
     enough_of_several = (useful >= _FEWEST_PROCESSES) & (2 * useful >= processes)
     enough = np.where(processes == 1, enough_of_one, enough_of_several)
-    # The kernel counts in ticks: on a disturbed machine, the least disturbed of short windows seem undisturbed.
+    # The kernel counts in ticks, so some short windows seem undisturbed on a disturbed machine.
     enough &= ~_disturbed_by(cell, windows, kept.astype(float))
     all_slowed = np.bincount(cell, ~slowed) == 0
     found: Bools = np.where(enough[cell], kept, ~slowed | all_slowed[cell])
@@ -124,7 +125,7 @@ def _starts(windows: Windows) -> NDArray[np.intp]:
 
 
 def one_for_each_process(windows: Windows) -> Windows:
-    """Return one window for each process, with the sums of what its windows counted."""
+    """Return one window for each process, with the sums of the counts of its windows."""
     starts = _starts(windows)
     found = windows[starts]
     for name in ("ns", "rows", "resets", "steps"):
@@ -135,20 +136,20 @@ def one_for_each_process(windows: Windows) -> Windows:
 
 @dataclass(frozen=True)
 class Stability:
-    """How steady a cell was: properties of the windows that count, over all repeats that went well."""
+    """The stability of a cell: properties of the windows that count, over all successful repeats."""
 
     ended: bool = False  # whether any episode ended
-    reset_share: float = 0.0  # of the time, 0 to 1, a lower bound; of the first reset if no episode ended
-    episode: float = 0.0  # mean steps of an episode, or the steps of a process if none ended
-    outliers: int = 0  # windows apart from the others of their process
-    drift: float = 0.0  # relative change from the first window to the last, 0 if it may be chance
-    fewest_batches: int | None = None  # in a window, the mean of the process with the fewest; None without windows
-    unsettled: int = 0  # processes whose rate had not settled when their warm-up ended
-    aged: Aged = ()  # the steps that an environment had made in the middle of a window, and the window's rate
+    reset_share: float = 0.0  # a lower bound of the share of time that resets take; see the function ``reset_share``
+    episode: float = 0.0  # the mean number of steps of an episode, or of a process if no episode ended
+    outliers: int = 0  # the number of windows that differ clearly from the others of their process
+    drift: float = 0.0  # the relative change from the first window to the last; 0 if it may be chance
+    fewest_batches: int | None = None  # the smallest mean, over processes, of the batches in a window
+    unsettled: int = 0  # the number of processes whose rate had not settled when warm-up ended
+    aged: Aged = ()  # for each window, an environment's steps by the middle of the window, and the rate
 
     @property
     def age(self) -> float | None:
-        """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
+        """The mean, over windows, of the logarithm of the steps that an environment had made; None if unknown."""
         ages = [log(age) for _, points in self.aged for age in points[:, 0].tolist()]
         return fmean(ages) if ages else None
 
@@ -162,7 +163,7 @@ STEADY = Stability()
 
 
 def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
-    """Return how steady a cell was, given all its repeats, and the windows that count."""
+    """Return the stability of a cell, given all its repeats, and the windows that count."""
     unsettled = sum(record.settled is False for record in records if record.status == "ok")
     if not len(windows):
         return Stability(unsettled=unsettled)
@@ -195,7 +196,7 @@ def trend(aged: Aged) -> Contrast | None:
     The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
     and allows for ``WINDOW_CORRELATION``.
     """
-    sums: dict[int, Floats] = {}  # of each pass: its weight, and its slope times the weight
+    sums: dict[int, Floats] = {}  # the weight of each pass, and the slope times the weight
     left, freedom = 0.0, 0
     for number, points in aged:
         ages, rates = np.log(points).T
@@ -218,7 +219,7 @@ def trend(aged: Aged) -> Contrast | None:
 
 
 def outliers(processes: Sequence[Sequence[float]]) -> int:
-    """Return the number of windows that lie apart from the others of their process; at most one in each process.
+    """Return the number of windows that differ clearly from the others of their process, at most one per process.
 
     This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
     distance that chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying
@@ -236,7 +237,7 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
 
 
 def drift(processes: Sequence[Sequence[float]]) -> float:
-    """Return the relative change from the first window of a process to its last, 0 if it may be chance.
+    """Return the relative change from the first window of a process to its last; 0 if it may be chance.
 
     The seasonal Kendall test decides whether there is a trend, with each process as a season, and the exact
     distribution of its statistic (R. Hirsch, J. Slack, R. Smith, Water Resources Research 18, 1982). The size of the
@@ -253,7 +254,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     slopes = []
     for values in logs:
         slopes += [(after - before) / (m - n) for (n, before), (m, after) in combinations(enumerate(values), 2)]
-    rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # equal ones count half
+    rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # slopes of zero count half
     rarer = int(min(rises, len(slopes) - rises))
     if not slopes or 2 * _chances_of_rises(tuple(map(len, logs)))[rarer] > _DRIFT_LEVEL:
         return 0.0
@@ -262,10 +263,10 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 
 @cache
 def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
-    """Return for each number the probability that values in random order, ``lengths`` in each process, rise so rarely.
+    """Return, for each number, the probability of at most so many rising pairs among values in random order.
 
-    The number of orders of n values that have k such pairs is the coefficient of x^k in the product of
-    (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).
+    ``lengths`` has the number of values of each process. The number of orders of n values with k rising pairs is the
+    coefficient of x^k in the product of (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).
     """
     shares = np.ones(1)
     for length in lengths:
@@ -275,10 +276,10 @@ def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
 
 
 def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
-    """Return the share of the time that resets take, 0 to 1, less two standard errors.
+    """Return a lower bound of the share of time that resets take: the estimate less two standard errors.
 
-    Regress the times of windows on their steps and resets, through the origin, with variances in proportion to times.
-    If no episode ended, use the time of the first reset.
+    A regression of the times of windows on their steps and resets gives the estimate. It passes through the origin, and
+    variances are proportional to times. If no episode ended, use the time of the first reset.
     """
     ns, made, ended = windows["ns"], windows["steps"], windows["resets"]
     span, resets = float(ns.sum()), float(ended.sum())
@@ -300,42 +301,42 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
 
 @dataclass(frozen=True)
 class PolicyTime:
-    """Where the time of a loop with a policy goes, as shares of the wall time from 0 to 1."""
+    """The time of a loop with a policy, as shares of the wall time from 0 to 1."""
 
-    waiting: float  # for rows
+    waiting: float  # the share of waiting for rows
     inference: float
     copies: float
-    latency_p50_ns: float  # from the actions of a batch to the next batch, the median over windows
+    latency_p50_ns: float  # the time from the actions of a batch to the next batch; the median over windows
     latency_p99_ns: float
-    age: float  # how often the policy acts between choosing an action and receiving its row, the mean over rows
+    age: float  # the mean number of times that the policy acts between choosing an action and receiving its row
 
     @property
     def counting(self) -> float:
-        """The share of the time in which the loop counts rows, and keeps some for comparison."""
+        """The rest of the time, in which the loop counts rows, and keeps some of them for comparison."""
         return max(0.0, 1 - self.waiting - self.inference - self.copies)
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """The rows of batches of different sizes: medians over windows."""
+    """The numbers of rows in batches of different sizes. All but the mean are medians over windows."""
 
     mean: float
     few: float  # 5 % of batches have fewer rows
     median: float
-    many: float  # 5 % have more
+    many: float  # 5 % of batches have more rows
 
 
 @dataclass(frozen=True)
 class Learning:
-    """A learner that takes a stated time, after each batch or a number of steps, while nothing is sampled."""
+    """Training with a learner that takes a stated time after each batch or number of steps. Then nothing is sampled."""
 
-    sampling: float  # the share of the whole time, 0 to 1
-    steps_per_second: float  # of sampling and learning together
-    at_most: float  # how many times faster the whole would be if sampling took no time (Amdahl's law)
+    sampling: float  # the share of sampling in the whole time, 0 to 1
+    steps_per_second: float  # the rate of sampling and learning together
+    at_most: float  # the factor by which training would be faster if sampling took no time (Amdahl's law)
 
 
 def acting(windows: Windows) -> PolicyTime | None:
-    """Return where the time goes, None if no policy acts."""
+    """Return the times of a policy's loop; None if no policy acts."""
     known = windows[~np.isnan(windows["waited_ns"])]
     if not len(known):
         return None
@@ -351,7 +352,7 @@ def acting(windows: Windows) -> PolicyTime | None:
 
 
 def batch_sizes(windows: Windows) -> BatchSizes | None:
-    """Return how many rows batches have, None if all have the same number."""
+    """Return the numbers of rows in batches; None if all batches have the same size."""
     known = windows[windows["batches"] > 0]
     if not len(known):
         return None
@@ -364,12 +365,12 @@ def batch_sizes(windows: Windows) -> BatchSizes | None:
 
 
 def _median(counts: Floats) -> float:
-    """Return the median of whole numbers, as one where it is one; unknown ones are 0."""
+    """Return the median of whole numbers. NaN counts as 0."""
     return median([int(count) for count in np.nan_to_num(counts)])
 
 
 def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int) -> Learning | None:
-    """Return the share that a learner leaves to sampling at ``rate`` steps per second; None without one of them."""
+    """Return the shares of sampling and learning at ``rate`` steps per second; None without a learner or a rate."""
     if learner is None or rate is None or rate.median <= 0:
         return None
     sampled_steps = learner.steps or batch_size

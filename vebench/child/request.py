@@ -43,7 +43,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Proving:
-    """Step the backend in a few layouts, and write the rows that it returns to files ``PATH.0``, ``PATH.1`` ..."""
+    """Step the backend in a few layouts, and record its rows in files ``PATH.0``, ``PATH.1`` ... ``Judging`` proves."""
 
     steps: int  # the least number of steps of each environment
     seed: int = 0  # of the random layouts, lengths and seeds
@@ -52,7 +52,7 @@ class Proving:
 
 @dataclass(frozen=True)
 class Recording:
-    """Measure, record some batches, and write them to a file when the measurement is over."""
+    """Measure the backend, and record some batches in a file after the measurement. ``Replaying`` compares them."""
 
     path: str
     seed: int  # of the random moments
@@ -87,7 +87,7 @@ class Replaying:
 
 @dataclass(frozen=True)
 class Judging:
-    """Compare the files of ``Proving`` with the reference."""
+    """Prove: compare the files of ``Proving`` with the reference. This job steps no backend."""
 
     steps: int
     seed: int = 0

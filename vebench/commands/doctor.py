@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from vebench.plan.grammar import Pinning
     from vebench.reports.formats import Format
 
-# How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
+# Seconds for which the load by other processes is measured: about twenty ticks of the kernel's clock.
 _WATCH_S = 0.2
 
 
 def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Format) -> int:
-    """Print what vebench sees of this machine, or of the one whose files are in ``sysroot``. Returns the exit status.
+    """Print the facts of this machine, or of another machine with its files in ``sysroot``. Returns the exit status.
 
-    Raises UsageError if there is no such folder.
+    Raises UsageError if the folder does not exist.
     """
     OPTIONS["pin"].check(pin)
     root = LIVE if sysroot is None else sysroot
@@ -57,7 +57,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
 
 
 def _others_share(host: Host) -> float | None:
-    """Return the share of the allowed CPUs' time that is used while this process sleeps, None if unknown."""
+    """Return the share of the allowed CPUs' time that other processes use, None if unknown."""
     cpus = list(host.cpus_allowed)
     before, start = kernel.busy_ns(cpus), time.monotonic_ns()
     time.sleep(_WATCH_S)

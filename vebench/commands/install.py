@@ -1,4 +1,4 @@
-"""``vebench install``: virtual environments with the backends of other projects."""
+"""``vebench install``: makes virtual environments with the backends of other projects."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ALL = "all"
 
 
 def install(names: Sequence[str]) -> int:
-    """Make the interpreters of these backends or installations, or of ``all``. Returns the exit status.
+    """Make the virtual environments of these backends or installations, or of ``all``. Returns the exit status.
 
-    Raises UsageError for an unknown name, InterruptedRunError if the user interrupts.
+    Raises UsageError for an unknown name, and InterruptedRunError if the user interrupts.
     """
     of_backends = {one.name: one.library.installation for one in ENTRIES if one.library.installation is not None}
     known = of_backends | {one.name: one for one in INSTALLATIONS}
@@ -32,7 +32,7 @@ def install(names: Sequence[str]) -> int:
             near = did_you_mean(name, known)
             raise UsageError(f"{shown(name)}: no such installation{near}; vebench list shows them")
     chosen = INSTALLATIONS if ALL in names else {known[name].name: known[name] for name in names}.values()
-    # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
+    # SIGTERM is handled as an interrupt, so that no unfinished environment is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return max(map(_set_up, chosen))

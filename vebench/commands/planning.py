@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord
 
-_MOST_REASONS = 3  # in one line
+_MOST_REASONS = 3  # most reasons in one line
 
 
 def known() -> Knowledge:
-    """Return what is known of backends' work. If the user's file is damaged, standard error says so once."""
+    """Return the known work verdicts of backends. If the user's file is damaged, print a note once."""
     knowledge = Knowledge.load()
     if knowledge.damage:
         _note(knowledge.damage)
@@ -45,10 +45,10 @@ _note = cache(console.note)
 
 
 def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
-    """Return the interpreters of those backends of ``spec`` that have one of their own, by label.
+    """Return, by label, the interpreters of the backends of ``spec`` that do not run in this interpreter.
 
-    Raises UsageError if one that the user named cannot be used, or cannot load the adapter that it is for. One that
-    vebench made is as good as not there.
+    Raises UsageError if an interpreter cannot load its adapter, or if an interpreter that the user named is unusable.
+    Unusable interpreters that vebench made are ignored.
     """
     found: dict[str, Interpreter] = {}
     examined: dict[str, Interpreter] = {}
@@ -77,8 +77,8 @@ def planned(
 ) -> tuple[Plan, RunRecord]:
     """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label. The host of a run
-    on several is the first of them.
+    Backends in ``interpreters``, by label, run there. Others run in ``interpreter``, by default this one. With several
+    hosts, the header describes the first one.
     """
     found: Mapping[str, HostFacts] = {}
     if spec.hosts is None:
@@ -112,9 +112,12 @@ def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:
-    """Return how a host differs from one before it in what decides a rate, as far as both know; empty if none does."""
+    """Return in words the first difference of two hosts in a fact that decides rates, empty if there is none.
+
+    Facts that are unknown on one of the hosts are not compared.
+    """
     names = sorted({name for facts in found.values() for name in facts.packages})
-    hosts: dict[tuple[tuple[str, str], ...], str] = {}  # by what decides
+    hosts: dict[tuple[tuple[str, str], ...], str] = {}  # the first host with these facts
     for name, facts in found.items():
         known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
         decides = {
@@ -122,7 +125,7 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
             "CPU": facts.host.cpu_model,
             "CPUs": str(len(facts.host.cpus_allowed)),
             **{fact: str(value) for fact, value in known.items() if value is not None},
-            "quota_cpus": str(facts.host.quota_cpus),  # None: there is none
+            "quota_cpus": str(facts.host.quota_cpus),  # None: no quota
             **{package: facts.packages.get(package, "none") for package in names},
         }
         hosts.setdefault(tuple(decides.items()), name)
@@ -134,13 +137,13 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
 
 
 def refuse_idle(plan: Plan, whose: str = "") -> None:
-    """Raise UsageError, with the reasons, if no cell of the plan can run. ``whose`` is what the error begins with."""
+    """Raise UsageError, with the reasons, if no cell of the plan can run. The message begins with ``whose``."""
     if plan.cells and all(cell.skip for cell in plan.cells):
         raise UsageError(f"{whose}no cell of this plan can run here: {reasons(contestants(plan) or plan.cells)}")
 
 
 def refuse_useless(plan: Plan) -> None:
-    """Raise UsageError, with the reasons, if nothing can run, or nothing but reference rows and the plan has others."""
+    """Raise UsageError, with the reasons, if no cell can run, or if only the reference rows of a larger plan can."""
     refuse_idle(plan)
     backends = contestants(plan)
     if backends and all(cell.skip for cell in backends):
@@ -149,7 +152,7 @@ def refuse_useless(plan: Plan) -> None:
 
 
 def contestants(plan: Plan) -> list[Cell]:
-    """Return the cells that were asked for, without reference rows."""
+    """Return the cells that the user asked for, without reference rows."""
     asked = [cell for cell in plan.cells if plan.spec.asks_for(cell.backend.label, cell.workers)]
     return [cell for cell in asked if not cell.entry.reference_row]
 
@@ -165,17 +168,17 @@ def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     check_spec(spec)
     if spec.policy.target:
         check_policy(spec.policy.target)
-    here = tuple(choice for choice in spec.backends if not choice.python)  # whose adapters this interpreter loads
+    here = tuple(choice for choice in spec.backends if not choice.python)  # This interpreter loads their adapters.
     tasks = world.resolve(spec.envs, here)
     plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:
-    """Return the plan of the run file ``path``, and what of it is missing: cells without a line, and failed ones.
+    """Return the plan of the run file ``path``, and a plan of its missing cells: those without a line, or failed.
 
-    ``allowed``: see ``asked_in``, also for what it raises. Raises UsageError if nothing of it can run here unless it is
-    a ``dry_run``, and NotComparableError if this machine or its packages differ from the run's.
+    ``allowed``: see ``asked_in``, also for its errors. Without ``dry_run``, raises UsageError if no cell can run here.
+    Raises NotComparableError if this machine or its packages differ from the run's.
     """
     run = store.read(path)
     records.refuse_foreign(run.header, path, "start that again")
@@ -190,11 +193,11 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
 
 @contextmanager
 def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] = ()) -> Iterator[RunSpec]:
-    """Yield the spec in the first line of the run file ``path`` to be used here.
+    """Yield the spec in the first line of the run file ``path``, if it may be used here.
 
-    Raises RunFileError if the command line cannot make it, if the body of the context cannot use it, and unless
-    ``allowed`` if it is more than a file may name by itself. ``named`` are values that the user names, too, as the
-    command line has them: ``--env NAME``.
+    Raises RunFileError if the spec is invalid, or if the body of the context raises UsageError. Unless ``allowed``,
+    also raises it if the spec names code, Pythons or hosts that the user has not named. ``named``: options of the user,
+    such as ``--env NAME``.
     """
     try:
         check_spec(spec)
@@ -206,7 +209,7 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
 
 
 def measured(plan: Plan, run: Run) -> set[CellKey]:
-    """Return the keys of the cells that need no measuring: measured before, or skipped before and again."""
+    """Return the keys of the cells that need no measurement: successful ones, and those skipped before and now."""
     before = {cell.key: cell for cell in run.cells}
     return {
         cell.key

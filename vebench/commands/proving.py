@@ -26,10 +26,10 @@ from vebench.reports.figures import counted
 from vebench.reports.live import Screen
 from vebench.results import store
 
-# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: MuJoCo's for
-# 1,000 steps, most games about as long.
+# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends. MuJoCo's
+# episodes have 1,000 steps, and most games' have about as many.
 SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
-_LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
+_LIMIT = "max_episode_steps"  # the argument of gymnasium.make that limits episodes
 
 
 def learn(
@@ -37,8 +37,8 @@ def learn(
 ) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
 
-    With ``episode``, episodes of environments unknown to vebench are cut to this many steps. Where steps are slow, no
-    episode would end otherwise, and backends differ most at resets.
+    With ``episode``, episodes of environments unknown to vebench are cut to this many steps. Otherwise, no episode of a
+    slow environment would end, and backends differ most at resets.
     """
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
@@ -68,13 +68,14 @@ def prove(
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
-    Each environment makes ``steps`` steps at least. Layouts are drawn from the spec's seed. ``in_full``: also report
-    the seed and the reasons of verdicts, if no page shows them. ``episode``: see ``learn``.
+    Each environment of the first layout makes at least ``steps`` steps. The spec's seed determines the layouts. With
+    ``in_full``, also report the seed and the reasons of verdicts, because no page shows them. ``episode``: see
+    ``learn``.
     """
     interpreters = interpreters_of(spec, world)
     cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
     proofs: list[tuple[Cell, Proof]] = []
-    log: str | None = None  # the file with the output of the cell whose proof comes next
+    log: str | None = None  # the file with the output of the next cell
     envs = cells[0].workers if cells else 0
     with (
         Screen(console.for_progress()) as screen,
@@ -97,13 +98,13 @@ def prove(
             reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
             proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
-            # A page shows the verdict of the proof. ``found`` is for later runs, which need ended episodes.
+            # Pages show ``proof.verdict``. ``found`` is the verdict for later runs, which also need ends of episodes.
             words = f"{found.verdict} ({found.reason})" if found.reason else found.verdict
             words += f"; log: {reported.log}" if reported.log else ""
             number, verdict = f"[{len(proofs)}/{len(cells)}]", words if in_full else proof.verdict
             screen.say(f"{number} {cell.task.id}, {cell.backend.label}: {verdict}")
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
-            # A verdict on another class says nothing about the backend's own class, which may step the next time.
+            # If the backend fell back to another class, the verdict does not hold for its own class.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
             own = interpreters.get(cell.backend.label)
             versions = None if own is None else own.packages
@@ -116,16 +117,16 @@ def prove(
 
 
 def drawn_seed() -> int:
-    """Return a random seed, short enough to be typed."""
+    """Return a random seed of at most six digits, which is easy to type."""
     return secrets.randbelow(1_000_000)
 
 
 def _cells(
     spec: RunSpec, proving: Proving, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
 ) -> tuple[Cell, ...]:
-    """Return a cell for each task and backend, in the order of reports; the reference only if it is named.
+    """Return a cell for each task and backend, in the order of reports. The reference has one only if it is named.
 
-    Episodes are cut to ``episode`` steps where Gymnasium makes them and nothing else limits them.
+    Episodes of Gymnasium's environments are cut to ``episode`` steps, unless an argument limits them.
     """
     tasks = []
     for task in world.resolve(spec.envs, tuple(choice for choice in spec.backends if not choice.python)):

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
     """Render runs, by default the newest in ``.vebench/``.
 
-    Several runs are shown side by side. A file also has each of them alone, a terminal only where all was asked for, or
-    what only a run alone shows.
-    Raises RunFileError for a file that is not a run file.
+    Several runs are shown side by side. Each run is also shown separately. On the terminal, this needs ``--all``,
+    ``--columns`` or ``--forecast``. Raises RunFileError for a file that is not a run file.
     """
     sources = store.run_files(files) if files else [store.run_files_in()[-1]]
     knowledge = known()

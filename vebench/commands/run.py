@@ -35,8 +35,8 @@ def start(
 ) -> int:
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
-    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
-    Raises UsageError if nothing can run; without ``dry_run`` also if only reference rows can, and more is asked for.
+    With ``verify``, every backend is compared with the reference first. With ``dry_run``, only the plan is shown.
+    Raises UsageError if no cell can run. Without ``dry_run``, also if only reference rows of a larger plan can.
     """
     if verify and spec.hosts is not None:
         raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")
@@ -62,10 +62,10 @@ def of_suite(name: str, backends: tuple[BackendChoice, ...], world: World) -> Ru
 
 
 def resume(path: Path, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool) -> int:
-    """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
+    """Measure the missing cells of the run file ``path``: those without a line, or failed. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``, also for
-    what it raises.
+    With ``dry_run``, only the plan of the missing cells is shown. ``allowed``: see ``planning.plan_to_finish``, also
+    for its errors.
     """
     plan, left = planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
     if dry_run:
@@ -80,9 +80,9 @@ def _shown(plan: Plan, whose: str = "") -> int:
 
 
 def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool) -> int:
-    """Measure what is ``left`` of a plan, and show the run: also after the first look, and if the user interrupts.
+    """Measure the cells that are ``left`` of a plan, and show the run. Show it also at the first look and on Ctrl-C.
 
-    The exit status is also 1 if a cell did other work, 3 if the run is unusable.
+    The exit status is 1 if a cell failed or did other work, 3 if the run is unusable, otherwise 0.
     """
 
     def first_look(run: Run) -> RunPage:

@@ -1,7 +1,7 @@
-"""The world in which commands measure, and passes of cells into run files. All commands that measure share it.
+"""Measures passes of cells into run files, for all commands that measure.
 
-``World`` holds what they ask of the machine and of other processes, so that tests can replace it. Files are not part of
-it. ``doctor`` starts no cell and reads the machine itself.
+``World`` holds every access to the machine and to other processes, so that tests can replace it. It does not include
+files. ``doctor`` starts no cell and reads the machine itself.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _launcher = partial(Launcher, note=cache(console.note))
 
 @dataclass(frozen=True)
 class World:
-    """How cells are started, and where tasks, other Pythons, the machine, its free memory and the time are read.
+    """Functions that start cells, resolve tasks, examine Pythons, and read the machine and the time.
 
-    ``arguments`` are those of the command line. ``start`` takes a spec, what notes interrupts, and a Python, by default
-    this one: cells are started in it, and on exit no process of them is left. ``resolve`` takes names of tasks,
-    backends, and the ``python`` that both are looked up in. ``releases`` takes a package. ``install`` takes
-    requirements and the folder of a new environment, and returns its Python. ``memory_available`` returns bytes, None
-    if unknown, ``now`` returns the date and time, ``clock`` returns seconds.
+    ``arguments``: the command line. ``start`` takes a spec, an ``Interrupts``, and a Python, by default this one. It
+    starts cells in this Python, and leaves no process of them on exit. ``resolve`` takes names of tasks, backends, and
+    the ``python`` in which both are looked up. ``releases`` takes a package. ``install`` takes requirements and the
+    folder of a new environment, and returns its Python. ``memory_available`` returns bytes, or None if unknown. ``now``
+    returns the date and time. ``clock`` returns seconds.
     """
 
     arguments: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class World:
 class Session:
     """Measures cells into the file of their ``side``, in the Python of that side. ``path`` is the first file.
 
-    ``also`` ends the command to go on with after an interrupt.
+    ``also``: text added to the command that continues after an interrupt.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Session:
     ) -> None:
         self._files, self._world, self._quiet, self._pythons, self._also = files, world, quiet, pythons, also
         self.path = next(iter(files.values())).path
-        self.open = ExitStack()  # what cells of all passes are started with
+        self.open = ExitStack()  # holds the launchers, which all passes share
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
         self._first_look: Callable[[Run], Page] | None = None
         self._looked: set[str] = set()  # tasks whose first look was shown
-        # All time since the last event was spent on the cell of the next: only one is at work at a time.
+        # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
 
@@ -118,20 +118,20 @@ class Session:
 
     @property
     def run(self) -> Run:
-        """All that is in the file, or in the first of them."""
+        """The contents of the first file."""
         return next(iter(self.runs.values()))
 
     @property
     def runs(self) -> dict[str, Run]:
-        """All that is in the files, by side."""
+        """The contents of all files, by side."""
         return {side: file.run for side, file in self._files.items()}
 
     def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
-        """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
+        """Measure the cells that are ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        ``first_look`` makes a page of the run once the cells of a task have a few windows each, unless there is one
-        pass or the run is resumed; it is shown with the progress. Once all have had the passes of the plan, a race goes
-        on with the backends that may be the fastest, for as many cells as ``spec.passes`` passes of all have.
+        ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
+        the progress, unless there is one pass or the run is resumed. After PASSES_OF_ALL passes of all cells, a race
+        goes on with the backends that may be the fastest. It measures as many cells as ``spec.passes`` passes of all.
         Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
@@ -139,14 +139,18 @@ class Session:
         self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
         later = self._left_to_race(plan)
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
-        while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
+        while True:
+            later = self._left_to_race(plan)
+            goes_on = later > 0 if until is None else self._world.clock() < deadline
+            if not goes_on:
+                break
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
             if until is not None:
                 wanted &= wide_cells(self.run, until)
             more = next_pass(going_on, wanted, next_repeats(self.run))
             if not more.cells or (until is None and len(more.cells) > 2 * later):
-                break  # fewer cells are left than half of those
+                break  # the race has less than half of this pass left
             status = max(status, self.one_pass(more, deadline=deadline, later=max(0, later - len(more.cells))))
         return status
 
@@ -160,12 +164,12 @@ class Session:
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        With ``keeps_to_it``, cells that take turns are given up at the deadline. ``later`` is how many cells follow in
-        further passes. Raises InterruptedRunError, too.
+        With ``keeps_to_it``, cells that take turns are given up at the deadline. ``later``: the number of cells in
+        further passes. Raises InterruptedRunError if the user interrupts it.
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
-        # Without cells that were measured again.
+
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
@@ -209,7 +213,7 @@ class Session:
         return msgspec.structs.replace(self.run, header=head, cells=(*self.run.cells, *cells))
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
-        """Return a cell, with its proof if that is there, once it is on the disk."""
+        """Write the result or the proof of a cell to the run file, and return the cell's record."""
         file, key = self._files[event.cell.side], event.cell.key
         if isinstance(event, ProofDone):
             return file.append_proof(key, event.proof)
@@ -219,7 +223,7 @@ class Session:
         return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.side))))
 
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
-        """Return in words which cells are in the files, and how to go on."""
+        """Return in words which cells are in the files, and the command that continues."""
         for file in self._files.values():
             file.check_present()
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
@@ -242,7 +246,7 @@ def session(
     pythons: Mapping[str, str] = _HERE,
     outlet: Outlet | None = None,
 ) -> Iterator[Session]:
-    """Return a session that measures into a run file, or one for each side, and says what happened to them."""
+    """Return a session that measures into a run file, or into one for each side. On exit, print the files' notes."""
     by_side = files if isinstance(files, Mapping) else {"": files}
     also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
     found = Session(by_side, world, quiet=quiet, pythons=pythons, also=also)

@@ -39,30 +39,32 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree
 
 _DISTRIBUTION = "distribution"
-_EPISODES = 200  # of each, to compare distributions
-_MOST_NUMBERS = 200  # of an observation, to compare steps
+_EPISODES = 200  # ended episodes of each side before distributions are compared
+_MOST_NUMBERS = 200  # of an observation; larger observations are left out of the comparison of distributions
 _SCRIPTED = "hold", "sweep"
 _LIMIT = re.compile(r"(?P<number>[0-9.eE+-]+)(?P<kind>%|ulp)?(?:@(?P<steps>\d+))?")
 _MEANINGS = {
     "identical": "the same bytes of observations, the same rewards, flags and infos, in all rows that were compared",
     "equal": "the same after a cast of numbers, which the table names",
     "within limits": "no further apart than --within allows",
-    "same distribution": "starts, steps, returns and lengths of episodes could not be told apart, at an error of 5 %",
+    "same distribution": "no significant difference in starts, steps, returns or lengths of episodes (5 % level)",
     "different": "other work",
-    "unverified": "it could not be told",
+    "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"
-_RULE_OF_THREE = 3.0  # over n: the 95 % bound of a share that was never seen in n
-# Of tests whether episodes come from one distribution:
-LEVEL = 0.05  # of all tests together
+_RULE_OF_THREE = 3.0  # An event that never occurred in n trials has a probability of at most 3 / n (95 % bound).
+# Tests whether the episodes of both sides have the same distribution:
+LEVEL = 0.05  # of significance, for all tests together
 _TESTS = 4
-_POWER = 1.645  # standard errors from a significant difference to one that 95 % of runs show
+_POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
 _SHUFFLES = 999
-_FLOOR = 1e-4  # standard deviations of an outcome: less may be rounding
+_FLOOR = 1e-4  # Smaller differences, in standard deviations of an outcome, may be rounding errors.
 _FLAGS = 3  # reward, terminated and truncated at the end of a step's numbers
-_MOST_STEPS, _FEW, _MOST_COLUMNS = 20_000, 20, 24
+_MOST_STEPS = 20_000  # With more steps in all, the regression uses about this many.
+_FEW = 20  # A number with at most this many values has a column for each value.
+_MOST_COLUMNS = 24  # With at most this many columns, all products of two columns are predictors.
 
-# The observation at its start; for each step, the observation before, the action, the next one, reward and flags.
+# The first observation; for each step, the observation before it, the action, the observation after it, reward, flags.
 Episode = tuple[list[float], list[list[float]]]
 
 
@@ -76,7 +78,7 @@ class PairRequest:
     seed: int
     timeout: float
     within: Sequence[str] = ()
-    policy: str | None = None  # ``hold``, ``sweep``, a file or ``MODULE:FUNCTION``; by default, actions are mixed
+    policy: str | None = None  # ``hold``, ``sweep``, a file or ``MODULE:FUNCTION``; None for a mixture
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Verdict:
 
 
 def limits_of(texts: Sequence[str]) -> dict[str, Tolerance]:
-    """Return the limits of ``FIELD=1e-6``, ``FIELD=0.1%`` and ``FIELD=4ulp``, each with ``@STEPS`` or without."""
+    """Return limits by field, from texts such as ``FIELD=1e-6``, ``FIELD=0.1%`` or ``FIELD=4ulp@STEPS``."""
     found: dict[str, Tolerance] = {}
     for text in chain.from_iterable(text.split(",") for text in texts):
         name, _, value = text.strip().partition("=")
@@ -110,9 +112,9 @@ def limits_of(texts: Sequence[str]) -> dict[str, Tolerance]:
 
 
 def compare_two(asked: PairRequest) -> PairPage:
-    """Step both with the same seeds and actions, and return whether their rows are the same.
+    """Step both implementations, and return whether their rows, or the distributions of their episodes, are the same.
 
-    Raises UsageError if one of them cannot be stepped, or if the two cannot be compared.
+    Raises UsageError if one implementation cannot be stepped, or if the two cannot be compared.
     """
     if len(asked.names) != len("AB"):
         raise UsageError("name two implementations, A and B, or backends with -e and -b")
@@ -128,7 +130,7 @@ def compare_two(asked: PairRequest) -> PairPage:
             one, other = (side.about for side in two.sides)
             two.policy = policy
             kinds = [[leaf[:2] for leaf in about["observations"]] for about in (one, other)]
-            two.full = bool(limits) or kinds[0] != kinds[1]  # digests of other types say nothing
+            two.full = bool(limits) or kinds[0] != kinds[1]  # digests of different types cannot be compared
             two.stats.comparer.limits = limits
             _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one["observations"]])
             try:
@@ -138,19 +140,19 @@ def compare_two(asked: PairRequest) -> PairPage:
             if verdict.word != "different" and verdict.stats.rows:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
     except KeyboardInterrupt:
-        raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
+        raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {asked.seed}") from None
     return PairPage((asked.names[0], asked.names[1]), (one, other), verdict, asked.seed, asked.policy)
 
 
 def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind: str = "observations") -> None:
-    """Raise UsageError for a limit of a leaf of this kind that neither side has."""
+    """Raise UsageError if a limit names a field of this kind that is not in ``leaves``."""
     for of in limits:
         if of.startswith(f"{kind}/") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
             raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves) or 'none')}")
 
 
 def _function_of(policy: str) -> str:
-    """Return the policy if it is a function. Raises UsageError if it is not a source of actions."""
+    """Return the policy if it is a function, otherwise "". Raises UsageError if it is not a source of actions."""
     if not policy or policy in _SCRIPTED or policy.endswith(".npy"):
         return ""
     with contextlib.suppress(ValueError):
@@ -163,7 +165,7 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
     """Return the actions of a file, ``(steps, environments, *action_shape)``. Raises UsageError."""
     what = f"--policy {shown(path)}"
     if not isinstance(space, ActionSpace):
-        raise UsageError(f"{what}: a file has one array, and these actions are several: use MODULE:FUNCTION")
+        raise UsageError(f"{what}: a file has one array, but an action here has several: use MODULE:FUNCTION")
     try:
         array = np.atleast_1d(np.load(BytesIO(contents(Path(path))), allow_pickle=False))
     except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
@@ -183,9 +185,9 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
 
 
 def _source(two: Two, asked: PairRequest) -> tuple[Source, int, int, bool]:
-    """Return where actions come from, how many steps and environments, and whether no other number is possible.
+    """Return the source of actions, the number of steps, the number of environments, and whether the latter is fixed.
 
-    Raises UsageError.
+    Raises UsageError if the file of actions is unusable, or if the sides have different fixed numbers.
     """
     space, policy = two.space, asked.policy or ""
     given = _read(policy, space) if policy.endswith(".npy") else None
@@ -233,22 +235,22 @@ def _agreeing(two: Two) -> Verdict:
 
 
 def _different(two: Two, case: Case, found: FirstDifference, source: Source, *, fixed: bool) -> Verdict:
-    """Return the verdict on two sides that differ: whether each repeats itself, and the smallest example."""
+    """Return the verdict on two sides that differ, with the smallest example if both sides are repeatable."""
     if names := two.unrepeated(case, found):
         verb = "give" if len(names) > 1 else "gives"
-        why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
+        why = f"{' and '.join(names)} {verb} different rows when the case is repeated: the seed does not determine them"
         word = "unverified" if len(names) > 1 else "different"
         return Verdict(word, two.stats, why=f"{why}; --within {_DISTRIBUTION} compares episodes")
     example = two.smallest(case, found, source.constants(), fixed=fixed)
     if not example.script:
-        why = "they differ here only: the example did not fail each time in an interpreter of its own"
+        why = "the difference is not reproducible: the example did not fail each time in a fresh interpreter"
         return Verdict("different", two.stats, example, why)
     example.write()
     return Verdict("different", two.stats, example)
 
 
 def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
-    """Compare distributions, which say something where rows cannot be the same."""
+    """Compare distributions of episodes, for implementations whose rows cannot be the same."""
     say = console.for_progress().print
     source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
@@ -259,7 +261,7 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     ends = 0
     while ends < _EPISODES and time.monotonic() < until:
         say(f"{ends} of {_EPISODES} episodes")
-        # Other seeds and actions: tests need samples that are independent.
+        # Each side has its own seeds and actions, because the tests need independent samples.
         cases = [(source.segment(count, asked.steps),) for _ in two.sides]
         answers = two.answers(cases, two.policy)
         for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
@@ -272,13 +274,13 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
         return Verdict("unverified", two.stats, why=f"only {ends} episodes ended: more --steps")
     tests, shows = distributions(one, other)
     words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
-    why = f"{len(one):,} and {len(other):,} episodes: {words}; in 95 % of runs would show {shows}"
+    why = f"{len(one):,} and {len(other):,} episodes: {words}; 95 % of runs would detect {shows}"
     alike = all(chance > LEVEL for _, chance in tests)
     return Verdict("same distribution" if alike else "different", two.stats, why=why)
 
 
 def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> list[Episode]:
-    """Return the episodes of environments that took the actions of ``lanes``; without observations if not ``seen``."""
+    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations."""
     found: list[Episode] = []
     for rows, lane in zip(answer["rows"], lanes, strict=True):
         actions, before = iter(lane), list[float]()
@@ -288,20 +290,21 @@ def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen:
                 found.append((numbers, []))
             else:
                 taken = [number for leaf in next(actions) for number in array_of(leaf).ravel().tolist()]
-                found[-1][1].append([*before, *taken, *(numbers or before), *flags])  # the last one may be missing
+                # A final observation may be missing: repeat the one before.
+                found[-1][1].append([*before, *taken, *(numbers or before), *flags])
             before = numbers
     return found
 
 
 def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[list[tuple[str, float]], str]:
-    """Return p-values, each times the number of tests, and in words what would show in 95 % of runs.
+    """Return Bonferroni-corrected p-values by test, and in words the differences that 95 % of runs would detect.
 
-    Returns and lengths are tested by Kolmogorov and Smirnov, starts and steps by shuffling episodes.
+    Returns and lengths have a Kolmogorov-Smirnov test each. Starts and steps have a permutation test each.
     """
     whole = [[steps for _, steps in side if steps and any(steps[-1][-2:])] for side in (one, other)]
     returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
     lengths = ([len(steps) for steps in side] for side in whole)
-    # The distance that is significant, and two standard errors of what is seen of it at one point.
+    # The least significant distance plus _POWER standard errors. At one point, a standard error is at most spread / 2.
     spread = math.sqrt(sum(1 / len(side) for side in whole))
     far = (math.sqrt(-0.5 * math.log(LEVEL / _TESTS / 2)) + _POWER / 2) * spread
     taken = [each for each in (*one, *other) if each[1]]
@@ -319,17 +322,17 @@ def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[lis
 
 
 def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int) -> tuple[float, float]:
-    """Return the p-value of step outcomes, and the shift of an outcome that 95 % of runs show, in standard deviations.
+    """Return the p-value of step outcomes, and the shift that 95 % of runs detect, in an outcome's standard deviations.
 
-    One regression for both sides predicts outcomes from the observation, of ``width`` numbers, and the action. Its
-    residuals are added up over each episode: times each predictor, and squared.
+    One regression for both sides predicts outcomes from the action and an observation of ``width`` numbers. The scores
+    of an episode are sums over its steps: of residuals times each predictor, and of squared residuals.
     """
     every = 1 + sum(map(len, episodes)) // _MOST_STEPS
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
     table = np.nan_to_num(np.concatenate(kept))
     places = np.cumsum([len(each) for each in kept])[:-1]
     outcomes = table[:, -width - _FLAGS :]
-    outcomes[:, :width] -= table[:, :width]  # changes are predicted better than what is observed
+    outcomes[:, :width] -= table[:, :width]  # The change is easier to predict than the observation.
     outcomes = (outcomes - outcomes.mean(0)) / np.maximum(outcomes.std(0), _FLOOR)
     inputs = _predictors(table[:, : -width - _FLAGS])
     left = outcomes - inputs @ np.linalg.lstsq(inputs, outcomes, rcond=None)[0]
@@ -342,11 +345,14 @@ def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], wi
 
 
 def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return columns that predict: a constant, each number, or which of a few values it has, and products of two."""
+    """Return the columns of the regression: a constant, the numbers, and products of two columns.
+
+    A number with few values has an indicator column for each value but the first.
+    """
     columns = [np.ones(len(numbers))]
     for number in numbers.T:
         values = np.unique(number)
-        if 2 < len(values) <= _FEW and numbers.shape[1] <= _FEW:  # noqa: PLR2004 - of two values, both are a line
+        if 2 < len(values) <= _FEW and numbers.shape[1] <= _FEW:  # noqa: PLR2004 - a line fits two values
             columns += [number == value for value in values[1:]]
         elif len(values) > 1:
             columns.append((number - number.mean()) / number.std())
@@ -356,10 +362,10 @@ def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
-    """Return the p-value of the largest difference between the means of two groups, and which one is significant.
+    """Return the p-value of the largest difference between the means of two groups, and the threshold of significance.
 
-    Differences are in standard deviations of each column. Shuffled labels show what chance does: scores of episodes
-    may have any distribution.
+    Differences are in standard deviations of each column. A permutation test, because the scores of episodes may have
+    any distribution.
     """
     spread = scores.std(0)
     scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]
@@ -374,7 +380,7 @@ def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class PairPage(DataPage):
-    """The verdict on two implementations, as a page."""
+    """The page with the verdict on two implementations."""
 
     names: tuple[str, str]
     abouts: tuple[dict[str, Any], dict[str, Any]]  # the answer of each side about itself
@@ -385,12 +391,12 @@ class PairPage(DataPage):
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if the two differ, 3 if that cannot be told."""
+        """The exit status: 1 if the two differ, 3 if the verdict is ``unverified``, otherwise 0."""
         return {"different": 1, "unverified": 3}.get(self.verdict.word, 0)
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: the verdict, what was compared, and the script that shows where the two differ."""
+        """One document: the verdict, the facts behind it, and the script that reproduces a difference."""
         verdict, stats = self.verdict, self.verdict.stats
         code = () if verdict.example is None else tuple(verdict.example.script.splitlines())
         sentence = "Run the smallest example with PYTHONPATH=. python .vebench/example.py"
@@ -410,14 +416,14 @@ class PairPage(DataPage):
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 
     def _not_covered(self) -> list[str]:
-        """Return in words the limits of a verdict on rows."""
+        """Return in words what a verdict on rows does not cover."""
         stats, found = self.verdict.stats, list[str]()
         if self.verdict.word not in _AGREE:
             return found
         if not stats.truncated:
             found.append("no truncation was seen" if stats.ends else "no end was seen")
         if stats.kept:
-            found.append("each reset(seed=) in fresh copies")
+            found.append("each reset(seed=) was compared in new copies")
         first, second = stats.infos
         only = {"A": ", ".join(sorted(first - second)), "B": ", ".join(sorted(second - first))}
         return found + [f"only {name} has {names}" for name, names in only.items() if names]
@@ -440,9 +446,9 @@ class PairPage(DataPage):
         for words, furthest in sorted(stats.comparer.furthest.items()):
             yield "furthest", f"{words}: {furthest:.3g} apart"
         if stats.comparer.skipped:
-            yield "left out", f"{stats.comparer.skipped:,} arrays after the steps that --within names"
+            yield "left out", f"{stats.comparer.skipped:,} arrays later in an episode than the @STEPS of --within"
         if stats.kept:
-            yield "state", f"both keep some through reset(seed=): {stats.kept} after it depend on the steps before"
+            yield "state", f"both keep state through reset(seed=): {stats.kept} after the reset depend on earlier steps"
         yield from self._sides()
         if self.policy:
             yield "actions", f"--policy {self.policy}"

@@ -1,8 +1,8 @@
-"""Draws the cases that both sides of a comparison step, shrinks a case in which they differ, and writes it as a script.
+"""Draws cases for both sides of a comparison, shrinks a case in which they differ, and writes it as a script.
 
 A case is a few segments. A segment is a reset with a seed, and then an action for each step of each environment. An
-action is a list of arrays as ``child/equality/subject.py`` takes them. Nothing here steps anything. The script needs
-the two implementations, numpy and Gymnasium alone; that of an adapter needs vebench, too.
+action is a list of arrays in the form of ``child/equality/subject.py``. This module steps no environment. The script
+needs only the two implementations, numpy and Gymnasium. The script of an adapter also needs vebench.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 Action = Any
 
-_MOST_RUNS = 400  # of cases, to find a small one
-_SEEDS = 20  # tried for a smaller example
-_FAR_APART = 10_000  # seeds of segments: more than environments
-_LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: factor of steps, steps, environments
-_HOLDS = 20  # steps for which an action is held, at most
+_MOST_RUNS = 400  # cases that are stepped to find a small one, at most
+_SEEDS = 20  # seeds that are tried for a smaller example
+_FAR_APART = 10_000  # distance of the seeds of segments; environments add their numbers
+_LONGER, _SHORT, _MANY = 4, 20, 5  # factor of steps in long cases, steps in short cases, environments in many
+_HOLDS = 20  # An action is held for fewer steps than this.
 _CONSTANTS = 6
-FEW_ENDS = 3  # of episodes; without them, longer cases are stepped
+FEW_ENDS = 3  # With fewer ends of episodes, longer cases are stepped.
 _DEFAULTS = {field.name: field.default for field in fields(Task)}
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
-# It returns None if an environment has no such value.
+# The function for scripts returns None if an environment has no value of this name.
 _INFO = """
 def info(infos, path, index=None):
     for name, value in infos.items():
@@ -56,12 +56,12 @@ class FirstDifference:
     env: int
     segment: int
     step: int  # actions of the segment before the row
-    needs: int  # actions of the segment that both need, so that the row is there
-    row: int  # rows of the environment before it
-    # ``observations/LEAF``, ``infos/KEY``, ``rewards``, ``terminated`` or ``truncated``; ``resets`` if one side has a
-    # row of a reset where the other has a step; ``raised``.
+    needs: int  # actions of the segment that a case needs to contain the row
+    row: int  # rows of the environment before this one
+    # ``observations/LEAF``, ``infos/KEY``, ``rewards``, ``terminated``, ``truncated`` or ``raised``; ``resets`` if only
+    # one side has a row here, or if one side has a reset and the other side a step.
     field: str
-    found: tuple[str, str]  # in words
+    found: tuple[str, str]  # both values in words
     calls: tuple[int | None, int | None] = (None, None)  # the numbers of the calls that returned the row
     final: bool = False  # whether the row ends an episode
 
@@ -70,8 +70,8 @@ class FirstDifference:
 class Segment:
     """A reset, and an action for each step of each environment."""
 
-    seed: int  # environment i adds its number
-    actions: tuple[tuple[Action, ...], ...]  # of each environment
+    seed: int  # of environment 0; environment i has seed + i
+    actions: tuple[tuple[Action, ...], ...]  # for each environment
 
     @property
     def length(self) -> int:
@@ -89,8 +89,8 @@ Case = tuple[Segment, ...]
 class Source:
     """Draws the actions and seeds of cases from a seed.
 
-    ``how``: ``hold`` or ``sweep`` for all cases, empty for a mixture. ``given``: actions of a user's file, which are
-    repeated, ``(steps, environments, *action_shape)``.
+    ``how``: ``hold`` or ``sweep`` for all cases, empty for a mixture. ``given``: actions of a user's file, ``(steps,
+    environments, *action_shape)``. They are repeated.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Source:
         self._rng = np.random.default_rng(seed)
 
     def constants(self) -> list[Action]:
-        """Return simple actions, the simplest first: zeros or the least, then the others or the bounds."""
+        """Return simple actions, the simplest first: the numbers 0, 1, ... clipped to the space, without duplicates."""
         leaves = trees.leaves(self._space)
         numbers = range(_CONSTANTS) if all(leaf.integer for leaf in leaves) else (0, 1, -1)
         found: list[Action] = []
@@ -112,19 +112,18 @@ class Source:
         return found
 
     def segment(self, num_envs: int, steps: int, how: str = "", seed: int | None = None) -> Segment:
-        """Return a segment of this size, with a seed that no environment of another segment has.
+        """Return a segment of this size. Drawn seeds are multiples of _FAR_APART.
 
         With ``hold``, each action is held for some steps, to get further. With ``sweep``, every third environment
-        sweeps through simple actions, and the others hold one.
+        sweeps through simple actions, and each other environment holds one action.
         """
         seed = int(self._rng.integers(1, 1 << 16)) * _FAR_APART if seed is None else seed
         return Segment(seed, tuple(self._lane(number, steps, self._how or how) for number in range(num_envs)))
 
     def cases(self, num_envs: int, steps: int, *, fixed: bool) -> Iterator[Case]:
-        """Yield cases of ``num_envs`` environments, and of one and of many unless the number is ``fixed``.
+        """Yield cases of ``num_envs`` environments, of one, and of many. If ``fixed``, all have ``num_envs``.
 
-        The first cases have the layouts asked for, one and many. The last ones are longer, and not needed if episodes
-        have ended.
+        The last FEW_ENDS cases are longer. They are not needed if episodes have ended.
         """
         many = num_envs if fixed else max(_MANY, num_envs)
         one = num_envs if fixed else 1
@@ -160,16 +159,16 @@ def smallest(
     fixed: bool,
     timely: Callable[[], bool],
 ) -> tuple[Case, FirstDifference]:
-    """Return a small case in which the two still differ, and where.
+    """Return a small case in which the two still differ, and the first difference in it.
 
-    Environments go first, then segments and actions. Actions become the first of the ``constants``. A seed becomes the
-    one of twenty that needs the fewest actions. With ``fixed``, the number of environments does not change. The search
-    goes on while it is ``timely``, for 400 cases at most.
+    Environments are removed first, then segments and actions. Actions are replaced by the first of the ``constants``
+    that works, and seeds by small ones. With ``fixed``, the number of environments does not change. The search ends
+    when it is no longer ``timely``, or after _MOST_RUNS cases.
     """
     best, runs = (case, difference), 0
 
     def better(candidates: Iterable[Case]) -> bool:
-        """Take the first candidate that differs and is smaller, without the actions after the row that differs."""
+        """Take the first smaller candidate that differs. Cut the actions after the row that differs if possible."""
         nonlocal best, runs
         for candidate in candidates:
             if runs >= _MOST_RUNS or not timely():
@@ -179,7 +178,7 @@ def smallest(
             if found is None:
                 continue
             smaller = candidate, found
-            # Other environments may need their actions after the cut: some make more calls than others.
+            # Without the actions after the row, other environments may make fewer calls, and hide the difference.
             cut = _cut(*smaller)
             if cut != candidate and (again := stepped(cut)) is not None:
                 smaller = cut, again
@@ -206,7 +205,7 @@ def _cut(case: Case, difference: FirstDifference) -> Case:
 
 
 def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
-    """Return the measures by which cases are compared, the most important first."""
+    """Return the measures of a case's size, the most important first."""
     simple = {repr(action): place for place, action in enumerate(constants)}
     actions = [action for each in case for lane in each.actions for action in lane]
     places = sum(simple.get(repr(action), len(simple)) for action in actions)
@@ -259,7 +258,7 @@ def _simpler_actions(case: Case, _: FirstDifference, constants: Sequence[Action]
 
 
 def _other_seeds(case: Case, *_: object) -> Iterator[Case]:
-    """Yield the case with other seeds, also without its first action: with some, the two differ after fewer."""
+    """Yield the case with other seeds, also without its first action: some seeds need fewer actions."""
     for at, each in enumerate(case):
         for seed in range(_SEEDS):
             for skipped in range(min(2, each.length)):
@@ -268,7 +267,7 @@ def _other_seeds(case: Case, *_: object) -> Iterator[Case]:
 
 
 class Shown(NamedTuple):
-    """A side as the example shows it."""
+    """The facts about a side that the example contains."""
 
     text: str
     python: str
@@ -279,25 +278,25 @@ class _Code(NamedTuple):
     """The code of one side."""
 
     imports: list[str]
-    lines: list[str]  # make the side and step it
-    value: str  # an expression: the value that differs
+    lines: list[str]  # statements that make the side and step it
+    value: str  # an expression for the value that differs
 
 
 def place_of(case: Case, difference: FirstDifference) -> str:
-    """Return in words after how many actions the two differ, and whether in a reset."""
+    """Return in words the number of actions before the difference, and whether it is in a reset."""
     after = f"after {counted(made(case, difference), 'action')}"
     return f"in the reset {after}" if difference.needs > difference.step or not difference.step else after
 
 
 def made(case: Case, difference: FirstDifference) -> int:
-    """Return how many actions the environment has taken where the two differ."""
+    """Return the number of the environment's actions before the difference."""
     return sum(each.length for each in case[: difference.segment]) + difference.step
 
 
 def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, calls: Sequence[Sequence[Any]]) -> str:
     """Return the script. It fails where the two differ, and prints both values.
 
-    ``calls``: the calls that the case made of each side, up to the call that returned the row and beyond.
+    ``calls``: all calls to each side in the case.
     """
     alone = sides[0].python != sides[1].python
     names = ("env", "env") if alone else ("a", "b")
@@ -328,7 +327,7 @@ def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, cal
 
 
 def _in_two_pythons(sides: Sequence[tuple[str, _Code]], has_value: bool) -> Iterator[str]:
-    """Yield lines that run each side in its Python, and compare what they print."""
+    """Yield lines that run each side in its Python, and compare the output of both."""
     yield "import subprocess"
     yield ""
     texts = []
@@ -367,7 +366,7 @@ def _code(name: str, about: dict[str, Any], case: Case, calls: Sequence[Any], di
 
 
 def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], str]:
-    """Return the lines that import what makes a side, and the expression that makes it."""
+    """Return the lines with imports for a side, and the expression that makes the side."""
     given = {"num_envs": num_envs, "seed": seed}
     values = {**about["values"], **{name: given[name] for name in about["takes"]}}
     if about["called"]:
@@ -381,7 +380,7 @@ def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], s
 
 
 def _calls(name: str, about: dict[str, Any], calls: Sequence[Any]) -> list[str]:
-    """Return lines that make these calls: a loop over actions where several follow each other."""
+    """Return lines that make these calls. Consecutive steps are a loop over their actions."""
     lines: list[str] = []
     actions: list[str] = []
     adapter = bool(about["adapter"])

@@ -1,6 +1,6 @@
-"""Both sides of a comparison: processes in their own Pythons that step the same cases, and what their rows show.
+"""Runs both sides of a comparison in their own Pythons, and finds the first difference in their rows.
 
-Rows are lists as ``child/equality/subject.py`` sends them. Values are compared by ``child/equality/compare.py``.
+Rows are lists in the form of ``child/equality/subject.py``. ``child/equality/compare.py`` compares values.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from vebench.results import store
 if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree
 
-_Answer = Mapping[str, Any]  # of a side to a case
+_Answer = Mapping[str, Any]  # a side's answer to a case
 Leaf = Sequence[Any]  # ``[type, shape, data]``
 
 _SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
-_SEARCH_S = 60.0  # for a small case
-_EXAMPLE_RUNS = 3  # each must fail: a difference that one process shows by chance is no example
+_SEARCH_S = 60.0  # limit for the search for a small case, and for a run of the example
+_EXAMPLE_RUNS = 3  # All runs of the example must fail, so that it does not fail by chance.
 _KINDS = {RESET: "reset", STEP: "step"}
 
 
 class LostError(Exception):
-    """The process has died or does not answer; the text says which."""
+    """The process of a side has died or does not answer, as the text says."""
 
 
 class Side:
-    """A side that is stepped in ``python``. ``about`` is its answer about itself."""
+    """A side that is stepped in ``python``. ``about`` is the side's description of itself."""
 
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         assert process.stdin is not None  # noqa: S101 - the process was started with pipes
@@ -66,13 +66,13 @@ class Side:
         self._answers: IO[bytes] = process.stdout
 
     def ask(self, request: object) -> None:
-        """Send a request. If the process does not take it, ``answer`` says why."""
+        """Send a request. If the process has died, ``answer`` raises the error."""
         with suppress(BrokenPipeError):
             self._asks.write(f"{json.dumps(request)}\n".encode())
             self._asks.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
+        """Return the answer to the last request. Raises LostError, or UsageError if the subject cannot be stepped."""
         line, deadline = bytearray(), time.monotonic() + self._timeout
         while not line.endswith(b"\n"):
             if not select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -87,14 +87,14 @@ class Side:
         return found
 
     def close(self) -> None:
-        """Close both pipes. A process that has died did not take all requests."""
+        """Close both pipes. A process that died may have left requests in the pipe."""
         self._answers.close()
         with suppress(BrokenPipeError):
             self._asks.close()
 
 
 def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
-    """Return the text, Python and request of a side, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without."""
+    """Return the name, the Python and the first request of a side, from ``NAME[KEY=VALUE,...]@PYTHON``."""
     name, at, python = text.rpartition("@")
     name, python = (name, python) if at and python else (text, sys.executable)
     module, values = bracketed.name_and_values(name)
@@ -103,7 +103,7 @@ def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
 
 @contextmanager
 def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> Iterator[Two]:
-    """Start two sides, each by its text, Python and request. Raises UsageError if one cannot be stepped."""
+    """Start two sides, each from its name, Python and request. Raises UsageError if one cannot be stepped."""
     with ProcessGuard() as guard, ExitStack() as stack:
 
         def start() -> tuple[Side, Side]:
@@ -141,23 +141,23 @@ class DiffStats:
     comparer: Comparer = field(default_factory=lambda: Comparer(may_cast=True))
     rows: int = 0
     ends: int = 0
-    truncated: int = 0  # of the ends
-    longest: int = 0  # steps of an episode
-    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))  # names that each side has
-    not_compared: dict[str, str] = field(default_factory=dict)  # infos, and why
-    only: str = ""  # of infos, compare this field
-    raised: str = ""  # what both raised, so that no more rows could be compared
-    kept: str = ""  # a field that shows that both keep state through ``reset(seed=)``
-    finals: bool = True  # whether both sides should give the observation of an end
+    truncated: int = 0  # number of ends by truncation
+    longest: int = 0  # steps of the longest episode
+    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))  # names of infos of each side
+    not_compared: dict[str, str] = field(default_factory=dict)  # reason by name of an info
+    only: str = ""  # name of the only info to compare, empty for all
+    raised: str = ""  # exception of A if both sides raised one, which ended the comparison of rows
+    kept: str = ""  # the field that shows that both sides keep state through ``reset(seed=)``
+    finals: bool = True  # whether both sides should return the final observation of an episode
 
     def anew(self, only: str) -> DiffStats:
-        """Return empty stats for other rows of the same two sides, whose infos are compared if they are this field."""
+        """Return empty stats for other rows of the same two sides. Of infos, only this field is compared."""
         comparer = Comparer(self.comparer.limits, self.comparer.may_cast)
         return DiffStats(comparer, infos=self.infos, not_compared=self.not_compared, only=only, finals=self.finals)
 
 
 def first_difference(one: _Answer, other: _Answer, stats: DiffStats) -> FirstDifference | None:
-    """Compare two answers to a case. Return the row that differs after the fewest actions, None if none does."""
+    """Compare two answers to a case. Return the difference after the fewest actions, None if there is none."""
     for names, answer in zip(stats.infos, (one, other), strict=True):
         names.update(f"infos/{leaf[0]}" for rows in answer["rows"] for row in rows for leaf in row[6] or ())
     raised = one["raised"], other["raised"]
@@ -180,7 +180,7 @@ def _of_environment(
         step = (step if known[0] == segment else 0) + (known[1] == STEP)
         age = 0 if known[1] == RESET else age + 1
         segment = known[0]
-        # A reset after an episode is made only if an action comes after it.
+        # A row of a reset after an episode exists only if an action follows.
         at = env, segment, step, step + (known[1] == RESET and step > 0), number
         if a is None or b is None:
             if any(raised):
@@ -220,7 +220,7 @@ def _in_pairs(kind: str, *leaves: Sequence[Any]) -> Iterator[tuple[str, Leaf | N
 def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tuple[str, Any, Any]]:
     """Yield the infos that can be compared.
 
-    A key missing on one side counts as a difference only if that side provides it in other rows.
+    A key missing on one side counts as a difference only if this side has it in other rows.
     """
     if a[6] is None or b[6] is None:
         return
@@ -247,7 +247,7 @@ def _value(leaf: Leaf | None) -> Any:
 
 @dataclass(frozen=True)
 class Example:
-    """The smallest case in which two sides differ. ``script`` is empty if it does not show the difference by itself."""
+    """The smallest case in which two sides differ. ``script`` is empty if it did not reproduce the difference."""
 
     case: Case
     difference: FirstDifference
@@ -269,20 +269,20 @@ class Two:
 
     sides: tuple[Side, Side]
     guard: ProcessGuard
-    start: Callable[[], tuple[Side, Side]]  # the same two in other processes
+    start: Callable[[], tuple[Side, Side]]  # starts the same two sides in other processes
     stats: DiffStats = field(default_factory=DiffStats)
-    full: bool = False  # whether long arrays are sent as they are
+    full: bool = False  # whether long arrays are sent in full, not as digests
     policy: str = ""  # MODULE:FUNCTION, whose actions replace the actions of cases
-    calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))  # of the last case
+    calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))  # calls in the last ``step``
 
     @cached_property
     def anew(self) -> Two:
-        """The same two in processes of their own, which have stepped nothing before."""
+        """The same two sides in new processes."""
         return replace(self, sides=self.start())
 
     @property
     def space(self) -> ActionSpaceTree:
-        """The space of actions, which must be the same. Raises UsageError if it is not."""
+        """The space of actions. Raises UsageError if the sides have different ones."""
         forms = [side.about["action_form"] for side in self.sides]
         one, other = (
             [ActionSpace(array_of(low), array_of(high)) for _, low, high in side.about["actions"]]
@@ -299,7 +299,7 @@ class Two:
         return tree
 
     def answers(self, cases: Sequence[Case], policy: str = "") -> list[dict[str, Any]]:
-        """Return the rows of A for the first case, and of B for the second. A ``policy`` takes other actions."""
+        """Return the answers of A to the first case, and of B to the second. A ``policy`` replaces the actions."""
         asked = list(zip(self.sides, cases, strict=False))
         for side, case in asked:
             segments = [[each.seed, each.actions] for each in case]
@@ -307,13 +307,13 @@ class Two:
         return [side.answer() for side, _ in asked]
 
     def step(self, case: Case, stats: DiffStats) -> FirstDifference | None:
-        """Step both, and return the first row that differs."""
+        """Step a case on both sides, and return the first difference."""
         one, other = self.answers([case] * 2)
         self.calls = one["calls"], other["calls"]
         return first_difference(one, other, stats)
 
     def first_difference(self, case: Case) -> FirstDifference | None:
-        """Return the first row that differs. A difference in infos counts only if A repeats that info."""
+        """Return the first difference. A difference in an info counts only if A repeats the info."""
         before = copy.deepcopy(self.stats)
         one, other = self.answers([case] * 2)
         found = first_difference(one, other, self.stats)
@@ -330,7 +330,7 @@ class Two:
     def keep_state(self, case: Case, found: FirstDifference) -> bool:
         """Return whether the two differ only because both keep state through ``reset(seed=)``.
 
-        One side may have made more steps before it than the other, which had to wait for another environment.
+        Before the reset, one side may have made more steps, because the other side waited for another environment.
         """
         first, last = case[0], case[found.segment]
         used, alone = self.answers([(first, last)] * 2), self.answers([(last,)] * 2)
@@ -343,18 +343,18 @@ class Two:
             for rows in answer["rows"]:
                 ends = [row[4] or row[5] for row in rows if row[:2] == [0, STEP]]
                 lengths.append([*ends, True].index(True))
-        # As long as no episode ends, both make the same calls.
+        # Up to the first end of an episode, both sides make the same calls.
         return self.step((first.cut(min(lengths)), last), stats) is None
 
     def acted(self, case: Case) -> Case:
-        """Return the case with the actions of the policy, which sees the observations of A, if there is one."""
+        """Return the case with the actions of the policy, if there is one. The policy sees the observations of A."""
         if not self.policy:
             return case
         taken = self.answers([case], self.policy)[0]["taken"]  # of fewer segments if A raises
         return tuple(Segment(each.seed, tuple(map(tuple, lanes))) for each, lanes in zip(case, taken, strict=False))
 
     def unrepeated(self, case: Case, found: FirstDifference) -> list[str]:
-        """Return which sides, A or B, give other rows if the same case is stepped again."""
+        """Return the names of the sides, A or B, whose rows are different when the case is repeated."""
         runs, again = self.answers([case] * 2), self.anew.answers([case] * 2)
         pairs = zip("AB", runs, again, strict=True)
         return [name for name, one, other in pairs if first_difference(one, other, DiffStats(only=found.field))]
@@ -368,7 +368,7 @@ class Two:
         fixed: bool,
         seconds: float = _SEARCH_S,
     ) -> Example:
-        """Return the smallest case in which the two differ, as a script that was seen to fail.
+        """Return the smallest case in which the two differ, with a script if the script reproduces the difference.
 
         The search ends after this many ``seconds``. With ``fixed``, the number of environments does not change.
         """
@@ -386,7 +386,7 @@ class Two:
         return Example(case, found, script if self._shows(script, found) else "")
 
     def _shows(self, script: str, found: FirstDifference) -> bool:
-        """Return whether a script fails where the two differ, each time in an interpreter of its own."""
+        """Return whether a script fails where the two differ, in each of several new interpreters."""
         path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guard.token}
         how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": _SEARCH_S}

@@ -1,4 +1,4 @@
-"""``vebench verify``: whether backends do the same work as the reference, with the smallest example of a difference."""
+"""``vebench verify``: compares backends with the reference, and finds the smallest example of a difference."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
 
 MAX_STEPS = 10_000_000
-EXAMPLE_S = 20.0  # to find a case in which a backend differs, and to shrink it; with 0, none is looked for
-_STEPS_OF_EXAMPLE = 400  # of a case, at most
+EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
+_STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
 _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
-_ENOUGH_ENDS = 3  # of each environment, to say that rows after an end are the same, too
-_MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
+_ENOUGH_ENDS = 3  # ends of each environment below which the table warns: few rows after an end were compared
+_MORE_STEPS, _TIMES_MORE = 5000, 5  # steps, or factor of steps, of the proposed command if no episode has ended
 _ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
@@ -53,8 +53,8 @@ _MEANINGS = (
 def compare_backends(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
     """Compare backends with the reference, and return the verdicts.
 
-    Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, one is drawn. Each backend steps
-    ``num_envs`` environments, ``steps`` steps each, at least.
+    Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, a random one is used. In the first
+    layout, each backend makes at least ``steps`` steps in each of at least ``num_envs`` environments.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
@@ -66,12 +66,12 @@ def compare_backends(asked: RunSpec, seed: int | None, world: World, *, num_envs
         proofs = prove(spec, steps, known(), world, in_full=False)
         examples = tuple(_examples(proofs, steps, spec)) if EXAMPLE_S else ()
     except KeyboardInterrupt:
-        raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
+        raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {spec.seed}") from None
     return VerifyPage(tuple(proofs), steps, spec, examples)
 
 
 def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[Cell, Example]]:
-    """Yield the smallest example of each backend whose rows differ, where one is found. It is written to a file."""
+    """Yield the smallest example of each backend whose rows differ, if one is found. Write each to a file."""
     number = 0
     for cell, proof in proofs:
         if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in _SHOWN_BY_ROWS:
@@ -89,15 +89,15 @@ def _file(number: int) -> str:
 
 
 def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
-    """Return the smallest case in which a backend differs from the reference, None if none was found in time."""
+    """Return the smallest case in which a backend differs from the reference, None if the search fails."""
     until = time.monotonic() + EXAMPLE_S
     loop = registry.find(REFERENCE)
-    for exact in (True, False):  # with the environment's own chance, too
+    for exact in (True, False):  # Some backends differ only in the task's variant with chance.
         task = {**asdict(cell.task), "exact": exact}
         own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
         reference = REFERENCE, sys.executable, {"adapter": loop.target, "values": {}, "task": task}
         with both([reference, (cell.backend.label, cell.python or sys.executable, own)], spec.timeout) as two:
-            # An adapter that resets in the step of an end gives no observation of the end.
+            # An adapter with same-step autoreset returns no final observation.
             finals = all(side.about["mode"] == "next_step" for side in two.sides)
             two.stats = DiffStats(Comparer(), finals=finals)
             source = Source(two.space, spec.seed)
@@ -117,7 +117,7 @@ class VerifyPage(DataPage):
 
     proofs: tuple[tuple[Cell, Proof], ...]
     steps: int  # of each environment, at least
-    # As asked for, with the number of environments as its workers. Layouts, lengths and seeds are drawn from its seed.
+    # The user's spec. Its workers are the number of environments. Its seed determines layouts, lengths and seeds.
     spec: RunSpec
     examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
     kind = "verify"
@@ -139,7 +139,7 @@ class VerifyPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task with a row for each backend, and below them the reasons of verdicts."""
+        """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         facts = [("drawn from", f"--seed {self.spec.seed}")]
         for cell, _ in self.proofs[:1]:
@@ -168,7 +168,7 @@ class VerifyPage(DataPage):
             {
                 "env": cell.task.id,
                 "backend": cell.backend.label,
-                # By "parting" other programs know the mismatch.
+                # "parting" is part of the format: other programs read this key.
                 **{"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()},
                 "summary": why_not_identical(proof),
                 "script": next((example.script for of, example in self.examples if of is cell), None),
@@ -179,7 +179,7 @@ class VerifyPage(DataPage):
         ]
 
     def again(self, cell: Cell, *, steps: int | None = None) -> str:
-        """Return the command that repeats the comparison of a backend; with ``steps``, one of that length."""
+        """Return the command that repeats the comparison of a backend. ``steps``: another length, without the seed."""
         words = [
             *("-e", asked_as(cell.task.id, self.spec.envs)),
             *("-b", cell.backend.label),
@@ -201,7 +201,7 @@ def _layout(trial: stepping.Trial) -> str:
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
     shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
-    stepped = [(cell, proof) for cell, proof in proofs if cell.skip is None]  # why others were not is said below
+    stepped = [(cell, proof) for cell, proof in proofs if cell.skip is None]  # remarks explain the other cells
     notes = ((one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof))
     return Table(
         title=one_line(env),
@@ -231,9 +231,9 @@ def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
-    """Yield why backends are different or unverified, and where no episode ended, the most important first.
+    """Yield the reasons why backends are different or unverified, or that no episode ended, the most important first.
 
-    Last come backends that cannot run, grouped by reason.
+    Backends that cannot run come last, grouped by reason.
     """
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
@@ -253,7 +253,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
 
 
 def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
-    """Return the remedy of a verdict, and the command to paste where there is one."""
+    """Return the remedy of a verdict, and a command to paste or ""."""
     if no_end:
         return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
     if proof.verdict == "unverified" and not proof.failed:
@@ -262,7 +262,7 @@ def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tupl
 
 
 def _remarks(proof: Proof) -> Iterator[str]:
-    """Yield notes on invalid values, own classes, declared differences, the counter of frames, and unlike engines."""
+    """Yield notes on invalid values, own classes, declared differences, the counter of frames, and other engines."""
     if proof.invalid is not None:
         yield f"warning: the environment itself returns invalid values: {proof.invalid}"
     if proof.own_classes is not None:

@@ -1,4 +1,4 @@
-"""``vebench bisect``: find which commit or release changed the rate, by comparing candidates with the good end.
+"""``vebench bisect``: find the commit or release that changed the rate, by comparing candidates with the good end.
 
 ``bisection`` decides which candidate to compare next, and when the change is found.
 """
@@ -23,7 +23,7 @@ from vebench.commands.session import World
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, did_you_mean, one_line
 from vebench.files import contents, decoded
 from vebench.gates import bisection
-from vebench.gates.bisection import CERTAIN, Findings, LogRatio, mean_of_cells, mean_of_steps
+from vebench.gates.bisection import CERTAIN, LogRatio, Posterior, mean_of_cells, mean_of_steps
 from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters.process_guard import ProcessGuard
@@ -37,10 +37,11 @@ from vebench.reports.figures import ratio_text
 from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
-# How many standard errors the ends must differ by beyond that: 1 % in all, for about ten looks at several cells.
+# Beyond that share, the ends must differ by this many standard errors. The probability of an error is then 1 % for
+# about ten looks at several cells.
 _SURE = 3.3
-_OF_ENDS = 0.25  # the largest share of the budget for the difference of the ends
-_KEPT = 3  # interpreters at a time: each may take gigabytes
+_OF_ENDS = 0.25  # the largest share of the budget for comparing the ends
+_KEPT = 3  # the largest number of interpreters at a time: each may take gigabytes
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,15 @@ class BisectRequest:
 
     good: str
     bad: str
-    folder: Path  # what pip installs, in a git repository
-    package: str  # bisect the releases of this package instead; empty: the repository
-    needed: tuple[str, ...]  # is installed with each candidate
+    folder: Path  # a folder in a git repository, which pip installs
+    package: str  # bisect the releases of this package; empty: the commits of the repository
+    needed: tuple[str, ...]  # requirements that are installed with each candidate
     spec: RunSpec
-    budget: float  # seconds in which steps are begun
+    budget: float  # the seconds after which no step begins
 
 
 class Candidate(Struct, frozen=True):
-    """A release by its version, or a commit by its hash, with its day and subject."""
+    """A release with its version, or a commit with its hash, day and subject."""
 
     name: str
     day: str = ""
@@ -65,7 +66,7 @@ class Candidate(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The candidate in a line: ``1f3a9c2b71 2026-11-20 Draw once``."""
+        """The candidate on one line: ``1f3a9c2b71 2026-11-20 Draw once``."""
         return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
 
 
@@ -77,7 +78,7 @@ class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
     log: Annotated[float, Meta(ge=-50, le=50)] | None = None
     error: Annotated[float, Meta(ge=0, le=50)] | None = None
     skipped: str = ""  # why the candidate cannot be compared
-    changed: tuple[CellKey, ...] = ()  # of the comparison of the ends: the cells whose rate has changed
+    changed: tuple[CellKey, ...] = ()  # the cells whose rates differ between the ends; empty for other candidates
 
     @property
     def ratio(self) -> LogRatio:
@@ -88,16 +89,16 @@ class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
 def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
-    Steps are kept in the file ``output``; those in ``resume`` are not repeated. Raises UsageError for bad ends,
-    NotComparableError if they do not differ, InterruptedRunError if the user interrupts it.
+    Steps are written to the file ``output``. Steps in the file ``resume`` are not repeated. Raises UsageError for bad
+    ends, NotComparableError if the ends do not differ, and InterruptedRunError if the user interrupts the command.
     """
     candidates = _releases(request, world) if request.package else _commits(request)
-    if len(candidates) < 2:  # noqa: PLR2004 - the ends
+    if len(candidates) < 2:  # noqa: PLR2004 - there are two ends
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
     plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": candidates}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
-    # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
+    # SIGTERM also raises KeyboardInterrupt, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         file, steps = _opened(path, head, resume=resume is not None)
@@ -122,7 +123,7 @@ def _releases(request: BisectRequest, world: World) -> list[Candidate]:
 
 
 def _commits(request: BisectRequest) -> list[Candidate]:
-    """Return the commits between the ends along first parents. Raises UsageError if there is no such path."""
+    """Return the commits from the good end to the bad one, by first parents. Raises UsageError without such a path."""
     good, bad = request.good, request.bad
     first, last = (
         _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}")
@@ -146,7 +147,7 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
 
 
 def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[BisectStep]]:
-    """Return the file of steps after its line ``head``, and its steps without skipped ones, which are tried again."""
+    """Return the file of steps, ready to append, and its steps. Skipped steps are left out and tried again."""
     if not resume:
         if path.parent == store.DEFAULT_FOLDER:
             path.parent.mkdir(exist_ok=True)
@@ -173,7 +174,7 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[B
 
 @dataclass
 class _Bisection:
-    """One bisection. Interpreters, and what they measure, are in the folder ``scratch``."""
+    """One bisection. The folder ``scratch`` has the interpreters and their run files."""
 
     request: BisectRequest
     candidates: Sequence[Candidate]
@@ -181,7 +182,7 @@ class _Bisection:
     steps: list[BisectStep]
     scratch: Path
     world: World
-    pythons: dict[int, str] = field(default_factory=dict)  # by candidate, the one used last at the end
+    pythons: dict[int, str] = field(default_factory=dict)  # interpreters by candidate, the last used one at the end
     comparisons: int = 0
 
     def run(self) -> BisectPage:
@@ -190,7 +191,7 @@ class _Bisection:
         last, spec = len(self.candidates) - 1, self.request.spec
         spec = replace(spec, backends=spec.backends or CONTESTANTS)
         ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
-        # Cells that have not changed between the ends say nothing, and would take time.
+        # Cells that do not differ between the ends show nothing, so do not measure them.
         labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
             spec,
@@ -209,7 +210,7 @@ class _Bisection:
         return BisectPage(self.candidates, noun, self.file.name, ends.changed, ends.ratio, found, counts, skipped)
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
-        """Compare the ends until cells have clearly changed, on average. Raises NotComparableError if none has."""
+        """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
         for option, at in (("--good", 0), ("--bad", last)):
             try:
                 self._python(at)
@@ -224,11 +225,11 @@ class _Bisection:
                     seen.setdefault(cell.key, []).append(mean_of_cells([cell.ratio]))
             means = {key: mean_of_steps(its) for key, its in seen.items()}
             for verdict, sign in (("slower", -1), ("faster", 1)):
-                # A cell that others disturbed has no verdict, but its ratio counts if it is clear.
+                # A disturbed cell has no verdict, but a clear ratio counts.
                 clear = {key for key, mean in means.items() if sign * mean.log - _LEAST > _SURE * mean.error}
                 its = [cell.key for cell in cells if cell.ratio and (cell.verdict == verdict or cell.key in clear)]
                 if its:
-                    rounds = zip(*(seen[key] for key in its), strict=False)  # a cell may lack a ratio at times
+                    rounds = zip(*(seen[key] for key in its), strict=False)  # a cell may lack the ratio of some rounds
                     ratio = mean_of_steps([mean_of_cells([one.estimate for one in each]) for each in rounds])
                     return self._keep(BisectStep(last, *ratio, changed=tuple(its)))
             if self.world.clock() > deadline or all(cell.verdict == "same" for cell in cells if cell.ratio):
@@ -237,7 +238,7 @@ class _Bisection:
                 raise NotComparableError(f"the ends do not differ: {next(iter(whys), nothing)}")
 
     def _step(self, at: int, spec: RunSpec, changed: tuple[CellKey, ...]) -> BisectStep:
-        """Return the comparison of a candidate in the cells that have changed between the ends."""
+        """Compare a candidate in the cells that differ between the ends, and return the step."""
         try:
             cells = [cell for cell in self._compared(at, spec, None) if cell.key in changed]
         except (NotHadError, NotComparableError, UsageError) as error:
@@ -245,6 +246,8 @@ class _Bisection:
         ratios = [cell.ratio for cell in cells if cell.ratio]
         if len(ratios) == len(changed):
             return BisectStep(at, *mean_of_cells(ratios))
+        # Without a reason, too few passes went well, which may be chance. The step then changes nothing, so ``look``
+        # names the same candidate again, until the budget is spent.
         why = next((cell.why for cell in cells if not cell.ratio and cell.verdict in NO_ANSWER), "")
         return BisectStep(at, skipped=f"cannot be measured: {why}" if why else "")
 
@@ -256,7 +259,7 @@ class _Bisection:
         return page.comparison.cells
 
     def _python(self, at: int) -> str:
-        """Return the interpreter of a candidate. Raises NotHadError if it cannot be installed."""
+        """Return the interpreter of a candidate. Raises NotHadError if the candidate cannot be installed."""
         if at in self.pythons:
             self.pythons[at] = self.pythons.pop(at)
             return self.pythons[at]
@@ -268,9 +271,9 @@ class _Bisection:
         folder, source = self.scratch / f"python-{at}", self.scratch / f"source-{at}"
         console.note(f"installing {self.candidates[at].label}")
         try:
-            what = f"{request.package}>={name},<={name}"  # == would also install a release that was yanked
+            what = f"{request.package}>={name},<={name}"  # == would also install a yanked release
             if not request.package:
-                # A clone that borrows the repository's objects, so the repository gets no worktree.
+                # A shared clone leaves the repository as it is; a worktree would be registered in it.
                 top = _git(request.folder, "--repo", "rev-parse", "--show-toplevel")
                 _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(source))
                 _git(source, "--repo", "checkout", "--quiet", "--detach", name)
@@ -284,7 +287,7 @@ class _Bisection:
         return self.pythons[at]
 
     def _keep(self, step: BisectStep) -> BisectStep:
-        """Write a step to the disk, and say what it shows."""
+        """Write a step to the disk, print its result, and return it."""
         self.file.write(msgspec.json.encode(step) + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -296,23 +299,23 @@ class _Bisection:
 
 @dataclass(frozen=True)
 class BisectPage(DataPage):
-    """All candidates from the good end to the bad one, and by their indices what is known of them."""
+    """The result of a bisection. Candidates are ordered from the good end to the bad one, and known by their index."""
 
     candidates: Sequence[Candidate]
-    noun: str  # what a candidate is
-    file: str  # has all steps
+    noun: str  # "release" or "commit"
+    file: str  # the name of the file of steps
     changed: tuple[CellKey, ...]  # the cells whose rates differ between the ends
-    change: LogRatio  # of the bad end
-    findings: Findings
-    steps: Mapping[int, int]  # the number of comparisons
-    skipped: Mapping[int, str]  # the reasons
+    change: LogRatio  # the ratio of the bad end
+    posterior: Posterior
+    steps: Mapping[int, int]  # the number of comparisons of each candidate
+    skipped: Mapping[int, str]  # why a candidate was skipped
     kind = "bisect"
 
     @property
     def found(self) -> bool:
-        """Whether one candidate made the change."""
-        suspects = self.findings.suspects
-        return suspects.found and self.findings.one_change and suspects.first == suspects.last
+        """Whether a single candidate is certain enough to have made the change."""
+        suspects = self.posterior.suspects
+        return suspects.found and self.posterior.one_change and suspects.first == suspects.last
 
     @property
     def status(self) -> Status:
@@ -321,13 +324,13 @@ class BisectPage(DataPage):
 
     @property
     def outcome(self) -> str:
-        """The answer in a line: ``slower since 1f3a9c2b71 2026-11-20 Draw once``."""
-        suspects = self.findings.suspects
+        """The answer on one line: ``slower since 1f3a9c2b71 2026-11-20 Draw once``."""
+        suspects = self.posterior.suspects
         first, last = (self.candidates[at].label for at in (suspects.first, suspects.last))
         since = f"{'slower' if self.change.log < 0 else 'faster'} since"
         if self.found:
             return f"{since} {first}"
-        if suspects.found and not self.findings.one_change:
+        if suspects.found and not self.posterior.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
         number = figures.counted(suspects.last - suspects.first + 1, self.noun)
         skipped = ", and others were skipped" if suspects.found else ""
@@ -336,12 +339,12 @@ class BisectPage(DataPage):
     @property
     def _ratios(self) -> dict[int, LogRatio]:
         """The ratios of the candidates that were compared with the good end."""
-        return self.findings.ratios | {len(self.candidates) - 1: self.change}
+        return self.posterior.ratios | {len(self.candidates) - 1: self.change}
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a row for each candidate that was compared, and why others were skipped."""
-        good, bad, suspects = self.candidates[0], self.candidates[-1], self.findings.suspects
+        """One document: a row for each compared candidate, and the reasons why others were skipped."""
+        good, bad, suspects = self.candidates[0], self.candidates[-1], self.posterior.suspects
         change = self.change.estimate
         facts = (
             ("good", good.label),
@@ -352,7 +355,7 @@ class BisectPage(DataPage):
         )
         rows = []
         for at, ratio in sorted(self._ratios.items()):
-            chance, best = self.findings.chances[at], self.found and at == suspects.first
+            chance, best = self.posterior.chances[at], self.found and at == suspects.first
             texts = (
                 Text((ratio_text(ratio.estimate),), value=ratio.estimate),
                 Text((str(self.steps[at]),), value=self.steps[at]),
@@ -377,7 +380,7 @@ class BisectPage(DataPage):
     @property
     def data(self) -> dict[str, object]:
         """The answer, and an object for each candidate."""
-        suspects, ratios = self.findings.suspects, self._ratios
+        suspects, ratios = self.posterior.suspects, self._ratios
         return {
             "status": self.status,
             "outcome": self.outcome,
@@ -395,7 +398,7 @@ class BisectPage(DataPage):
                     "subject": one.subject or None,
                     "ratio": ratios[at].estimate if at in ratios else None,
                     "steps": self.steps.get(at, 0),
-                    "chance": self.findings.chances[at],
+                    "chance": self.posterior.chances[at],
                     "skipped": self.skipped.get(at),
                 }
                 for at, one in enumerate(self.candidates)

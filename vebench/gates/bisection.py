@@ -1,15 +1,15 @@
 """Which candidate changed a rate: a probabilistic bisection under noise. Pure functions.
 
-Candidate 0 is the good end, ``last`` is the bad one, and one from 1 to ``last`` made the change. Each comparison of a
-candidate with the good end multiplies the posterior of every position by the likelihood of the measured ratio, if that
-position were true. The next candidate to compare is at the posterior's median (M. Horstein, Sequential transmission
-using noiseless feedback, IEEE Transactions on Information Theory 9, 1963; R. Waeber, P. Frazier, S. Henderson,
-Bisection search with noisy responses, SIAM Journal on Control and Optimization 51, 2013).
+Candidate 0 is the good end and ``last`` the bad one. One candidate from 1 to ``last`` made the change. A comparison of
+a candidate with the good end multiplies the posterior of each position by a likelihood: how likely the measured ratio
+is if that position is true. The next candidate to compare is at the posterior's median (M. Horstein, Sequential
+transmission using noiseless feedback, IEEE Transactions on Information Theory 9, 1963; R. Waeber, P. Frazier,
+S. Henderson, Bisection search with noisy responses, SIAM Journal on Control and Optimization 51, 2013).
 
 A log ratio has Student's distribution with few degrees of freedom (K. Lange, R. Little, J. Taylor, Robust statistical
-modeling using the t distribution, Journal of the American Statistical Association 84, 1989), mixed with an answer by
-chance, so that no single ratio can decide. Each build has a bias, which all comparisons of it share: likelihoods are
-integrated over the biases. There is one change: see ``Findings.one_change``.
+modeling using the t distribution, Journal of the American Statistical Association 84, 1989). It is mixed with an answer
+by chance, so that no single ratio can decide. All comparisons of a build share its bias, so likelihoods are integrated
+over biases. The model has one change: see ``Posterior.one_change``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from numpy.typing import NDArray
 from vebench.analysis.statistics import Estimate, around
 
 CERTAIN = 0.99  # the posterior at which a candidate is found
-# The standard deviation of two builds of the same code, whose code and data lie elsewhere.
+# The standard deviation of log rates between builds of the same code. They differ in the addresses of code and data.
 BIAS = 0.007
 _LEAST_ERROR = 0.001
 _FREEDOM = 4.0
-# The share of comparisons that are assumed to say one thing or the other by chance: no single one can decide.
+# The share of comparisons with a result that is assumed to be chance, so that no single comparison can decide.
 _WILD = 0.05
-# Standard deviations at which likelihoods are integrated over biases, and how much each counts.
+# The biases, in standard deviations, over which likelihoods are integrated, and the logarithm of each weight.
 _DEVIATIONS = np.linspace(-3, 3, 25)
 _LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
-_ROUNDS = 10  # after which weights hardly change
-_CLEAR = 2.0  # errors by which a ratio must be clear of the middle
-_BIAS_IS_ALL = 1.2
-# Half of a 95 % interval in standard errors. For few passes it is more, which makes their error larger.
+_ROUNDS = 10  # after these iterations, weights hardly change
+_CLEAR = 2.0  # a ratio must be this many errors away from the middle
+_BIAS_IS_ALL = 1.2  # an error below this multiple of the bias hardly shrinks with further comparisons
+# Half of a 95 % interval in standard errors. With few passes, the true number is larger, so this makes errors larger.
 _NORMAL = 1.96
 
 
@@ -59,22 +59,24 @@ class Suspects(NamedTuple):
 
     first: int
     last: int
-    chance: float  # the posterior of that
-    found: bool  # it is ``CERTAIN`` or more, and no candidate between them can be compared
+    chance: float  # the posterior probability that one of them made the change
+    found: bool  # ``chance`` is at least ``CERTAIN``, and no further comparison can tell these candidates apart
 
 
-class Findings(NamedTuple):
+class Posterior(NamedTuple):
     """The result of all steps so far."""
 
-    chances: list[float]  # the posterior of each candidate
-    ratios: dict[int, LogRatio]  # of the candidates that were compared
+    chances: list[float]  # the posterior probability of each candidate
+    ratios: dict[int, LogRatio]  # the ratios of the compared candidates
     suspects: Suspects
     one_change: bool  # the ratios on both sides of the suspects are clear of the middle between the ends
     next: int | None  # the candidate to compare next; None if no comparison would help
 
 
-def look(last: int, change: LogRatio, steps: Sequence[tuple[int, LogRatio]], skipped: Collection[int] = ()) -> Findings:
-    """Return what these steps show, and which candidate to compare next, none of the ``skipped``."""
+def look(
+    last: int, change: LogRatio, steps: Sequence[tuple[int, LogRatio]], skipped: Collection[int] = ()
+) -> Posterior:
+    """Return the result of these steps, and the next candidate to compare, which is not one of ``skipped``."""
     by_candidate = _by_candidate(steps)
     chances = _posterior(last, change, by_candidate)
     ratios = {at: _mean(*both) for at, both in by_candidate.items()}
@@ -82,14 +84,14 @@ def look(last: int, change: LogRatio, steps: Sequence[tuple[int, LogRatio]], ski
     found = _suspects(chances, askable)
     if not found.found:
         below = [*accumulate(chances)]
-        nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)  # to the median
-        return Findings(chances, ratios, found, one_change=True, next=nearest)
+        nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)
+        return Posterior(chances, ratios, found, one_change=True, next=nearest)
     for at, level in ((found.first - 1, 0.0), (found.last, change.log)):
         if at in ratios and abs(ratios[at].log - level) + _CLEAR * ratios[at].error > abs(change.log) / 2:
-            # All comparisons of a candidate have its bias, so that they do not make its ratio precise without end.
+            # All comparisons of a candidate share its bias, so further comparisons cannot reduce the error below it.
             helps = ratios[at].error > _BIAS_IS_ALL * BIAS
-            return Findings(chances, ratios, found, one_change=False, next=at if helps else None)
-    return Findings(chances, ratios, found, one_change=True, next=None)
+            return Posterior(chances, ratios, found, one_change=False, next=at if helps else None)
+    return Posterior(chances, ratios, found, one_change=True, next=None)
 
 
 def mean_of_cells(ratios: Sequence[Estimate]) -> LogRatio:
@@ -104,8 +106,8 @@ def mean_of_steps(ratios: Sequence[LogRatio]) -> LogRatio:
 
 
 def _by_candidate(steps: Sequence[tuple[int, LogRatio]]) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the ratios of each candidate, and the errors that they count with."""
-    # Few passes show their own error badly: it is the mean of their variance and the median one.
+    """Return the ratios of each candidate, and the errors to use for them."""
+    # Few passes show their error badly, so take the mean of their variance and the median variance.
     common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
     found: dict[int, list[LogRatio]] = {}
     for at, one in steps:
@@ -125,9 +127,9 @@ def _mean(values: NDArray[np.float64], errors: NDArray[np.float64]) -> LogRatio:
 def _posterior(
     last: int, change: LogRatio, steps: Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 ) -> list[float]:
-    """Return the probability that a candidate made the change, for each from 0, which cannot have made it."""
-    # Log likelihoods of each candidate before and after the change, for each level that the ends may truly have: all
-    # ratios share the bias of the good end.
+    """Return, for each candidate, the probability that it made the change. For candidate 0, it is 0."""
+    # Log likelihoods of each candidate if it is before or after the change. There is a row for each bias of the ends,
+    # because all ratios share the bias of the good end.
     before = np.zeros((len(_DEVIATIONS), last + 1))
     after = np.zeros_like(before)
     for at, (values, errors) in steps.items():
@@ -136,7 +138,7 @@ def _posterior(
             means = level.log + level.error * _DEVIATIONS[:, None, None] + BIAS * _DEVIATIONS[:, None]
             density = (1 - _WILD) * _density(values - means, errors) + by_chance
             found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + _LOG_WEIGHTS, axis=-1)
-    # All candidates below the position of the change are before it, and all others after.
+    # Candidates below the position of the change are before the change, and all others after it.
     first, second = (np.cumsum(each, axis=1)[:, :-1] + _LOG_WEIGHTS[:, None] for each in (before, -after))
     logs = first[:, None] + second + after.sum(axis=1)[:, None]
     chances = np.exp(logs - logs.max()).sum(axis=(0, 1))
@@ -149,13 +151,13 @@ def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDA
 
 
 def _suspects(chances: Sequence[float], askable: Sequence[int]) -> Suspects:
-    """Return the candidates between two that can be compared if they are certain enough, else a credible range."""
+    """Return the most likely candidates between two neighbouring ``askable`` ones, or if uncertain a credible range."""
     bounds = pairwise([0, *askable, len(chances) - 1])
     parts = [(one + 1, other, sum(chances[one + 1 : other + 1])) for one, other in bounds]
     best = max(parts, key=lambda part: part[2])
     if best[2] >= CERTAIN:
         return Suspects(*best, found=True)
-    aside = (1 - CERTAIN) / 2  # at most half of the allowed error lies to either side
+    aside = (1 - CERTAIN) / 2  # the probability beyond either end of the range is at most this
     inside = [part for part in parts if sum(chances[: part[1] + 1]) > aside and sum(chances[part[0] :]) > aside]
     first, end = inside[0][0], inside[-1][1]
     return Suspects(first, end, sum(chances[first : end + 1]), found=False)

@@ -1,4 +1,4 @@
-"""``vebench check`` and ``vebench compare``: two sides, how a pass is added to them, and the verdicts.
+"""``vebench check`` and ``vebench compare``: measure two sides, and give verdicts.
 
 ``check`` compares two runs. Without a candidate, it measures the baseline's plan again. ``compare`` measures the same
 cells in two interpreters, interleaved on the same CPUs.
@@ -38,9 +38,9 @@ from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
-# The default of compare. No verdict needs reference rows, and they would be measured on both sides.
+# The default of compare. It has no reference rows, because no verdict needs them.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
-# Passes of a new run before the first look, if there is time.
+# The passes of a new run before the first look, if there is time.
 _FIRST_PASSES = 3
 
 
@@ -50,19 +50,19 @@ class CheckRequest:
 
     baseline: Path
     candidate: Path | None  # None: measure the plan of the baseline again
-    output: Path | None  # the run file of what is measured
+    output: Path | None  # the run file of a new candidate
     tolerance: float = TOLERANCE
     metric: Metric = "yardstick"
-    envs: tuple[str, ...] = ()  # compare only these; empty: all of the baseline
+    envs: tuple[str, ...] = ()  # compare only these tasks; empty: all tasks of the baseline
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
-    history: Path | None = None  # a folder of earlier runs, which show by how much runs differ
-    budget: float = 600.0  # seconds to measure
-    allowed: bool = False  # whether the baseline may name code that ``envs`` and ``backends`` do not
+    history: Path | None = None  # a folder of earlier runs, which show how much runs differ
+    budget: float = 600.0  # seconds of measuring
+    allowed: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
 
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
-    """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if there can be none."""
+    """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if no verdict is possible."""
     gate.check_tolerance(request.tolerance)
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
@@ -92,7 +92,7 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
 
 
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
-    """Return the cells of a run, one of which has a ``useful`` status. Raises NotComparableError if it is not whole."""
+    """Return the cells of a run. Raises NotComparableError if it is incomplete, or without a ``useful`` status."""
     missing = incomplete(run, str(path))
     if lost := next(iter(run.notes), "" if missing is None else f"{path}: {missing.message}"):
         remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
@@ -106,7 +106,7 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
 
 
 def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> list[str]:
-    """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
+    """Return the differences between the runs, for reports. Raises NotComparableError if they forbid a comparison."""
     both = f"{request.baseline} and {candidate}"
     pinned = [bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)]
     if pinned[0] != pinned[1]:
@@ -114,7 +114,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     of_plan = records.how_plans_differ(before, after)
     if "policy" in of_plan:
         raise NotComparableError(one_line(f"{both}: {of_plan['policy']}: measure both with the same policy"))
-    # Versions of our own packages forbid no comparison.
+    # Different versions of vebench's own packages can be compared.
     others = []
     for head in (before, after):
         names = head.packages.keys() - records.OUR_PACKAGES
@@ -125,7 +125,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         instead = "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
         raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
     if request.metric == "yardstick" and not request.allow_different_host:
-        # The yardstick is Python and numpy at work: with others, it is another program.
+        # The yardstick runs on Python and numpy, so other versions make it another program.
         versions = [(head.host.python.rpartition(".")[0], head.packages.get("numpy", "")) for head in (before, after)]
         for name, one, other in zip(("Python", "numpy"), *versions, strict=True):
             if one and other and one != other:
@@ -136,16 +136,16 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
 
 
 def _chosen(request: CheckRequest, cells: Cells) -> list[CellSummary]:
-    """Return the requested cells, and what they are relative to. Raises UsageError for names that no cell has."""
+    """Return the requested cells, and the cells that divide their rates. Raises UsageError for unknown names."""
     keys = [cell.key for cell in cells]
-    # A task may be named as it was asked for, with its module, or by its id alone.
+    # The user may name a task as in the run's command, with its module, or by its id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
     wanted = set(gate.chosen(keys, asked, request.backends, str(request.baseline)))
     return [cell for cell in cells if cell.key in wanted | _bases(wanted, request.metric)]
 
 
 def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
-    """Return the cells that these are relative to, and the yardstick, by which the reference itself is judged."""
+    """Return the cells that divide the rates of ``keys``, and the yardsticks that divide the reference's rates."""
     bases = {base for key in keys if (base := denominator(key, metric)) is not None}
     return bases | {yardstick_of(base) for base in bases}
 
@@ -195,7 +195,7 @@ def _measure(
 
 
 def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
-    """Say what a new run can find, and return after how many passes it hardly finds more."""
+    """Print the slowdown that a new run can find, and return the number of passes after which more hardly help."""
     once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
     known = {group.key: group.resolves for group in forever if group.resolves is not None}
     in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
@@ -210,12 +210,12 @@ def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
 
 
 def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
-    """Return the part of ``spec`` that measures ``cells`` for a first look; with ``base``, also what rates need."""
+    """Return the part of ``spec`` that measures ``cells`` for a first look, with ``base`` also their divisors."""
     if spec.hosts is not None:
         remedy = "measure again with its command, and compare with vebench report BASELINE NEW"
         raise UsageError(f"the baseline was measured on other hosts, which check does not repeat: {remedy}")
     names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
-    # Cells that the spec does not name were added by its ``base``, unless they are all that is wanted.
+    # Leave out cells that the spec's ``base`` added, unless there are no other cells.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
     return replace(
         spec,
@@ -235,7 +235,7 @@ class _Side:
 
     name: str
     python: str
-    plan: Plan  # its cells are in the order of the other side's
+    plan: Plan  # cells are in the order of the other side's cells
     head: RunRecord
     path: Path
 
@@ -254,11 +254,11 @@ def compared(
     quiet: bool = False,
     instead: RunSpec | None = None,
 ) -> CheckPage:
-    """Measure ``spec`` in both Pythons, and return the verdicts on the second.
+    """Measure ``spec`` in both Pythons, and return the verdicts on the second Python.
 
-    The run files have the name ``output`` with the sides added. Within ``budget`` seconds, passes are added until every
-    backend has a verdict; None: the passes of ``spec`` are measured. ``instead``: the first Python measures this spec;
-    each environment and backend is compared with the one in its place in ``spec``.
+    The run files have the name ``output`` with the sides added. Passes are added until every backend has a verdict, or
+    ``budget`` seconds are over. Without a ``budget``, the passes of ``spec`` are measured. ``instead``: the first
+    Python measures this spec. Its environments and backends correspond to those of ``spec``, in the same order.
     """
     gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)
@@ -294,7 +294,7 @@ def compared(
 
         def add_pass(wanted: frozenset[CellKey]) -> bool:
             ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
-            # Cells whose last pass went well on both sides.
+            # Only cells whose last pass went well on both sides get another.
             both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
             more = next_pass(one.plan, {key for key in both if keys[key] in wanted}, both)
             if more.cells:
@@ -315,7 +315,7 @@ def compared(
 def _sides(
     pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
 ) -> tuple[_Side, _Side]:
-    """Return both sides, ready to measure. Raises UsageError and NotComparableError if nothing can be compared."""
+    """Return both sides, ready to measure. Raises UsageError or NotComparableError if nothing can be compared."""
     interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
     before, after = specs
     old = world.resolve(before.envs, before.backends, python=interpreters[0].path)
@@ -329,7 +329,7 @@ def _sides(
         cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
         sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
     first, second = sides
-    # The same order of cells, and one time, which marks both runs as one comparison.
+    # The second side gets the same order of cells, and the same start time, which marks both as one comparison.
     envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
     labels = {choice.label: same.label for choice, same in zip(before.backends, after.backends, strict=True)}
     cells_of_second = {cell.key: cell for cell in second.plan.cells}

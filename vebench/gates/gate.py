@@ -1,10 +1,10 @@
-"""How ``check`` and ``compare`` decide: they look at two sides, add passes, and stop at a verdict on every backend.
+"""The decisions of ``check`` and ``compare``: look at two sides, add passes, and stop at a verdict on every backend.
 
-Testing repeatedly at 5 % finds differences that do not exist in far more than 5 % of cases. So the 5 % are spent: each
-look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete sequential
-boundaries for clinical trials, Biometrika 70, 1983). All looks together keep the level, however they depend on each
-other. The function is the one that resembles Pocock's test. It is nearly proportional to the share of the time used, so
-that a clear difference is found at the first looks, also within a long budget.
+Repeated tests at 5 % find differences that do not exist in far more than 5 % of cases. So each look spends a part of
+the 5 %: the growth of a spending function since the look before (K. Lan, D. DeMets, Discrete sequential boundaries for
+clinical trials, Biometrika 70, 1983). All looks together keep the level, for any dependence between them. The function
+resembles Pocock's test. It is nearly proportional to the share of time used, so the first looks find a clear
+difference, even within a long budget.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from vebench.results import store
 from vebench.results.records import Run
 
 Cells = Sequence[CellSummary]
-Compare = Callable[..., Comparison]  # ``compare_runs`` of the two sides and a ``part`` of the error; the rest is given
+Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but both sides and ``part``
 
-FEWEST_PASSES = 2  # with fewer, no side shows how its processes differ
+FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 _MOST_TOLERANCE = 0.9
-# The passes before the next look, as a share of those before: few looks, each with a useful level.
+# The passes before the next look, as a share of the passes so far. Then looks are few, and each has a useful level.
 _GROWTH = 0.4
-# Passes of a new run are worth their time while its own error is more than this share of what cannot be reduced.
+# A new run needs no further passes if its error is below this share of the error that passes cannot reduce.
 _WORTH = 0.03
-# The order in the outcome: the most important first.
+# The order in the outcome. The most important verdict comes first.
 _ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 _COMPARED = {
     "fps": "frames/s",
@@ -89,11 +89,11 @@ def decide(
 ) -> Comparison:
     """Look, and add passes, until every backend is decided or the budget is spent. Returns the verdicts.
 
-    ``sides`` returns the baseline's and the candidate's cells, as measured so far. ``add_pass`` measures one more pass
-    of these cells; it returns False if none of them can be measured. ``cells`` are judged; ``FEWEST_PASSES`` of them
-    were measured at the expense of the budget. There are ``first`` passes before the first look, if there is time.
-    More than ``enough`` passes would hardly help. If that number is known, there are no looks on the way, because each
-    costs some of the level.
+    ``sides`` returns the cells of the baseline and of the candidate, as measured so far. ``add_pass`` measures a
+    further pass of the given cells, and returns False if none of them can be measured. ``cells`` are judged. The budget
+    includes up to ``FEWEST_PASSES`` passes that were measured before. The first look follows ``first`` passes, if there
+    is time. More than ``enough`` passes would hardly help. If ``enough`` is given, the second look follows that number
+    of passes, because each look costs some of the level.
     """
     decisions = Decisions()
     passes = min(first, FEWEST_PASSES)
@@ -116,32 +116,32 @@ def decide(
 
 
 class PassBudget:
-    """Seconds to spend from now on. No pass is begun that would hardly end in time."""
+    """The seconds to spend from now on. A pass begins only if it will probably end in time."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._clock = clock
         self._start = self._now = clock()
-        self._longest = 0.0  # seconds that a pass took at the most
+        self._longest = 0.0  # the seconds of the longest pass
 
     def note(self, passes: int) -> None:
-        """Note that this number of passes has ended since the last note."""
+        """Record that this number of passes has ended since the last call."""
         before, self._now = self._now, self._clock()
         self._longest = max(self._longest, (self._now - before) / passes)
 
     @property
     def allows_a_pass(self) -> bool:
-        """Whether another pass would end in time."""
+        """Whether another pass will probably end in time."""
         return self._now + self._longest <= self._start + self._seconds
 
     @property
     def used(self) -> float:
-        """The share that was used when the last pass ended."""
+        """The share of the seconds that was used when the last pass ended."""
         return (self._now - self._start) / self._seconds
 
 
 class Decisions:
-    """The verdicts so far, and the part of the level that is spent. A group that is decided stays so."""
+    """The verdicts so far, and the spent part of the level. A decided group keeps its verdict."""
 
     def __init__(self) -> None:
         self._spent = 0.0
@@ -149,13 +149,13 @@ class Decisions:
         self._cells: dict[CellKey, CellComparison] = {}
 
     def part(self, used: float) -> float:
-        """Return the part of the level for a look at which this share of the time is used, 1 for the last one."""
+        """Return the part of the level for a look, given the share of time used, which is 1 for the last look."""
         grown = log1p((e - 1) * min(1.0, max(0.0, used)))
         part, self._spent = max(0.0, grown - self._spent), max(self._spent, grown)
         return part
 
     def after(self, found: Comparison) -> Comparison:
-        """Return a look's verdicts, with groups that were decided before as they were then."""
+        """Return the verdicts of a look. Groups that an earlier look decided keep their verdicts."""
         for group in found.groups:
             if group.key not in self._groups and group.judged and group.verdict != "inconclusive":
                 self._groups[group.key] = group
@@ -169,10 +169,13 @@ class Decisions:
 
 
 def resolution(baseline: Cells, compare: Compare, *, forever: bool = False) -> tuple[GroupComparison, ...]:
-    """Return, for each group, what a second run like ``baseline`` could detect; with ``forever``, a very long one."""
+    """Return the groups of a comparison with a second run like ``baseline``, or with ``forever`` a very long run.
+
+    ``GroupComparison.resolves`` is the slowdown that such a run could detect.
+    """
     blocks: dict[int, int] = defaultdict(new_id)
     shifted: dict[Effects, Effects] = {}
-    twins = []  # the same cells, as if measured in other passes
+    twins = []  # the same cells, as if they were measured in other passes
     for cell in baseline:
         pool, effects = cell.sample.pool, cell.sample.effects
         if forever:
@@ -184,14 +187,14 @@ def resolution(baseline: Cells, compare: Compare, *, forever: bool = False) -> t
 
 
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], passes: int) -> int:
-    """Return the passes after which more hardly matter, given the ``resolution`` of ``passes``, and of a long run."""
+    """Return the number of passes after which more hardly help, given the ``resolution`` of both lengths."""
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
     return max(passes, ceil(passes * more / _WORTH))
 
 
 def exit_status(found: Comparison) -> Status:
-    """Return the exit status. A cell that failed in the candidate alone is worse; one without an answer, undecided."""
+    """Return the exit status: worse if a cell failed only in the candidate, undecided if a cell has no answer."""
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
         return Status.WORSE
@@ -206,14 +209,14 @@ def check_tolerance(share: float) -> None:
 
 
 def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
-    """Return a run's cells in the order of reports. Findings quote the name of its file."""
+    """Return a run's cells in the order of reports. Findings quote the file name."""
     return in_report_order(summarise(run, one_line(str(path))), run.header.spec)
 
 
 def chosen(
     cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
 ) -> list[CellKey]:
-    """Return the cells of these tasks and backends, by default all. Raises UsageError for one not in ``source``."""
+    """Return the cells of these tasks and backends, by default all. Raises UsageError if ``source`` lacks a name."""
     tasks = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
     named = {cell.backend: {cell.backend, cell.backend.partition("[")[0]} for cell in cells}
     for env in envs:
@@ -228,7 +231,7 @@ def chosen(
 
 
 def unusable_run(path: Path, cells: Cells) -> str:
-    """Return in one line why the run in ``path`` is unusable; empty if it is not."""
+    """Return on one line why the run in ``path`` is unusable; empty if it is usable."""
     finding = unusable(cells)
     return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
 
@@ -240,9 +243,9 @@ class CheckPage(DataPage):
     baseline: str
     candidate: str
     comparison: Comparison
-    differences: tuple[str, ...]  # between the conditions of the runs
+    differences: tuple[str, ...]  # the differences between the conditions of the runs
     status: int
-    unusable: str = ""  # which runs are unusable, and why
+    unusable: str = ""  # the unusable runs with their reasons
     kind = "check"
 
     @property
@@ -331,7 +334,7 @@ class CheckPage(DataPage):
 
 
 def publish_verdicts(page: CheckPage, outlet: Outlet) -> int:
-    """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
+    """Write the verdicts to the outlet, and where GitHub Actions expects them. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         console.save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
@@ -350,7 +353,7 @@ def _percent(share: float) -> str:
 
 
 def _table(env: str, found: Comparison) -> Table:
-    """Return a row for each backend that has several cells, and one for each cell."""
+    """Return the table of a task: a row for each cell, and one for each backend that has several cells."""
     rows: list[TableRow] = []
     for group in found.groups:
         if group.key.env != env:

@@ -30,7 +30,7 @@ def show_history(
 ) -> int:
     """Show the levels of these cells, by default all, over the runs in ``folder``. Returns the exit status.
 
-    The run file ``keep`` is stored in the folder first. Raises UsageError for a folder without runs.
+    Before that, the run file ``keep`` is stored in the folder. Raises UsageError for a folder without runs.
     """
     if keep is not None:
         _store_run(keep, folder)
@@ -41,14 +41,14 @@ def show_history(
 
 
 def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs in ``folder``, or if there are none, the sides of comparisons whose other side is not there.
+    """Yield the runs in ``folder``. Without runs, yield sides of comparisons whose other side is missing.
 
-    A run file that cannot be read is named on standard error. Raises UsageError if there is no run.
+    A note on standard error names each run file that cannot be read. Raises UsageError if there is no run.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge = known()
-    sides: dict[tuple[str, str], list[tuple[Path, Run]]] = {}  # by comparison
+    sides: dict[tuple[str, str], list[tuple[Path, Run]]] = {}  # the sides of each comparison
     found = False
     for path in filter(store.holds_run, store.run_files_in(folder)):
         try:
@@ -69,7 +69,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
 
 
 def _store_run(run: Path, folder: Path) -> None:
-    """Copy a run file to ``folder``, and commit it if that is the root of a git work tree. Raises UsageError."""
+    """Copy a run file to ``folder``, and commit it if the folder is the root of a git work tree. Raises UsageError."""
     store.read(run)
     target = folder / run.name
     try:
@@ -99,7 +99,7 @@ def _store_run(run: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class HistoryPage(DataPage):
-    """A history as a page: each series with its level now, its levels over time, and where they changed."""
+    """A history as a page: each series with its current level, its levels over time, and its changes."""
 
     history: RunHistory
     kind = "history"
@@ -113,7 +113,7 @@ class HistoryPage(DataPage):
 
     @property
     def outcome(self) -> str:
-        """The outcome in a few words: ``slower since run 41: 2 of 54 series``."""
+        """The outcome in a few words: ``slower since run 41 of 60, 2026-11-20: 2 of 54 series``."""
         found = self.history
         many = f"{len(found.current)} series"
         if found.slower:
@@ -126,7 +126,7 @@ class HistoryPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task under each set of conditions, and the date of each change."""
+        """One document: a table for each task under each set of conditions, and the changes."""
         found = self.history
         several = len({run.conditions for run in found.runs}) > 1
         where = "all on one machine" if found.machines == 1 else f"on {found.machines} machines"
@@ -179,7 +179,7 @@ class HistoryPage(DataPage):
         )
 
     def _explanations(self, newest_first: Sequence[Series]) -> Iterator[Remark]:
-        """Yield each change once, the newest first, with the series that show it."""
+        """Yield each change once, with the series that show it. The newest change comes first."""
         found = self.history
         metric = "" if found.metric == "fps" else f" --metric {found.metric}"
         changes: dict[tuple[int, int, bool, bool], list[str]] = {}
@@ -199,13 +199,13 @@ class HistoryPage(DataPage):
             )
 
     def _run(self, index: int) -> str:
-        """Return a run's number, counted from 1, and its day: ``run 41 of 60, 2026-11-20``."""
+        """Return the number of a run, counted from 1, and its day: ``run 41 of 60, 2026-11-20``."""
         day = one_line(self.history.runs[index].started)[:10]
         return f"run {index + 1} of {len(self.history.runs)}{', ' if day else ''}{day}"
 
     @property
     def data(self) -> dict[str, object]:
-        """The history, with its runs in ``runs``, which points and changes refer to by their index."""
+        """The history for programs. Points and changes refer to ``runs`` by index."""
         found = self.history
         spread = run_spread(found.current)
         series = []

@@ -1,4 +1,4 @@
-"""Many runs as series: for each cell its level over time, where the level changed, and by how much runs differ.
+"""Many runs as series: the level of each cell over time, the changes of level, and the differences between runs.
 
 Pure functions of runs. A series has the levels of one cell under the same conditions: on the same machine with the same
 packages or, for speedups, with the same packages on any machine.
@@ -7,10 +7,10 @@ Changes are found by e-divisive. It looks for the place that divides a stretch i
 apart, and then divides the parts in the same way (D. Matteson, N. James, A nonparametric approach for multiple change
 point analysis of multivariate data, Journal of the American Statistical Association 109, 2014; used on benchmarks by
 D. Daly et al., The use of change point detection to identify software performance regressions in a continuous
-integration system, ICPE 2020). As in Hunter, now Apache Otava, a place is tested by Student's t instead of
-permutations, so that a series always has the same answer. It is looked for in windows, so that a long history hides
-nothing. It is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al., Hunter:
-using change point detection to hunt for performance regressions, ICPE 2023).
+integration system, ICPE 2020). As in Hunter, now Apache Otava, Student's t tests a place instead of permutations, so
+that a series always has the same answer. The search uses windows, so that a long history hides nothing. A place is
+first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al., Hunter: using change
+point detection to hunt for performance regressions, ICPE 2023).
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from vebench.results.records import Run, RunRecord, fingerprint
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5
-# With fewer runs, their spread is not known well enough to be of use.
+# With fewer runs, their spread is too uncertain to be used.
 FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
-# The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
+# The level of the test of one place in a series of at least WINDOW values. Shorter series have a lower level: they show
 # the correlation of runs less well, and CI looks at them after each run (docs/method.md).
 _LEVEL = 0.002
-_LENIENT = 10.0  # times the level, for a place that is still to be tested between its neighbours, as in Hunter
-WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
-SHORTEST = 3  # values of a part: a single outlier is not a level
+_LENIENT = 10.0  # the factor of the level for the first test of a place, before the final test, as in Hunter
+WINDOW = 50  # the number of values in a window of the search, as in Hunter; windows overlap by half
+SHORTEST = 3  # the smallest number of values in a part: a single outlier is not a level
 FEWEST = 2 * SHORTEST
-# A smaller change is ignored, however certain: the place of data in memory alone makes changes as large.
+# A smaller change is ignored, because the place of data in memory alone causes such changes.
 LEAST = 0.02
-# The share of a change that must be left without the farthest value of each part: one outlier is not a change.
+# Without the farthest value of each part, at least this share of a change must remain: one outlier is not a change.
 _LEAST_LEFT = 0.5
-# By how many standard errors the correlation of neighbouring runs is raised, and its largest value.
-_CAUTION, _MOST = 1.35, 0.9
+_CAUTION = 1.35  # the estimated correlation of neighbouring runs is raised by this many standard errors
+_MOST = 0.9  # the largest correlation
 
 
 @dataclass(frozen=True)
 class Change:
     """A change of level."""
 
-    at: int  # the index of the first value after it
-    ratio: Estimate  # the level after it over the level before it, each up to the next change
-    chance: float  # the probability of a difference as large at this place if there were no change
+    at: int  # the index of the first value after the change
+    ratio: Estimate  # the level from this change to the next, divided by the level since the change before
+    chance: float  # the probability of such a large difference at this place without a change
 
     @property
     def worse(self) -> bool:
-        """Whether the level is lower after it."""
+        """Whether the level is lower after the change."""
         return self.ratio.median < 1
 
 
 def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Change, ...]:
-    """Return the changes in ``levels``, which are logarithms. ``level`` is that of a test in a long series."""
+    """Return the changes in ``levels``, which are logarithms. ``level`` is the level of a test in a long series."""
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)
     while places:
@@ -86,14 +86,14 @@ def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Chang
 
 
 def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float]]:
-    """Return the parts into which ``places``, the indices at which a new part begins, divide ``levels``."""
+    """Return the parts of ``levels``, given the indices at which all parts but the first begin."""
     return [levels[start:end] for start, end in pairwise((0, *places, len(levels)))]
 
 
 def _correlation(between: Sequence[Sequence[float]]) -> float:
     """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``."""
-    # Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954), and few runs hardly
-    # show it.
+    # Each estimated level lowers the correlation by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). Few runs
+    # hardly show the correlation, so raise it.
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
     found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
@@ -103,7 +103,7 @@ def _correlation(between: Sequence[Sequence[float]]) -> float:
 def _candidates(levels: Sequence[float], level: float) -> list[int]:
     """Return the places that are significant at this level within their window."""
     values = np.asarray(levels, dtype=float)
-    # The sums of all distances between one of the first i levels and one of the first j.
+    # The element i, j is the sum of all distances between the first i levels and the first j levels.
     sums = np.zeros((len(values) + 1, len(values) + 1))
     sums[1:, 1:] = np.abs(values[:, None] - values[None, :]).cumsum(axis=0).cumsum(axis=1)
     found: set[int] = set()
@@ -113,13 +113,13 @@ def _candidates(levels: Sequence[float], level: float) -> list[int]:
         found.update(_divided(levels, sums, start, end, level))
         if end == len(levels):
             break
-        # A window that begins at a change has one level more to itself.
+        # If the last change is later than half of the window, begin the next window there.
         start = max(start + WINDOW // 2, *found, 0)
     return sorted(found)
 
 
 def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end: int, level: float) -> Iterator[int]:
-    """Yield the best place between ``start`` and ``end`` if it is significant, and the places in both parts."""
+    """Yield the best place between ``start`` and ``end`` if it is significant, and then the places in both parts."""
     if end - start < FEWEST:
         return
     at, stop = _best_place(sums, start, end)
@@ -127,7 +127,7 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
     lasting, ended = (
         _chance(_ratio(before, after, _correlation([before, after]))) for after in (levels[at:end], levels[at:stop])
     )
-    # For a level that ended again, more places were tried: it has to be more certain.
+    # A level that ended again must be more certain, because more places were tried.
     if min(lasting, _LENIENT**2 * ended) > level:
         return
     yield at
@@ -136,10 +136,10 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
 
 
 def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
-    """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
+    """Return the beginning and the end of the part that is farthest from the part between ``start`` and it.
 
-    The left part begins at ``start``. Parts of m and n values are apart by m n / (m + n) times their energy distance,
-    with distances of power 1 (Matteson & James, equations 5 to 7).
+    The distance of parts with m and n values is m n / (m + n) times their energy distance, with distances of power 1
+    (Matteson & James, equations 5 to 7).
     """
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
@@ -153,7 +153,7 @@ def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, i
 
 
 def _change(at: int, before: Sequence[float], after: Sequence[float], correlation: float) -> Change:
-    """Return the change between two parts. Its chance is 1 if it is too small, or if one outlier makes it."""
+    """Return the change between two parts. Its chance is 1 if the change is too small, or comes from one outlier."""
     ratio = _ratio(before, after, correlation)
     low, high = fmean(before), fmean(after)
     trimmed = _ratio(
@@ -167,7 +167,7 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], correlatio
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
-    """Return the ratio of two parts of a first-order autoregression with correlation ``r`` and one variance."""
+    """Return the ratio of two parts. Both are first-order autoregressions with correlation ``r`` and one variance."""
     m, n = len(before), len(after)
     spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)
     left, right, factor = (1 - r**m) / m, (1 - r**n) / n, (1 + r) / (1 - r)
@@ -181,14 +181,15 @@ def _chance(ratio: Contrast) -> float:
 
 @dataclass(frozen=True)
 class Series:
-    """The levels of one cell under the same conditions, the oldest first, and its changes."""
+    """The levels of one cell under the same conditions, from the oldest to the newest, and the changes of level."""
 
     cell: CellKey
     conditions: str
     runs: tuple[int, ...]  # the index of each level's run
     levels: tuple[float, ...]  # logarithms of the metric
     changes: tuple[Change, ...] = ()
-    # The newest change, if runs before the newest ``RECENT`` do not show it, under the conditions of the newest run.
+    # The newest change, if the series has the conditions of the newest run, and runs before the newest ``RECENT`` do
+    # not show the change.
     news: Change | None = None
 
     @property
@@ -198,7 +199,7 @@ class Series:
 
     @property
     def level_now(self) -> Estimate:
-        """The level since the newest change: the geometric mean of its points."""
+        """The level since the newest change: the geometric mean of the points since then."""
         newest = self.parts[-1]
         middle = exp(fmean(newest))
         if len(newest) < FEWEST_FOR_INTERVAL:
@@ -207,7 +208,7 @@ class Series:
 
     @property
     def residual(self) -> Error:
-        """The variance of levels around their part's, and its degrees of freedom; none for too few levels."""
+        """The variance of levels around the mean of their part, with its degrees of freedom: 0 for too few levels."""
         freedom = len(self.levels) - len(self.parts)
         squares = sum((level - fmean(part)) ** 2 for part in self.parts for level in part)
         return Error(squares / max(freedom, 1), freedom)
@@ -216,20 +217,20 @@ class Series:
 class PastRun(NamedTuple):
     """One run of a history."""
 
-    name: str  # of its file
+    name: str  # the name of the run file
     started: str
     conditions: str
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """Runs, the oldest first, and their series."""
+    """Runs, from the oldest to the newest, and their series."""
 
     metric: Metric
     machines: int
     runs: tuple[PastRun, ...]
     series: tuple[Series, ...]
-    left_out: Mapping[str, int]  # the number of points in no series, by reason
+    left_out: Mapping[str, int]  # the number of points that are in no series, by reason
 
     @property
     def current(self) -> tuple[Series, ...]:
@@ -252,9 +253,9 @@ def history_of(
     metric: Metric | None = None,
     choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
 ) -> RunHistory:
-    """Return the series of ``runs``, each with the name of its file, of the cells that ``choose`` returns.
+    """Return the series of the cells that ``choose`` returns. ``runs`` has run files' names and runs, and may be lazy.
 
-    Without a ``metric``, it is frames per second if all ran on one machine, else the speedup. ``runs`` may be lazy.
+    The default metric is frames per second if all runs are of one machine, and else the speedup.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
     measured.sort(key=lambda item: (item[1].started, item[0]))
@@ -280,7 +281,7 @@ def history_of(
                 shape = tuple(getattr(cell.built, name) for name in DECISIVE)
                 points.setdefault((cell.key, past[index].conditions, shape), []).append((index, level))
     series = []
-    tests = max(sum(len(its) >= FEWEST for its in points.values()), 1)  # together they have the level of one
+    tests = max(sum(len(its) >= FEWEST for its in points.values()), 1)  # all tests together have the level of one
     for (key, conditions, _), its in points.items():
         of_runs, levels = zip(*its, strict=True)
         one = Series(key, conditions, of_runs, levels, change_points(levels, _LEVEL / tests))
@@ -289,7 +290,7 @@ def history_of(
 
 
 def _news(one: Series, past: Sequence[PastRun], level: float) -> Change | None:
-    """Return the newest change, unless earlier runs show it, or one of its kind at about its place."""
+    """Return the newest change, unless earlier runs show a change in the same direction at about the same place."""
     if not one.changes or one.conditions != past[-1].conditions:
         return None
     newest = one.changes[-1]
@@ -302,7 +303,7 @@ def _news(one: Series, past: Sequence[PastRun], level: float) -> Change | None:
 
 
 def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | str:
-    """Return the logarithm of a cell's metric, relative to its ``base``, or why it has none that counts."""
+    """Return the logarithm of a cell's metric, relative to its ``base``, or why this level is left out."""
     if cell.status != "ok":
         return cell.status
     both = (cell,) if base is None else (cell, base)
@@ -321,7 +322,7 @@ def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float
 
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
-    """Return a fingerprint of the conditions of a run, with its options of placement."""
+    """Return the conditions of a run: a fingerprint, and options of placement that are not the default."""
     digits = fingerprint(header) if metric == "fps" else fingerprint(header, "work")
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
@@ -329,11 +330,11 @@ def _conditions(header: RunRecord, metric: Metric) -> str:
 
 
 def run_spread(series: Sequence[Series]) -> Error | None:
-    """Return by how much whole runs differ, as a variance of log levels; None with too few runs.
+    """Return the difference between whole runs, as a variance of log levels; None with too few runs.
 
-    Each level is split into the mean of its part of its series, the shift of its run, and a rest, by least squares (the
-    two-way layout, as in ``pooling``). Runs that no part connects show nothing about how they differ, so each connected
-    set of runs costs one degree of freedom.
+    Least squares split each level into the mean of its part, the shift of its run, and a rest (the two-way layout, as
+    in ``pooling``). Two runs without a part in common do not show their difference. So each connected set of runs costs
+    one degree of freedom.
     """
     long = [one for one in series if len(one.levels) >= FEWEST_FOR_SPREAD]
     runs = {run for one in long for run in one.runs}
@@ -343,18 +344,18 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     for one in long:
         for start, end in pairwise((0, *(change.at for change in one.changes), len(one.levels))):
             of_run = np.eye(len(right))[list(one.runs[start:end])]
-            of_run -= of_run.mean(axis=0)  # without the part's mean, only the shifts of runs remain
+            of_run -= of_run.mean(axis=0)  # without the mean of the part, only shifts of runs remain
             normal += of_run.T @ of_run
             right += of_run.T @ np.array(one.levels[start:end])
-    # The shortest solution: the shifts of each connected set add up to zero.
+    # In the shortest solution, the shifts of each connected set add up to zero.
     shifts, _, freedom, _ = np.linalg.lstsq(normal, right, rcond=None)
     return Error(float(shifts @ shifts) / int(freedom), int(freedom)) if freedom else None
 
 
 def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
-    """Return by how much runs, each with the name of its file, differ under the conditions of the run ``like``.
+    """Return the difference between runs under the conditions of the run ``like``; None with too few such runs.
 
-    None if there are too few. The part of single cells includes the error of their measurement.
+    ``runs`` has run files' names and runs. The error of single cells includes the error of their measurement.
     """
     conditions = _conditions(like, metric)
     alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)

@@ -39,8 +39,8 @@ from vebench.results import store
 from vebench.results.records import Run
 from vebench.share.folder import CellResult, Manifest, Submission, command_of, read_submission, submission_of
 
-_MOST_DISTURBED = 0.1  # share of the cells
-_RATES_AGREE = 0.01  # releases of vebench may round rates differently
+_MOST_DISTURBED = 0.1  # the largest share of disturbed cells
+_RATES_AGREE = 0.01  # the relative tolerance of rates, which releases of vebench may compute differently
 _REFUSED_CODES = (
     Code.FAILED,
     Code.DIFFERENT_WORK,
@@ -54,7 +54,7 @@ _REFUSED_CODES = (
 )
 _AS_WRITTEN = "submit the folder as vebench share make wrote it"
 _ON_AN_IDLE_MACHINE = "measure on an idle machine"
-_Faults: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and in which cell; empty for the whole run
+_Faults: TypeAlias = Iterator[tuple[str, str]]  # a fault, and its cell; the cell is empty for the whole run
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ def _without_private_names(run: Run) -> Run:
     shorten = figures.without_folders((str(Path.home()),))
     renamed = msgspec.structs.replace(run, header=plain_head)
     plain = msgspec.convert(with_texts(msgspec.to_builtins(renamed), shorten), Run)
-    # A line belongs to the run by the digest of its header, which has changed. Lines of other runs must not match it.
+    # Each line has the digest of its run's header. The header has changed, and lines of other runs must not match it.
     cells = tuple(replace(cell, run=plain.header.digest if cell.run == head.digest else "") for cell in plain.cells)
     return msgspec.structs.replace(plain, cells=cells)
 
 
 def check_submissions(paths: Sequence[Path], outlet: Outlet) -> int:
-    """Check submissions, show the result, and return 1 if one is refused."""
+    """Check submissions and show the result. Return 1 if a submission is refused, else 0."""
     found: dict[str, _CheckResult] = {}
     for path in paths:
         try:
@@ -134,7 +134,7 @@ def check_submissions(paths: Sequence[Path], outlet: Outlet) -> int:
 
 
 def failures(submission: Submission) -> tuple[CheckFailure, ...]:
-    """Return the reasons to refuse a submission, none if it is accepted."""
+    """Return the reasons to refuse a submission; empty if it is accepted."""
     found: list[CheckFailure] = []
     try:
         for check, remedy, faults in _CHECKS:
@@ -271,7 +271,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[Submission], _Faults]], ...] = (
 
 
 def checked_page(found: Mapping[str, _CheckResult]) -> SimplePage:
-    """Return the checked submissions by folder: a row for each, and the failures."""
+    """Return the page of checked submissions: a row for each folder, and the failures."""
     rows: list[TableRow] = []
     explanations: list[Remark] = []
     data = []

@@ -38,7 +38,7 @@ def cite(file: Path, outlet: Outlet) -> None:
 
 @dataclass(frozen=True)
 class CitePage(Page):
-    """The fastest cell of each task, with what is needed to repeat it."""
+    """The fastest cell of each task, with the facts to repeat its measurement."""
 
     header: RunRecord
     quoted: tuple[CellSummary, ...]

@@ -1,6 +1,6 @@
 """A submission: a folder with a run file, its machine, its packages, and a manifest with rates and checksums.
 
-A submission comes from a stranger. It is read with limits, and nothing that it names is imported, opened or run.
+A submission comes from a stranger. Reading it has limits, and nothing that it names is imported, opened or run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CellResult(Struct, frozen=True, forbid_unknown_fields=True):
     num_envs: int
     frames_per_second: Estimate | None
     speedup: Estimate | None
-    verdict: _Name | None  # the work status, None for a reference row
+    verdict: _Name | None  # the work status; None for a reference row
     reference_row: bool = False
     note: Annotated[str, Meta(max_length=_LONGEST_NOTE)] = ""  # why the cell has no rate, or is excluded
 
@@ -70,7 +70,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     started: _Name
     command: Annotated[str, Meta(max_length=2000)]
     results: tuple[CellResult, ...]
-    files: dict[str, str]  # the SHA-256 of the other files
+    files: dict[str, str]  # the SHA-256 of the other files, by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +78,10 @@ class Submission:
     """A submission, decoded except for its run."""
 
     name: str
-    contents: Mapping[str, bytes]  # by the name of the file
+    contents: Mapping[str, bytes]  # the bytes of each file, by name
     manifest: Manifest
     machine: MachineRecord
-    packages: dict[str, dict[str, str]]  # the version of each, as ``{"version": "1.0"}``
+    packages: dict[str, dict[str, str]]  # for each package, ``{"version": "1.0"}``
 
     @cached_property
     def run(self) -> Run:
@@ -95,7 +95,7 @@ class Submission:
 
 
 def read_submission(folder: Path) -> Submission:
-    """Return the submission in a folder. Raises RunFileError, which does not name the folder, if anything is amiss."""
+    """Return the submission in a folder. Raises UsageError or RunFileError; the latter does not name the folder."""
     if not folder.is_dir():
         raise UsageError(f"{one_line(str(folder))}: not a folder")
     try:

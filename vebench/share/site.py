@@ -1,7 +1,7 @@
-"""``vebench share site``: a static site of submissions, an index and a page for each machine.
+"""``vebench share site``: a static site of submissions, with an index and a page for each machine.
 
-Pages are made from manifests. Everything in a manifest comes from a stranger: Jinja2 escapes it, the pages run no
-script but ours, and paths are made of checksums only. The same submissions give the same bytes.
+Pages show manifests, and manifests come from strangers. So Jinja2 escapes all texts, pages run only our own script, and
+paths consist of checksums. The same submissions give the same bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
 _MEANING = (
     "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
-    "excluded or did other work than a plain loop. Nobody can tell whether the named machine gave these rates."
+    "excluded or did other work than a plain loop. Nobody can verify that the named machine gave these rates."
 )
 
 
 def build_site(source: Path, target: Path) -> int:
-    """Write the site of the submissions in ``source`` to ``target``, in place of an earlier one. Returns the status."""
+    """Write the site of the submissions in ``source`` to ``target``, and replace an earlier one. Returns the status."""
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
@@ -61,7 +61,7 @@ def build_site(source: Path, target: Path) -> int:
 
 
 def _read_all(source: Path) -> list[Submission]:
-    """Return the submissions in a folder, the newest first. Name the folders that are left out on standard error."""
+    """Return the submissions in a folder, the newest first. Notes on standard error name folders that are left out."""
     if not source.is_dir():
         raise UsageError(f"{source}: name a folder of submissions")
     found: dict[str, Submission] = {}
@@ -129,7 +129,7 @@ def _title_of(submission: Submission) -> str:
 
 
 def _task_of(submission: Submission, env: str) -> str:
-    """Return the task with its suite and division. Rates of two tasks are not compared."""
+    """Return a task with its suite and division. Only rates with the same text are compared."""
     manifest = submission.manifest
     known = SUBMISSION_SUITES.get(manifest.suite)
     plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"

@@ -1,4 +1,4 @@
-"""``vebench tune``: which settings of backends are tried; then ``race`` measures them, and says which one to use."""
+"""``vebench tune``: choose settings of backends to try. ``race`` measures them and chooses the one to recommend."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from vebench.tune.page import TunePage
 from vebench.tune.race import Constraints, TuneBudget, TuneRace
 
 _DONE, _UNDECIDED = 0, 3
-_WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # many short passes: processes differ more than windows do
-# Environments of a worker that are tried if no batch is asked for.
-_USUAL_ENVS = (1, 4, 16)
+_WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # passes are short, because processes differ more than windows do
+_USUAL_ENVS = (1, 4, 16)  # the numbers of environments per worker to try, without --batch
 _MOST_ENVS = 1 << 12  # more environments in one process take too long to build
-_HALVINGS = 4  # workers on all CPUs, on half of them, down to an eighth
+_HALVINGS = 4  # numbers of workers: all CPUs, a half, a quarter and an eighth of them
 
 
 def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, world: World) -> int:
-    """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
+    """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
-    The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
-    InterruptedRunError if the user interrupts it.
+    The run file is ``path``, by default a new file in ``.vebench/``. Raises UsageError if nothing can be tried, and
+    InterruptedRunError if the user interrupts the race.
     """
     began = world.clock()
     plan, head = settings_to_try(spec, wanted, world)
@@ -49,11 +48,11 @@ def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: 
 def resume_tuning(
     path: Path, wanted: Constraints, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
-    """Continue the race in the run file ``path``, and say what to use. ``allowed``: see ``planning.plan_to_finish``."""
+    """Continue the race in the file ``path``. Returns the exit status. ``allowed``: see ``planning.plan_to_finish``."""
     began = world.clock()
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
-        raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
+        raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     return _race(RunWriter.resume(path), plan, wanted, began, outlet, world)
 
@@ -68,7 +67,7 @@ def _race(file: RunWriter, plan: Plan, wanted: Constraints, began: float, outlet
 
 
 def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[Plan, RunRecord]:
-    """Return a plan of every setting that is tried, the likeliest first, and the header of its run."""
+    """Return the plan of all settings to try, the most promising first, and the header of its run."""
     spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, windows=_WINDOWS)
     spec = replace(spec, base=True, interleave=True, isolation=FORK)
     check_spec(spec)
@@ -85,7 +84,7 @@ def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[P
         choices = tuple(BackendChoice(entry.name) for entry in entries)
     choices = tuple(choice for choice in choices if wanted.asynchronous or not choice.entry.asynchronous)
     if not choices:
-        raise UsageError("--async no: every backend that was named returns whichever environments are ready")
+        raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
     tried = settings(choices, cpus, wanted.batch, cores)
     if not tried:
         raise UsageError(f"--batch {wanted.batch}: no backend can have batches of this size on {cpus} CPUs")
@@ -101,7 +100,7 @@ def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[P
 
 
 def _in_order(plan: Plan) -> Plan:
-    """Return the plan in the order of ``only``, after the loop of speedups, without a yardstick."""
+    """Return the plan in the order of ``only``, without the yardstick. The loop that speedups need comes first."""
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
@@ -117,16 +116,17 @@ class Setting(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The setting as ``RunSpec.only`` has it."""
+        """The setting in the notation of ``RunSpec.only``."""
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
 def settings(
     choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
 ) -> tuple[Setting, ...]:
-    """Return the settings to try with ``cpus`` CPUs of this number of ``cores``, the likeliest first.
+    """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
-    A worker for each core is tried, too. Other options are tried on all CPUs, unless the user gave some.
+    One of the numbers of workers is the number of cores. If a backend has no options from the user, settings with the
+    options that are worth trying use all CPUs.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(_HALVINGS)}
     if cores is not None and 0 < cores < cpus:
@@ -139,7 +139,8 @@ def settings(
     given = {choice.label for choice in choices}
 
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
-        """Sort by defaults, then all CPUs, then few environments: every backend is tried if time is short."""
+        # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
+        # Of the environments per worker, 4 and 16 precede 1.
         all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= cpus
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 
@@ -156,6 +157,6 @@ def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> I
 
 
 def _steps_in_caller(entry: BackendEntry) -> bool:
-    """Return whether the calling process makes all steps, so that more workers are of no use."""
+    """Return whether the calling process makes all steps, so that more workers would not help."""
     shape = entry.shape_of(2, 1, 2, {})
     return shape.processes == 1 and shape.threads == 1

@@ -1,4 +1,4 @@
-"""The recommendation of a tuning as a page: what to use, code to paste, reasons, certainty, effect on training."""
+"""The recommendation of ``vebench tune`` as a page: the setting, code, reasons, certainty, and effect on training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
 from vebench.tune.race import Choice, Constraints, NoChoiceReason, too_large
 
-_MOST_NAMED = 6  # settings in a sentence
+_MOST_NAMED = 6  # a sentence names at most this number of settings
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class TunePage(DataPage):
     choice: Choice
     wanted: Constraints
     steps: Timed | None  # step times of one environment
-    passed_over: Mapping[str, str]  # why settings were not tried, by place, unless there was no time
+    passed_over: Mapping[str, str]  # why settings were not tried, by place; lack of time is not included
     kind = "tune"
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: the answer, the rates that it rests on, and the commands to continue with."""
+        """One document: the answer, the rates that support it, and commands to continue."""
         head, others = self.run.header, self.choice.others
         settled = self.choice.chosen is not None
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
@@ -93,7 +93,7 @@ class TunePage(DataPage):
 
     @property
     def headline(self) -> str:
-        """The answer in a sentence."""
+        """The answer in one sentence."""
         name, chosen = short_name(self.env), self.choice.chosen
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
@@ -102,7 +102,7 @@ class TunePage(DataPage):
 
     @property
     def certainty(self) -> str:
-        """How certain the answer is."""
+        """The certainty of the answer, in words."""
         words = f"{figures.counted(sum(cell.status == 'ok' for cell in self._tried), 'setting')} tried"
         if self.choice.chosen is None:
             return words
@@ -114,12 +114,12 @@ class TunePage(DataPage):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """Lines of Python that build the recommended setting; empty if there is none, or they are not known."""
+        """Lines of Python that build the recommended setting; empty without a recommendation or known code."""
         chosen = self.choice.chosen
         return () if chosen is None else code_of(chosen, self.run.header.spec)
 
     def _sentences(self) -> Iterator[str]:
-        """Yield the answer, how it compares with the fastest and with other sizes, and its effect on training."""
+        """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
         yield self.headline
         chosen, fastest = self.choice.chosen, self.choice.fastest
         if fastest is not None and chosen is not None and chosen is not fastest:
@@ -141,7 +141,7 @@ class TunePage(DataPage):
         yield f"{self.certainty}."
 
     def _bends(self) -> list[tuple[CellSummary, float]]:
-        """Return the cells that differ from the chosen one in one number, with their shares of its rate."""
+        """Return the cells of the chosen backend that differ in only one number, with their shares of its rate."""
         chosen = self.choice.chosen
         if chosen is None:
             return []
@@ -154,7 +154,7 @@ class TunePage(DataPage):
 
     @property
     def _gain(self) -> float | None:
-        """How many times as fast training is as with the fastest plain loop; None without a learner."""
+        """The speed of training divided by its speed with the fastest plain loop; None without a learner or a loop."""
         chosen, learner = self.choice.chosen, self.run.header.spec.learner
         loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
         rates = [rate for cell in loops if (rate := cell.figures.steps_per_second)]
@@ -181,7 +181,7 @@ class TunePage(DataPage):
         return "; ".join(filter(None, (why, *self._faster())))
 
     def _faster(self) -> Iterator[str]:
-        """Yield what is faster than the best setting that may be recommended, by how much, and why it may not be."""
+        """Yield, for each faster backend, its ratio to the best setting and why it may not be recommended."""
         labels = set()
         for cell, ratio in self.choice.faster:
             if cell.label not in labels and self.choice.best is not None:
@@ -190,7 +190,7 @@ class TunePage(DataPage):
                 yield f"{setting_of(cell)} has {times}, but {self._why_not(cell)}"
 
     def _why_not(self, cell: CellSummary) -> str:
-        """Return why a setting may not be recommended; empty if it may be."""
+        """Return why a setting may not be recommended; empty if it may."""
         memory = self.run.header.spec.memory
         if too_large(cell, memory):
             took, most = (figures.size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
@@ -204,7 +204,7 @@ class TunePage(DataPage):
 
     @property
     def data(self) -> dict[str, object]:
-        """The answer for programs: what to use, how certain that is, and every setting that was tried."""
+        """The answer for programs: the recommendation, its certainty, and all settings that were tried."""
         choice, chosen = self.choice, self.choice.chosen
         trained = None if chosen is None else chosen.figures.learning
         bends: dict[str, list[dict[str, float]]] = {"workers": [], "envs_per_worker": []}

@@ -1,4 +1,4 @@
-"""The race of a tuning: settings get passes within a budget, until it is known which one to recommend."""
+"""The race of ``vebench tune``: settings get passes within a budget, until one can be recommended."""
 
 from __future__ import annotations
 
@@ -35,66 +35,70 @@ from vebench.plan.spec import RunSpec
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 
 _NANO = 1e-9
-_TOGETHER = 8  # cells that are alive at the same time, at most
-_SETTLED = 6  # passes of what is recommended, so that the interval of its rate is useful
-# Seconds for which steps of one environment are timed, and after which that is given up.
-_TIMING_S, _LONGEST_TIMING = 1.0, 10.0
-_ANSWERING_S = 1.0  # to start the command and to answer
-_MOST_SLOWDOWN = 10.0  # more was a pause, which does not predict what follows
-# Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
-_WARMUP_BATCHES, _TURN_BATCHES = 9, 3
-# A cell is given up after this many times its expected time or this share of the budget, the first one after another
-# share, and none before these seconds.
-_PATIENCE, _PATIENT_SHARE, _FIRST_PATIENT_SHARE, _LEAST_PATIENCE = 4.0, 0.15, 0.5, 5.0
-# The share of the budget that trying every setting once may take; the share of a single setting, or as a multiple of
-# what the cheapest takes.
-_FIRST_PASS, _MOST_SHARE, _TIMES_CHEAPEST = 0.6, 0.1, 2.0
-# A comparison of work may take this share of the seconds that are left, if they are at least so many.
-_COMPARING, _LEAST_COMPARING = 0.25, 5.0
-# A comparison makes about this number of steps of one environment for each that it is asked for; and the fewest.
-_STEPS_FOR_EACH, _FEWEST_STEPS = 20, 20
+_TOGETHER = 8  # the largest number of cells in one interleaved group
+_SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
+_TIMING_S = 1.0  # the seconds for which steps of one environment are timed
+_LONGEST_TIMING = 10.0  # the time limit of this timing in seconds
+_ANSWERING_S = 1.0  # the seconds to start the command and to answer
+_MOST_SLOWDOWN = 10.0  # a larger slowdown was a pause, which predicts nothing
+_WARMUP_BATCHES = 9  # a cell makes at least this number of batches while it warms up
+_TURN_BATCHES = 3  # a cell makes at least this number of batches in each turn, including those before the window
+# A cell is given up after the larger of these: a multiple of its expected time, and a share of the budget.
+_PATIENCE = 4.0
+_PATIENT_SHARE = 0.15
+_FIRST_PATIENT_SHARE = 0.5  # the share for the first cell
+_LEAST_PATIENCE = 5.0  # no cell is given up before these seconds
+_FIRST_PASS = 0.6  # the share of the budget for trying settings once
+# A setting is tried if its pass takes at most this share of the budget, or this multiple of the cheapest pass.
+_MOST_SHARE = 0.1
+_TIMES_CHEAPEST = 2.0
+_COMPARING = 0.25  # a comparison of work may take this share of the seconds that are left
+_LEAST_COMPARING = 5.0  # no work is compared if that share is less than these seconds
+_STEPS_FOR_EACH = 20  # for each step that is requested, a comparison makes about this number of steps
+_FEWEST_STEPS = 20  # a comparison requests at least this number of steps
 
 
 @dataclass(frozen=True)
 class Constraints:
     """The limits of the recommended setting."""
 
-    batch: int | None = None  # rows of a batch; None: any number
-    asynchronous: bool = True  # batches may have the rows that are ready first
-    tolerance: float = 0.05  # the share of the rate that may be given up for a simpler setup
+    batch: int | None = None  # the number of rows in a batch; None: any number
+    asynchronous: bool = True  # batches may consist of the rows that are ready first
+    tolerance: float = 0.05  # the share of the highest rate that a simpler setting may lack
 
 
 class NoChoiceReason(Enum):
     """Why no setting can be recommended."""
 
-    UNUSABLE = auto()  # other processes, or a quota, took the CPUs of most cells
-    NOTHING_OFFERED = auto()  # no setting has a rate, or none that has one may be recommended
-    FASTER = auto()  # a faster one may turn out to do the same work, or is hardly known
-    DISTURBED = auto()  # one whose CPUs other processes used may be faster
-    WIDE = auto()  # the rate of the best one is hardly known
+    UNUSABLE = auto()  # other processes or a quota slowed most cells
+    NOTHING_OFFERED = auto()  # no setting has a rate and may be recommended
+    FASTER = auto()  # a faster setting may turn out to do the same work, or has no interval yet
+    DISTURBED = auto()  # a setting whose CPUs other processes used may be faster
+    WIDE = auto()  # the rate of the best setting is too uncertain
 
 
 @dataclass(frozen=True)
 class Choice:
     """A recommendation, and its certainty."""
 
-    best: CellSummary | None = None  # is recommended, or would be
-    fastest: CellSummary | None = None  # the highest rate that may be recommended
+    best: CellSummary | None = None  # the recommended cell, unless there is a ``reason`` against it
+    fastest: CellSummary | None = None  # the fastest cell that may be recommended
     reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
-    others: tuple[CellSummary, ...] = ()  # the best cell of each other backend, the fastest first
-    faster: tuple[tuple[CellSummary, Estimate], ...] = ()  # may not be recommended; with the ratio to ``best``
-    tied: tuple[CellSummary, ...] = ()  # do as well as ``fastest``, as far as is known; without ``best``
-    contenders: frozenset[CellKey] = frozenset()  # may be faster than ``best`` by more than the tolerance
+    others: tuple[CellSummary, ...] = ()  # the fastest cell of each other backend, in order of their rates
+    # Cells that are faster than ``best`` but may not be recommended, with their ratios to ``best``.
+    faster: tuple[tuple[CellSummary, Estimate], ...] = ()
+    tied: tuple[CellSummary, ...] = ()  # cells within the tolerance of ``fastest``, without ``best``
+    contenders: frozenset[CellKey] = frozenset()  # cells that may exceed ``best`` by more than the tolerance
     untried: bool = False  # there was no time to try any setting of some backend
 
     @property
     def decided(self) -> bool:
-        """Whether nothing that counts is faster than what is chosen by more than the tolerance."""
+        """Whether no other setting may be faster than the chosen one by more than the tolerance."""
         return self.reason is None and not (self.contenders or self.untried)
 
     @property
     def chosen(self) -> CellSummary | None:
-        """The setting to recommend."""
+        """The setting to recommend; None if there is a reason against it."""
         return self.best if self.reason is None else None
 
 
@@ -108,11 +112,11 @@ def choose(
     open_work: Collection[str] = (),
     last: bool = False,
 ) -> Choice:
-    """Return which cell of one task to use: the simplest that does as well as the fastest.
+    """Return the choice among the cells of one task: the simplest cell that may be as fast as the fastest.
 
-    ``level`` is the error that ``decided`` may make at this look. ``usable``: the run was not too disturbed. Cells that
-    used more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could
-    show to be the same. ``last``: prefer a cell without contenders.
+    ``level`` is the error level of ``decided`` at this look. ``usable``: the run was not too disturbed. Cells that used
+    more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could show
+    to be the same. ``last``: prefer a cell without contenders.
     """
     rated = fastest_first(cells)
     firsts = first_of_each(rated)
@@ -121,7 +125,7 @@ def choose(
     fastest, known = _known(offered, tolerance)
     if fastest is None:
         return Choice(others=tuple(firsts))
-    # More passes or comparisons may show that these can be recommended.
+    # Further passes or comparisons may show that these cells can be recommended.
     unknown = [
         cell
         for cell in small
@@ -151,7 +155,7 @@ def choose(
 
 
 def _is_disturbed(cell: CellSummary, best: CellSummary, tolerance: float) -> bool:
-    """Return whether a cell may be faster than was measured, and so than ``best``, because others used its CPUs."""
+    """Return whether a disturbed cell might be faster than ``best`` if other processes had not used its CPUs."""
     margin = WIDE if cell is best else tolerance
     return cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left
 
@@ -163,7 +167,7 @@ def too_large(cell: CellSummary, memory: int | None) -> bool:
 
 
 def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummary | None, list[CellSummary]]:
-    """Return the fastest of the cells that have enough passes, and those that may be within the tolerance of it."""
+    """Return the fastest cell with enough passes, and the cells within the tolerance of it, itself included."""
     good = []
     for cell in offered:
         ratios = [ratio(cell.sample, other.sample) for other in offered]
@@ -171,7 +175,7 @@ def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummar
             good.append(cell)
     if not good:
         return None, []
-    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a race may be decided before
+    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a decided race may have fewer passes
     fastest = next(cell for cell in good if cell.repeats >= enough)
     known = [fastest]
     for cell in good:
@@ -185,7 +189,7 @@ def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummar
 class TuneBudget:
     """The seconds of a command, from its ``start`` to its last line.
 
-    How long cells take is known from their own ``records``; before that, from the ``steps`` of one environment.
+    The ``records`` of a cell show how long a pass takes. Before its first pass, the ``steps`` of one environment do.
     """
 
     def __init__(self, spec: RunSpec, start: float, clock: Callable[[], float]) -> None:
@@ -193,52 +197,52 @@ class TuneBudget:
         self._clock = clock
         self._end = start + spec.budget
         self.seconds = spec.budget
-        self.slowdown = 1.0  # how many times as long as expected the last cells took
+        self.slowdown = 1.0  # the time that the last cells took, divided by the expected time
         self.steps: Timed | None = None
         self.records: Mapping[CellKey, Sequence[CellRecord]] = {}
 
     @property
     def race_end(self) -> float:
-        """When the race is over."""
+        """The time on the clock at which the race is over."""
         return self._end - _ANSWERING_S * self.slowdown
 
     @property
     def left(self) -> float:
-        """The seconds that are left to race."""
+        """The seconds that are left for the race."""
         return self.race_end - self._clock()
 
     def learn(self, began: float, expected: float) -> None:
-        """Estimate how slow the machine is from work that ``began`` then and was expected to take these seconds."""
+        """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
         if expected:
             self.slowdown = min(_MOST_SLOWDOWN, max(1.0, (self._clock() - began) / expected))
 
     def cost(self, cell: Cell) -> float:
-        """Return about how many seconds a pass of ``cell`` takes: the time of its last one, if there was one."""
+        """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
         known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
         return (known[-1].took_ns or 0) * _NANO if known else self.slowdown * self.expected(cell)
 
     def expected(self, cell: Cell) -> float:
-        """Return about how many seconds a pass of ``cell`` takes on an idle machine."""
+        """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
         spec, shape, steps = self._spec, cell.shape, self.steps
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         each, batch = 0.0, 0.0
         if steps is not None:
             each = (steps.make_ns + steps.reset_p50_ns) * _NANO
             batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
-        # The first cell of a backend waits until its libraries are imported, in the process that it is forked from.
+        # The first cell of a backend waits until the process that it is forked from has imported its libraries.
         known = {record.label for record in chain.from_iterable(self.records.values())}
         start = (FORK_S if cell.backend.label in known else LOAD_S) + each * shape.num_envs / at_once
-        # Where steps are slow, the fewest batches take longer than the durations asked for.
+        # If steps are slow, the smallest number of batches takes longer than the window.
         turns = spec.windows * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
         return start + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
 
     def patience(self, cell: Cell, share: float = _PATIENT_SHARE) -> float:
-        """Return after how many seconds ``cell`` is given up. It may always take this ``share`` of the budget."""
+        """Return the seconds after which ``cell`` is given up, at least the ``share`` of the budget if it is left."""
         most = max(_PATIENCE * self.cost(cell), share * self.seconds)
         return max(_LEAST_PATIENCE, min(most, self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return which of these cells, the likeliest first, are tried next. None takes too much of the budget."""
+        """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
         room = self.left - (1 - _FIRST_PASS) * self.seconds
         costs = [self.cost(cell) for cell in cells]
         largest = max(_MOST_SHARE * self.seconds, _TIMES_CHEAPEST * min(costs, default=0.0))
@@ -250,7 +254,7 @@ class TuneBudget:
         return chosen
 
     def refusal(self, cell: Cell) -> str | None:
-        """Return why ``cell`` is not started: a cell of its backend that is no larger failed, or several did."""
+        """Return why ``cell`` is not started; None if it is. A smaller cell of its backend failed, or several cells."""
         records = [one for one in chain.from_iterable(self.records.values()) if one.label == cell.backend.label]
         failed = [one for one in records if one.status == "failed" and one.cause is None]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
@@ -271,11 +275,11 @@ class TuneRace:
         self._budget.records = by_cell(session.run)
         self._knowledge = planning.known()
         self._looks = 1
-        self._compared: set[str] = set()  # backends whose work was compared by this race
-        self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place, unless there was no time
+        self._compared: set[str] = set()  # backends whose work this race has compared
+        self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
 
     def run_to_end(self) -> Choice:
-        """Measure until it is known what to use, or the time is spent. Returns what to use, as far as is known."""
+        """Measure until the race is decided or the time is spent. Returns the choice."""
         self._time_steps()
         self._try_each()
         found = self._raced()
@@ -284,7 +288,7 @@ class TuneRace:
 
     @property
     def run(self) -> Run:
-        """All measured so far, with the current verdicts on backends' work."""
+        """The run so far, with the current verdicts on backends' work."""
         return with_current_verdicts(self._session.run, self._knowledge)
 
     def _time_steps(self) -> None:
@@ -320,7 +324,7 @@ class TuneRace:
         while untried:
             group, share = budget.fitting(untried), _PATIENT_SHARE
             if not any(record.status == "ok" for record in chain.from_iterable(budget.records.values())):
-                # The smallest cell probably starts the soonest, and shows how long others take.
+                # The smallest cell probably starts first, and shows how long other cells take.
                 group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
                 share = _FIRST_PATIENT_SHARE
             if not group:
@@ -349,7 +353,7 @@ class TuneRace:
             self._looks += 1
 
     def _may_win(self, cell: CellSummary) -> bool:
-        """Return whether a cell may be chosen, now or once its work is known to be the same."""
+        """Return whether a cell may be chosen, now or after its work was found to be the same."""
         cannot_be_compared = cell.verdict == "unverified" and (bool(cell.work.reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
         return cell.key.place in self._plan.spec.only and not (cell.excluded or cannot_be_compared or large)
@@ -366,7 +370,7 @@ class TuneRace:
         )
 
     def _another_pass(self, wanted: tuple[CellKey, ...], cells: dict[CellKey, CellSummary]) -> bool:
-        """Give these, the likeliest first, another pass. Returns whether there was time for it."""
+        """Give the best of these cells another pass. Returns whether there was time for it."""
         left, run = self._budget.left, self._session.run
         costs = {cell.key.without_repeat: self._budget.cost(cell) for cell in self._plan.cells}
         alive = affordable(wanted, {key: cell.repeats for key, cell in cells.items()}, costs, left)
@@ -390,7 +394,7 @@ class TuneRace:
             step = timed.step_p50_ns + timed.reset_p50_ns * timed.resets / timed.steps
             fit = int(seconds / (_STEPS_FOR_EACH * self._budget.slowdown * step * _NANO))
             steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, fit))
-            # Episodes are cut where so few steps would see no end.
+            # With so few steps, no episode would end, so shorten episodes.
             if not timed.ends or timed.steps / timed.ends > steps * TIMES_LONGER / ENDS:
                 episode = steps // (ENDS + 1)
         backends = (unknown[0].built.choice,)
@@ -399,7 +403,7 @@ class TuneRace:
         return True
 
     def _measure(self, cells: Sequence[Cell], share: float = _PATIENT_SHARE) -> None:
-        """Measure a pass of these cells, interleaved. A cell may always take this share of the budget."""
+        """Measure a pass of these cells, interleaved. ``share``: see ``TuneBudget.patience``."""
         budget, began = self._budget, self._world.clock()
         expected = sum(budget.expected(cell) for cell in cells if cell.skip is None)
         patient = [replace(cell, patience=budget.patience(cell, share)) for cell in cells]

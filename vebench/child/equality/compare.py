@@ -1,7 +1,7 @@
-"""The one comparer of rows: for measured cells, for ``verify`` and for ``verify A B``.
+"""Compares rows, for measured cells, for ``verify`` and for ``verify A B``.
 
-A row is compared field by field. Flags must be the same. A reward may be rounded to float32 by one side. Arrays must be
-the same to the byte, unless casts or limits are allowed.
+A row is compared field by field. Flags must be the same. One side may round a reward to float32. Arrays must have the
+same bytes, unless casts or limits are allowed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far numbers may be apart: absolutely, relative to the first, or in units in the last place (ulps)."""
+    """Largest allowed difference of numbers: absolute, relative to the first, or in units in the last place (ulps)."""
 
     absolute: float = 0.0
     relative: float = 0.0
     ulps: int = 0
-    steps: int | None = None  # of an episode; later ones are not compared, because physics may be chaotic
+    steps: int | None = None  # Later steps of an episode are not compared, because physics may be chaotic.
 
     def allows(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
-        """Return whether all numbers are near enough. Equal numbers and pairs of NaN are."""
+        """Return whether all numbers are within the limit. Equal numbers and pairs of NaN always are."""
         kind = one.dtype if one.dtype.kind == "f" else np.dtype(np.float64)
         spacing = np.abs(np.spacing(np.abs(one).astype(kind))).astype(np.float64)
         size = np.abs(one.astype(np.float64))
@@ -42,7 +42,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Hidden:
-    """A value that is known by a short text alone: a digest of a long array, or text."""
+    """A value that a side sends as text: the digest of a long array, or a text."""
 
     kind: str  # ``object`` for text, otherwise the type of the array
     text: str
@@ -53,7 +53,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Gap:
-    """Where two rows differ, and both values in words."""
+    """A field in which two rows differ, with both values in words."""
 
     field: str  # ``rewards``, ``terminated``, ``truncated``, ``observations/LEAF`` or ``infos/KEY``
     expected: str
@@ -71,16 +71,16 @@ _ARRAYS = (np.ndarray, np.generic)  # a row of a batch of numbers is a scalar
 
 @dataclass
 class Comparer:
-    """Compares values by one set of rules, and counts what made them equal."""
+    """Compares values by one set of rules, and counts casts and uses of limits."""
 
     limits: Mapping[str, Tolerance] = field(default_factory=dict)  # by field, or by the parent field of leaves
-    may_cast: bool = False  # whether arrays may have other types
-    casts: Counter[str] = field(default_factory=Counter)  # values that were equal after a cast, by cast in words
+    may_cast: bool = False  # whether arrays may have different types
+    casts: Counter[str] = field(default_factory=Counter)  # number of values that were equal after a cast, by cast
     furthest: dict[str, float] = field(default_factory=dict)  # the largest distance within a limit, by field
-    skipped: int = 0  # arrays after the steps of their limit
+    skipped: int = 0  # arrays not compared, because they came after the last step of their limit
 
     def gaps(self, values: Iterable[tuple[str, Any, Any]], age: int = 0) -> Iterator[Gap]:
-        """Yield where values differ: ``(field, expected, found)``, of a row ``age`` steps after a reset."""
+        """Yield the gaps in ``values``, ``(field, expected, found)``, of a row ``age`` steps after a reset."""
         for name, one, other in values:
             if one is None or other is None:
                 if one is not other:
@@ -120,7 +120,7 @@ class Comparer:
         yield Gap(name, f"{one[index]}{at}", f"{other[index]}{at}", float(gap[index]), count)
 
     def _is_cast(self, name: str, one: NDArray[Any], other: NDArray[Any]) -> bool:
-        """Return whether the arrays are equal once the wider type is cast to the narrower one, and count that."""
+        """Return whether the arrays are equal after a cast from the wider to the narrower type. Count the cast."""
         narrow, wide = sorted((one.dtype, other.dtype), key=lambda kind: kind.itemsize)
         if narrow.kind != wide.kind:  # a cast to integers would lose the digits after the point
             narrow = np.result_type(narrow, wide)
@@ -132,7 +132,7 @@ class Comparer:
         return bool(same)
 
     def _is_near(self, name: str, one: NDArray[Any], other: NDArray[Any], age: int) -> bool:
-        """Return whether a limit allows the distance of two arrays, or excludes them."""
+        """Return whether a limit allows the distance of two arrays, or excludes them from comparison."""
         limits = (limit for of, limit in self.limits.items() if name == of or name.startswith(f"{of}/"))
         limit = next(limits, None)
         if limit is None:
@@ -147,14 +147,14 @@ class Comparer:
 
 
 def leaves_of(name: str, one: ArrayTree, other: ArrayTree) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the leaves of two trees of arrays in pairs, None where one of them lacks a leaf."""
+    """Yield the leaves of two trees of arrays in pairs, with None for a missing leaf."""
     ours, theirs = (dict(trees.named_leaves(tree, name)) for tree in (one, other))
     for leaf in sorted({*ours, *theirs}):
         yield leaf, ours.get(leaf), theirs.get(leaf)
 
 
 def gaps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the absolute differences of two arrays: 0 for pairs of NaN, infinity where one is not finite."""
+    """Return the absolute differences of two arrays: 0 for pairs of NaN, infinity where a difference is not finite."""
     equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
     with np.errstate(all="ignore"):
         gap = np.abs(one.astype(np.float64) - other.astype(np.float64))

@@ -1,8 +1,8 @@
 """Follows the environments of a recording beside a reference, up to the first row that differs.
 
-The judge is not in the process that steps the backend, and takes nothing from there but the records. A reference steps
-one environment at a time, as the for-loop does. So the comparison is always of environment i after its k-th step, in
-whatever order a backend returns its rows.
+The judge runs in another process than the backend, and gets only the records from there. A reference steps one
+environment at a time, as the for-loop does. Rows are compared by environment and number of steps, so their order in the
+backend's batches does not matter.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from vebench.child.equality.recording import (
 if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
-MOST_SHARE = 0.2  # of all steps to which declared differences may apply. More could hide any other fault.
-_MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse, for the same reason
-_KEPT = 4096  # the last rows of each environment, to name a fault
+MOST_SHARE = 0.2  # Declared differences may apply to this share of all steps. More could hide any other fault.
+_MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
+_KEPT = 4096  # last rows kept for each environment, to name a fault
 _MOST_SHARED = 1 << 17  # steps of a trajectory that several recordings may share
 _DIGEST = 16  # bytes of the digest of one leaf
-_shared_state = np.random.get_state  # of the generator that all environments of a process share
+_shared_state = np.random.get_state  # the state of numpy's global generator
 _AT_FIRST = repr(_shared_state())
 
 
@@ -65,11 +65,11 @@ class Unrepeatable(Enum):
 
 
 class BrokenBackendError(Exception):
-    """The recording shows that the backend breaks the interface. The text says how."""
+    """The recording shows that the backend breaks the interface. The text names the fault."""
 
 
 class Row(NamedTuple):
-    """One environment's answer to one step, copied. A digested row has the digest of its observation."""
+    """A copy of one environment's answer to one step. A digested row has a digest in place of its observation."""
 
     observation: Any
     reward: float
@@ -90,7 +90,7 @@ def alike(one: Row, other: Row) -> bool:
 
 
 def digested(row: Row) -> Row:
-    """Return a row with the digests of its leaves, of their names, types and shapes too: they need little memory."""
+    """Return the digested row, to save memory. Digests cover the name, type, shape and bytes of each leaf."""
     digests = b""
     for name, leaf in trees.named_leaves(row.observation):
         whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
@@ -100,9 +100,9 @@ def digested(row: Row) -> Row:
 
 
 class _Checked:
-    """An environment whose values are checked before the loop writes them into arrays, which casts them silently."""
+    """Checks an environment's values before the loop writes them into arrays, because arrays cast silently."""
 
-    invalid: str | None = None  # the first value that its spaces do not allow, and its step; None so far
+    invalid: str | None = None  # the first value outside the declared spaces, with its step; None if there was none
 
     def __init__(self, environment: Any, declared: trees.Tree) -> None:
         self.action_space = environment.action_space
@@ -139,10 +139,9 @@ class _Checked:
 
 
 class Reference:
-    """One environment, stepped as the for-loop steps it, with its last row. Without ``seed`` it is not reset yet.
+    """One environment, stepped as the for-loop steps it, with its last row. Without ``seed``, it is not reset yet.
 
-    With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
-    own.
+    With ``same_step``, the row of an end has the first observation of the next episode, and a reset has no row.
     """
 
     fresh = True  # whether the last row has the first observation of an episode
@@ -160,7 +159,7 @@ class Reference:
             self.reset(seed, env_id)
 
     def reset(self, seed: int, env_id: int) -> Row:
-        """Begin again as environment ``env_id`` after a reset with ``seed``. Return the first row."""
+        """Reset with ``seed`` to take the part of environment ``env_id``. Return the first row."""
         self._batch.env_ids[0] = env_id
         self._loop.reset(seed)
         self.fresh = True
@@ -168,7 +167,7 @@ class Reference:
         return self.row
 
     def step(self, action: ArrayTree) -> Row:
-        """Step with ``action``, or reset if the episode is over; return the row."""
+        """Step with ``action``, or reset if the episode is over. Return the row."""
         after_end = self.row.ended and not self._same_step
         batch: ArrayTree = trees.mapped(lambda leaf: leaf[None], action)
         self._loop.step(batch)
@@ -186,7 +185,7 @@ class Reference:
 
     @property
     def invalid(self) -> str | None:
-        """The first value of the environment that its spaces do not allow, None so far."""
+        """The first value of the environment outside its spaces, with its step; None if there was none."""
         return self._checked.invalid
 
     @property
@@ -205,7 +204,7 @@ class _Made(NamedTuple):
     row: Row  # digested
     fresh: bool
     frames: int | None
-    ns: int  # that the step took
+    ns: int  # duration of the step
 
 
 class Trajectory:
@@ -217,10 +216,7 @@ class Trajectory:
         self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
 
     def step(self, number: int, action: Any = None) -> _Made | None:
-        """Return a step, which is made if it is the next; None if it was made and is not kept any more.
-
-        Step 0 is the reset.
-        """
+        """Return a step, or None if it was made but not kept. Make it if it is the next one. Step 0 is the reset."""
         if number <= self.made:
             return self._kept[number] if number < len(self._kept) else None
         began = perf_counter_ns()
@@ -233,18 +229,18 @@ class Trajectory:
 
 
 class _History:
-    """The batches since a reset: which environments are in which, and which actions they got."""
+    """The batches since a reset: the environments in each batch, and their actions."""
 
     def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
         self.seed = began.seed
         self.in_order = about.in_order
-        self.acted: ArrayTree | None = None  # the actions of a policy, in place of the tape
-        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.acted: ArrayTree | None = None  # the actions of a policy, which replace the tape
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # number of the first batch, ids of batches from it on
         self._about, self._tape, self._tape_at = about, tape, began.tape_at
         self._known = 0
 
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
-        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches may come again."""
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
         if self.in_order:
             if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
                 raise BrokenBackendError(f"{OUT_OF_ORDER}: batch {first} is not")
@@ -274,31 +270,31 @@ class Followed:
         self, env_id: int, trajectory: Trajectory, history: _History, make_reference: Callable[[], Reference]
     ) -> None:
         self.env_id = env_id
-        self.step = -1  # since the reset; -1 before the row of the reset
+        self.step = -1  # steps since the reset; -1 before the row of the reset
         self.ends = 0
-        self.age = 0  # rows since the first of an episode
-        self.applied = 0  # steps to which declared differences apply, without those of the first episode
-        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
-        self.steps_since = 0  # transitions since then
-        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
+        self.age = 0  # rows since the first row of the episode
+        self.applied = 0  # steps to which declared differences apply, except in the first episode
+        self.frames_at: int | None = None  # the backend's last reported count of frames in this episode
+        self.steps_since = 0  # steps since this report
+        self.miscounted: tuple[int, int] | None = None  # a step with unexpected frames, and the reference's frames
         self.spent_ns = 0
         self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
         self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
         self._trajectory, self._history, self._make = trajectory, history, make_reference
-        self._frames: int | None = None  # of the reference, after its last row
+        self._frames: int | None = None  # the reference's count of frames after its last row
         self._places = array("q")  # batch and place of each row
         self._coming: deque[tuple[int, int]] = deque()
         self._blocks = self._next = 0
 
     def expected_at(self, step: int) -> Row | None:
-        """Return the reference's digested row of a step, None if it is not kept any more, or not there yet."""
+        """Return the reference's digested row of a step, None if the row is not kept, or not made yet."""
         at = step - (self.step - len(self.expected) + 1)
         return self.expected[at] if 0 <= at < len(self.expected) else None
 
     def go_to(self, number: int, claim: int | None, declared: tuple[Difference, ...]) -> Row:
-        """Go as far as the environment is in batch ``number``, and return the reference's row there, digested.
+        """Step the reference up to batch ``number``, and return its row there, digested.
 
-        ``claim``: the frames that the backend claims to simulate in each step, None if not counted.
+        ``claim``: the frames that the backend claims to simulate in each step, None if frames are not counted.
         """
         for at, place in self._rows_up_to(number):
             action = self._action(self.step) if self.step >= 0 else None
@@ -306,7 +302,7 @@ class Followed:
             if made is None:
                 self._go_alone()
                 made = self._trajectory.step(self.step + 1, action)
-            assert made is not None  # noqa: S101 - a trajectory of its own makes it
+            assert made is not None  # noqa: S101 - an unshared trajectory makes each next step
             self.spent_ns += made.ns
             self.expected.append(made.row)
             self._places.extend((at, place))
@@ -335,13 +331,13 @@ class Followed:
         return self._history.action(self._places[2 * step], self._places[2 * step + 1])
 
     def _go_alone(self) -> None:
-        """Repeat the steps with a reference of its own, because others have taken the shared one further."""
+        """Repeat the steps with a new reference, because other recordings have stepped the shared one further."""
         self._trajectory = Trajectory(self._make(), self._history.seed, self.env_id)
         for step in range(self.step):
             self._trajectory.step(step + 1, self._action(step))
 
     def last(self) -> Row:
-        """Return the reference's last row with its observation. Raises CutOffError if that cannot be repeated."""
+        """Return the reference's last row with its observation. Raises CutOffError if the row is not repeatable."""
         if self._trajectory.made != self.step:
             self._go_alone()
         row = self._trajectory.reference.row
@@ -350,7 +346,7 @@ class Followed:
         return row
 
     def unrepeatable(self) -> Unrepeatable | None:
-        """Return why new references do not repeat the rows, None if they do, as on all tasks of vebench."""
+        """Return why new references do not repeat the rows, None if they do. All tasks of vebench are repeatable."""
 
         def rows(count: int) -> deque[Row]:
             made = [self._make() for _ in range(count)]
@@ -366,7 +362,7 @@ class Followed:
                 reference.close()
             return found
 
-        # Environments that draw from a generator of their process depend on other environments.
+        # Environments that draw from a global generator depend on the other environments of their process.
         with_another = rows(2)
         if all(map(alike, self.expected, with_another)):
             return None
@@ -388,13 +384,13 @@ class Followed:
             self.miscounted = self.step, count
 
     def keep(self, found: Row) -> None:
-        """Keep a row of the backend's, digested."""
+        """Keep a digested row of the backend, and drop the oldest one."""
         self.found[self.step] = found
         self.found.pop(self.step - _KEPT, None)
 
 
 def _applies(difference: Difference, age: int, expected: Row) -> bool:
-    """Return whether a declared difference applies to a row: never one of every row."""
+    """Return whether a declared difference applies to a row. Differences in every row never apply."""
     if difference.rows == "start":
         return age < min(difference.count, _MOST_EXCUSED)
     return difference.rows == "end" and expected.ended
@@ -403,7 +399,7 @@ def _applies(difference: Difference, age: int, expected: Row) -> bool:
 class Judge:
     """Follows the environments ``env_ids`` of a recording, and finds the first row that differs.
 
-    ``shared``: trajectories that recordings of the same task share, by what their actions follow from.
+    ``shared``: trajectories that recordings of the same task share, by seeds and other sources of their actions.
     """
 
     def __init__(
@@ -413,9 +409,9 @@ class Judge:
         self.mismatch: Mismatch | None = None
         self.followed: dict[int, Followed] = {}  # since the last reset, by environment
         self.seeds: list[int] = []  # of the resets
-        self.batch = -1  # the last since the last reset
+        self.batch = -1  # number of the last batch since the last reset
         self._env_ids, self._shared = env_ids, shared
-        self._own: dict[int, Reference] = {}  # by environment, for all resets: state may survive a reset
+        self._own: dict[int, Reference] = {}  # by environment; kept through resets, because state may survive them
         self._references: list[Reference] = []
         self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
@@ -432,14 +428,14 @@ class Judge:
 
     @property
     def about(self) -> About:
-        """The first record. Raises CutOffError if there was none."""
+        """The record ``About``. Raises CutOffError if there was none."""
         if self._about is None:
             raise CutOffError("the recording does not begin with the backend's description of itself")
         return self._about
 
     @property
     def spent_ns(self) -> int:
-        """The time that the steps of the references since the last reset take, shared or not."""
+        """Time of the references' steps since the last reset. It includes steps that another recording paid for."""
         return sum(each.spent_ns for each in self.followed.values())
 
     def take(self, record: Record) -> None:
@@ -477,7 +473,7 @@ class Judge:
         return self._references[-1]
 
     def _follow(self, env_id: int, history: _History) -> Followed:
-        """Follow an environment from its reset on."""
+        """Start to follow an environment from its reset on."""
         if self._shared is None or history.acted is not None or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
@@ -492,14 +488,14 @@ class Judge:
         return self.followed[env_id]
 
     def _count_steps(self) -> None:
-        """Add up the steps since the last reset. The ends of one environment are those of the history with the most."""
+        """Add up the steps since the last reset. For the fewest ends, keep the reset with the highest number."""
         followed = self.followed.values()
         self._fewest_ends = max(self._fewest_ends, min((each.ends for each in followed), default=0))
         self._applied += sum(each.applied for each in followed)
         self._steps += sum(each.step for each in followed)
 
     def _compare(self, rows: Rows, history: _History) -> None:
-        """Compare a batch, up to its first row that differs. All its rows are kept for the name of the fault."""
+        """Compare a batch up to its first difference. Rows after the difference are kept to name the fault."""
         self.batch = rows.number
         history.add(rows.number, rows.env_ids[None])
         places = {int(index): place for place, index in enumerate(rows.shown)}
@@ -523,7 +519,7 @@ class Judge:
             self.mismatch = self.mismatch or self._miscount(followed, rows)
 
     def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
-        """Return where a row differs from the reference's, None if it is equal or excused."""
+        """Return the mismatch of a row and the reference's row, None if the row is equal or excused."""
         expected = followed.last()
         pairs = [*leaves_of("observations", expected.observation, found.observation)]
         pairs += zip(("rewards", "terminated", "truncated"), expected[1:], found[1:], strict=True)
@@ -543,14 +539,14 @@ class Judge:
         return None
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
-        """Count frames and ends. Returns a mismatch, None if they are as claimed.
+        """Check the backend's counts of frames and ends. Return a mismatch, None if they are right.
 
-        Its field is ``frames`` if the backend has simulated another number of frames than it claims, which is its frame
-        skip in each step. It is ``claimed frames`` if the claim is not the number of the reference, and ``ends`` for
-        another number of ends since the reset. A step that ends an episode may take fewer frames.
+        A backend claims to simulate its frame skip in each step. A step that ends an episode may take fewer frames. The
+        field is ``frames`` if the backend's count contradicts the claim, and ``claimed frames`` if the reference's
+        count does. It is ``ends`` if the backend reports another number of ends since the reset.
         """
         claim, env_id, step = self._claim, followed.env_id, followed.step
-        if claim is not None and len(rows.frames) and rows.frames[env_id] >= 0:  # below 0: not known now
+        if claim is not None and len(rows.frames) and rows.frames[env_id] >= 0:  # below 0: unknown
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now

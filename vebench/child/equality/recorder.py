@@ -1,7 +1,7 @@
 """Records a random sample of batches and environments while a backend is timed.
 
-Within a window, copies are made and ids are noted. After all windows, they are checked and written to a file. Another
-process compares them with the reference (``replay.py``).
+Within a window, batches are copied and ids are noted. After all windows, the copies are checked and written to a file.
+Another process compares them with the reference (``replay.py``).
 """
 
 from __future__ import annotations
@@ -35,46 +35,50 @@ from vebench.child.request import Recording
 if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
 
-# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell has
-# _MOST_MOMENTS at most, in its first windows.
+# A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
+# A cell has at most _MOST_MOMENTS, in its first windows.
 MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
 # One in this many moments begins with an end.
 _ENDS_EVERY = 3
-# Environments whose observations are recorded: _FEW below _NOT_MANY environments, because each is stepped again. In
-# full, _MOST_SHOWN, as far as the copies fit.
-_SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
-_FIRST_BYTES = 16 << 20  # of the first batches after the reset, which have all environments as far as these fit
-# Bytes of copied batches, in full or not, of a policy's actions, and of ids. What comes after them could not be
-# repeated, and is not recorded.
-_MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES, _MOST_ID_BYTES = 64 << 20, 256 << 20, 64 << 20, 128 << 20
-# Consecutive batches that are kept at a moment: an end with the batches after it, or rows that must not change.
+# Environments with recorded observations. They are few, because the reference steps each of them again.
+_SHOWN = 4  # in a backend with at least _NOT_MANY environments
+_FEW = 2  # in a smaller backend
+_NOT_MANY = 16
+_MOST_SHOWN = 16  # in full, as far as the copies fit
+_FIRST_BYTES = 16 << 20  # for the first batches after the reset, which have as many environments as fit
+# Limits in bytes. Recording stops at the first limit, because later batches could not be repeated.
+_MOST_BYTES = 64 << 20  # of copied batches
+_MOST_FULL_BYTES = 256 << 20  # of copied batches, in full
+_MOST_ACTION_BYTES = 64 << 20  # of a policy's actions
+_MOST_ID_BYTES = 128 << 20
+# Consecutive batches that are kept at a moment: an end and the batches after it, for example.
 _CONSECUTIVE = 3
-# Batches of a window whose arrays are held until it is over, to see whether they change, and their bytes at most.
+# The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
 _HELD, _HELD_BYTES = 4, 16 << 20
-_CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
-# At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
+_CHUNK = 1 << 17  # Ids are joined and ends are counted during a window if there are more of them than this.
+# A cell waits at its end for silent environments that have not answered in this share of all batches.
 _SILENT_SHARE = 0.25
 ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
-Arrays = tuple[Any, ...]  # of a batch
+Arrays = tuple[Any, ...]  # the arrays of a batch
 
 
 class Ids:
-    """Notes which environments are in which batch, and how often each has ended.
+    """Notes the environments of each batch, and counts the ends of each environment.
 
-    Rows may come in any order, and the order decides which actions an environment got. The loop calls ``note`` with the
-    bytes of each batch's ids, unless the adapter declares their order, and ``note_end`` with the flags of each batch
-    that has ends. Both are None if nothing is to be noted. ``first``: the ids of the reset's batch.
+    Rows may come in any order, and the order decides which actions an environment gets. The loop calls ``note`` with
+    the bytes of each batch's ids, and ``note_end`` with the flags of each batch that has ends. ``note`` is None if the
+    adapter declares the order. Both are None once nothing is noted. ``first``: the ids of the reset's batch.
     """
 
     def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
         count = info.num_envs
         self.ends = np.zeros(count, np.int64)  # of each environment
-        self.is_full = False  # nothing is noted any more
+        self.is_full = False  # whether noting has stopped
         self.nbytes = 0
         self._batch_size = info.batch_size
         self._ids, self._type = np.arange(count), first.dtype
         self._kept_type = np.min_scalar_type(-count)
-        self._noted: list[bytes] = []  # since ids were joined last
+        self._noted: list[bytes] = []  # since the last join
         self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
         self._joined: list[NDArray[Any]] = []
         self._seen = LastSeen(count)
@@ -86,7 +90,7 @@ class Ids:
             self.note(first.tobytes())
 
     def tidy(self, at_least: int = 0) -> None:
-        """Join noted ids to save memory, and count ends, if there are more than ``at_least``."""
+        """Join noted ids to save memory, and count ends. Do nothing for up to ``at_least`` of both together."""
         if len(self._noted) + len(self._ended) <= at_least:
             return
         noted, ended = [*self._noted], [*self._ended]
@@ -98,7 +102,7 @@ class Ids:
                 flags = np.concatenate([flags for _, flags in ended])
                 rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
-        except (ValueError, IndexError):  # odd lengths or types are found by the copies
+        except (ValueError, IndexError):  # the checks of the copies find odd lengths and types
             self.is_full = True
         if self.nbytes > _MOST_ID_BYTES:
             self.is_full = True
@@ -108,7 +112,7 @@ class Ids:
     def _join(self, noted: list[bytes]) -> NDArray[Any]:
         """Keep and return the ids of batches, ``(batches, batch_size)``, filled up with ``NO_ROW``."""
         item = self._type.itemsize
-        noted = [each[: self._batch_size * item] for each in noted]  # longer ones are found by the copies
+        noted = [each[: self._batch_size * item] for each in noted]  # the checks of the copies find longer batches
         rows = np.array([len(each) for each in noted], np.int64) // item
         joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
         joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
@@ -125,7 +129,7 @@ class Ids:
             first += len(part)
 
     def silent(self) -> dict[int, int]:
-        """Return the environments that have not answered for a long time, and for how many batches. It is the end."""
+        """Stop noting. Return, for environments without an answer for long, the number of batches since the last."""
         self.tidy()
         self.note = self.note_end = None
         if self.is_full:
@@ -135,10 +139,10 @@ class Ids:
 
 
 class Recorder:
-    """Draws moments, and keeps the batches at these moments.
+    """Keeps the batches at random moments.
 
-    ``first``: the batch of the reset. ``seeds``: of the reset, and of the action tape. ``info``: the backend's report
-    before the reset, which must not change.
+    ``first``: the batch of the reset. ``seeds``: the seeds of the reset and of the action tape. ``info``: the backend's
+    description of itself before the reset, which must not change.
     """
 
     def __init__(
@@ -155,17 +159,17 @@ class Recorder:
         self._about = recording.about(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)
         self.ids = Ids(backend.info, first.env_ids)
-        self._every = self._gap = self._moments = 0  # readings between moments, and until the next; moments so far
-        self.following = 0  # batches that are kept after the last one that was drawn
+        self._every = self._gap = self._moments = 0  # readings between moments, readings to the next, moments
+        self.following = 0  # number of batches still to keep at this moment
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
-        self.broken: tuple[int, str] | None = None  # the first batch that was seen to break the interface, and how
+        self.broken: tuple[int, str] | None = None  # the first batch that breaks the interface, and its fault
         self._most_bytes = _MOST_FULL_BYTES if asked.full else _MOST_BYTES
         count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
         few = _SHOWN if count >= _NOT_MANY else _FEW
         if asked.full:
             few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * _CONSECUTIVE * row_bytes)))
         few = min(count, few)
-        # Backends with other numbers of environments have them in the same order: the reference steps them once.
+        # The order does not depend on the backend, so that cells share environments and steps of the reference.
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
@@ -173,16 +177,16 @@ class Recorder:
         drawn = self._random.sample(range(count), min(count, fit))
         self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
-        self._held: list[tuple[Rows, Arrays]] = []  # with the arrays themselves
+        self._held: list[tuple[Rows, Arrays]] = []  # copies, and the arrays of the backend
         self._copied = 0  # bytes
-        self._actions: list[ArrayTree] = []  # of a policy, batch by batch
+        self._actions: list[ArrayTree] = []  # a policy's actions, batch by batch
         self._action_bytes = 0
-        self._at_end = ""  # a fault
+        self._at_end = ""  # the fault of an environment that is left behind
         self.keep_first(0, tuple(first))
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are kept."""
+        """The number of bytes in memory."""
         return self._copied + self._action_bytes + self.ids.nbytes
 
     @property
@@ -191,20 +195,20 @@ class Recorder:
         return is_full or self.ids.is_full or self.broken is not None
 
     def expect(self, moments: int) -> None:
-        """Begin a part of the measurement that is to have about this many moments, or none."""
+        """Begin a part of the measurement with about this many moments, or with none."""
         self._every = moments and max(1, READINGS_PER_WINDOW // moments)
         self._gap = self._random.randint(1, 2 * self._every or 1)
         self.awaited = frozenset()
 
     def stretch(self, batches: int) -> int:
-        """Return how many batches the loop steps next: ``batches`` on average, whether the last is kept or not."""
+        """Return the number of batches in the loop's next stretch. It is random, ``batches`` on average."""
         return 1 if self.following else self._random.randrange(1, 2 * batches)
 
     def take(self, number: int, arrays: Arrays, ended: NDArray[np.bool_]) -> None:
         """Keep batch ``number``, the last of a stretch, if this is a moment or follows one.
 
-        ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for one, and
-        others go on meanwhile.
+        ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for an end,
+        while other moments go on.
         """
         holds = False
         if self.following:
@@ -232,17 +236,17 @@ class Recorder:
         return True
 
     def note_actions(self, actions: ArrayTree) -> None:
-        """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""
+        """Keep a batch of a policy's actions. The actions of a tape follow from its seed, and are not kept."""
         if not self._is_over:
             self._action_bytes += _nbytes(actions)
             self._actions.append(actions)
 
     def keep_first(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number``, one of the first, with the observations of all environments, as far as they fit."""
+        """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
         self._keep(number, arrays, self._is_shown_first, holds=True)
 
     def keep_last(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number`` after a window, with frames and ends so far; check the arrays that were held in it."""
+        """Copy batch ``number`` after a window, with counts of frames and ends. Check the arrays held in the window."""
         self._look_again()
         self.ids.tidy()
         self._keep(number, arrays, self._is_shown, counts=True)
@@ -252,7 +256,7 @@ class Recorder:
     ) -> None:
         """Copy a batch: its flags, rewards and ids, and the observations of these environments.
 
-        ``counts``: also ask the backend for its frames, which takes time. ``holds``: hold its arrays, to see whether
+        ``counts``: also ask the backend for its frames, which takes time. ``holds``: hold the arrays, to detect whether
         they change.
         """
         if self._is_over:
@@ -274,7 +278,7 @@ class Recorder:
             ends = self.ids.ends.copy()
             counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
             if counted is not None:
-                frames = np.full(self._info.num_envs, -1, np.int64)  # -1: of an episode that is not known
+                frames = np.full(self._info.num_envs, -1, np.int64)  # -1: unknown
                 frames[env_ids] = counted[env_ids]
         flags = rewards.copy(), terminated.copy(), truncated.copy()
         rows = Rows(number, env_ids.copy(), *flags, places, shown, frames, ends)
@@ -285,7 +289,7 @@ class Recorder:
             self._held.append((rows, arrays))
 
     def _look_again(self) -> None:
-        """Note a fault if arrays that were held have changed since."""
+        """Note a fault if held arrays have changed."""
         for rows, (observations, *others) in self._held:
             now = (*trees.leaves(trees.part(observations, rows.shown)), *others)
             then = (*trees.leaves(rows.observations), rows.rewards, rows.terminated, rows.truncated, rows.env_ids)
@@ -298,9 +302,9 @@ class Recorder:
             self.broken = number, fault
 
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
-        """Check that ``batches`` batches, up to batch ``number``, had ``rows`` rows; the last had ``env_ids``.
+        """Check the size of ``batches`` batches up to batch ``number``, and the order of the last one.
 
-        ``rows`` is -1 if these batches did not answer the actions that were sent.
+        Together they had ``rows`` rows, or -1 if they did not answer the actions. The last one had ``env_ids``.
         """
         size, count = self._info.batch_size, self._info.num_envs
         if self._is_over:
@@ -313,12 +317,12 @@ class Recorder:
         self.ids.tidy(_CHUNK)
 
     def waited(self, missing: set[int], silent: dict[int, int]) -> None:
-        """Note that environments have still not answered after ``PATIENCE_S`` more of stepping others."""
+        """Note that ``missing`` environments have not answered, even after another ``PATIENCE_S`` seconds of steps."""
         faults = [recording.left_behind(env_id, silent[env_id]) for env_id in sorted(missing)]
         self._at_end = next(iter(faults), "")
 
     def write(self, file: IO[bytes]) -> None:
-        """Check the copies, and write them to a file: before each batch the ids of all batches up to it."""
+        """Check the copies, and write them to a file. Each batch comes after the ids of all batches up to it."""
         self._look_again()
         self.ids.tidy()
         for rows in self._kept:
@@ -347,7 +351,7 @@ class Recorder:
         recording.write(file, Ended(fault or ""))
 
     def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the actions of all batches as one array, short batches filled up with zeros."""
+        """Return the actions of all batches as one array. Short batches are filled up with zeros."""
         together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
         for batch, each in zip(together, batches, strict=True):
             batch[: len(each)] = each
@@ -355,5 +359,5 @@ class Recorder:
 
 
 def _nbytes(tree: ArrayTree) -> int:
-    """Return the bytes of all arrays of a tree, such as a batch."""
+    """Return the number of bytes in all arrays of a tree, such as a batch."""
     return sum(leaf.nbytes for leaf in trees.leaves(tree))

@@ -1,7 +1,7 @@
-"""The rows of a backend as a file of records, and what every batch must be.
+"""Writes and reads the rows of a backend as a file of records, and checks the form of batches.
 
-Records are written in the process that steps the backend, and read where they are compared. A record is a line of JSON
-with the type and shape of each of its arrays, and then their bytes, compressed where there are many. It holds no code.
+The process that steps the backend writes records. Another process reads and compares them. A record is a line of JSON,
+with the type and shape of each array, and then the arrays' bytes. Large arrays are compressed. A record has no code.
 
 A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are
 numbered from 0, the rows of the reset. Batch ``number`` answers the tape's batch
@@ -29,16 +29,16 @@ from vebench.backends.interface import BackendInfo
 if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
 
-FIRST = 10  # batches after the reset of a measured cell that are recorded with as many environments as fit
-_PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
+FIRST = 10  # batches after a cell's reset that are recorded with as many environments as fit
+_PACKED_FROM = 1 << 12  # Arrays of at least this many bytes are compressed. Stacks of images shrink to a tenth.
 # Fields that may be a dict or tuple of arrays, nested or not.
 _TREES = frozenset({"observations", "actions"})
-NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
+NO_ROW = -1  # stands for an id that is missing, because the batch has fewer rows than others
 
 CHANGED = "change after recv() returned them"
 OUT_OF_ORDER = "environments are not in the order of their ids, although the adapter declares that they are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
-# The kinds of numbers that a field may have, and their name in messages. Anything else would not be plain data.
+# The kinds of dtype that a field may have, and their name in messages.
 _NUMBERS = {
     "observations": ("biuf", "flags or numbers"),
     "rewards": ("fiu", "numbers"),
@@ -46,26 +46,26 @@ _NUMBERS = {
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
-# Facts of a backend's report about itself that must not change.
+# Facts in a backend's description of itself that must not change.
 _CONSTANT = (
     *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
     *("differences", "action_form", "low", "high"),
 )
-# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that it usually
-# needs for one. If it does not answer within PATIENCE_S seconds of stepping either, it is left behind.
+# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that an answer
+# of this environment usually takes. It is left behind if it has not answered for PATIENCE_S seconds of steps, either.
 _SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
 class About:
-    """The backend's report about itself, with the names of ``BackendInfo``, and the seed of its actions."""
+    """The backend's description of itself, with the names of ``BackendInfo``, and the seed of its actions."""
 
     num_envs: int
     batch_size: int
     frame_skip: int
     autoreset: str
-    in_order: bool  # every batch has all environments in the order of their ids: as the adapter declares
+    in_order: bool  # whether the adapter declares that every batch has all environments in the order of their ids
     tape_seed: int
     # The type and bounds of one action; lists with an item for each leaf if there is an ``action_form``.
     action_dtype: Any
@@ -91,14 +91,14 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """The actions of a policy since the reset. Those of a batch with fewer rows are filled up with zeros."""
+    """The actions of a policy since the reset. The actions of a short batch are filled up with zeros."""
 
     actions: ArrayTree  # (batches, batch_size, *action_shape)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The ids of the environments in consecutive batches. A batch with fewer rows is filled up with ``NO_ROW``."""
+    """The ids of the environments in consecutive batches. A short batch is filled up with ``NO_ROW``."""
 
     first: int  # the number of the first batch
     env_ids: NDArray[np.integer]  # (batches, batch_size)
@@ -115,7 +115,7 @@ class Rows:
     truncated: NDArray[np.bool_]  # (rows,)
     shown: NDArray[np.integer]  # the rows whose observations are recorded
     observations: ArrayTree  # (len(shown), *observation_shape)
-    # Frames of each environment's episode so far, as the backend's simulators count: (num_envs,), or empty.
+    # Frames in each environment's episode so far, by the backend's own count: (num_envs,), or empty.
     frames: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
     # Ends that each environment has reported in this history: (num_envs,), or empty.
     ends: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -133,7 +133,7 @@ _KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began
 
 
 class CutOffError(Exception):
-    """The recording ends in the middle, or is damaged. The text says which."""
+    """The recording ends early or is damaged, as the text says."""
 
 
 def write(file: IO[bytes], record: Record) -> None:
@@ -176,14 +176,14 @@ def read_records(file: IO[bytes]) -> Iterator[Record]:
 
 
 class BrokenInterfaceError(ValueError):
-    """A batch breaks the interface, by this ``fault``."""
+    """A batch breaks the interface. The message names the ``fault``."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"recv() breaks the interface: {fault}")
 
 
 def is_plain(batch: Sequence[Any]) -> bool:
-    """Return whether all arrays of a batch are NumPy's own, and none of a subclass."""
+    """Return whether all arrays of a batch are of class ``numpy.ndarray`` itself, not of a subclass."""
     observations, *others = batch
     if _odd_tree("observations", observations) is not None:
         return False
@@ -191,7 +191,7 @@ def is_plain(batch: Sequence[Any]) -> bool:
 
 
 def _odd_tree(name: str, tree: Any) -> str | None:
-    """Return why this is not an array, nor a dict or tuple of arrays; None if it is."""
+    """Return why ``tree`` is neither an array nor a dict or tuple of arrays, None if it is one of them."""
     if trees.is_leaf(tree):
         return None
     kind = type(tree).__name__
@@ -206,10 +206,10 @@ def _odd_tree(name: str, tree: Any) -> str | None:
 
 
 def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
-    """Return how a batch breaks the interface, apart from its values; None if it does not.
+    """Return how the form of a batch breaks the interface, None if it does not.
 
-    A batch is unpacked as the timed loop unpacks it. A subclass of ``ndarray`` may compute on access, which would not
-    be measured: a batch must not have any.
+    A batch is unpacked as the timed loop unpacks it. Subclasses of ``ndarray`` are refused, because they may compute on
+    access, after the measurement.
     """
     try:
         arrays = dict(zip(NAMES, batch, strict=True))
@@ -254,12 +254,12 @@ def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
 
 
 def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
-    """Return whether these are not all environments, in the order of their ids."""
+    """Return whether ``env_ids`` differ from all ids in ascending order."""
     return not np.array_equal(env_ids, np.arange(num_envs))
 
 
 class LastSeen:
-    """The batch in which each environment answered last, and how often it has answered."""
+    """The last batch in which each environment answered, and its number of answers."""
 
     def __init__(self, num_envs: int) -> None:
         self.batches = 0
@@ -267,28 +267,28 @@ class LastSeen:
         self._last = np.full(num_envs, -1)
 
     def add(self, env_ids: NDArray[Any]) -> None:
-        """Take the ids of the next batches, ``(batches, batch_size)``."""
+        """Add the ids of the next batches, ``(batches, batch_size)``."""
         numbers = np.arange(self.batches, self.batches + len(env_ids)).repeat(env_ids.shape[1])
         ids = env_ids.ravel()
-        there = (ids >= 0) & (ids < len(self._rows))  # other ids are found elsewhere
+        there = (ids >= 0) & (ids < len(self._rows))  # other checks find invalid ids
         self._rows += np.bincount(ids[there], minlength=len(self._rows))
         self._last[ids[there]] = numbers[there]
         self.batches += len(env_ids)
 
     def silent(self) -> dict[int, int]:
-        """Return the environments that are silent by now, and for how many batches each has been."""
+        """Return, for each environment that is silent now, the number of batches without an answer."""
         usual = (self._last + 1) / np.maximum(1, self._rows)
         since = self.batches - 1 - self._last
         return {int(env_id): int(since[env_id]) for env_id in np.flatnonzero(since > _SILENT + _TIMES_SILENT * usual)}
 
 
 def left_behind(env_id: int, batches: int) -> str:
-    """Return the fault of an environment that has not answered in so many batches."""
+    """Return in words the fault of an environment that has not answered for this many batches."""
     return f"environment {env_id} is left behind: no answer in the last {batches:,} batches and {PATIENCE_S:g} s"
 
 
 def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> About:
-    """Return the first record of a recording."""
+    """Return the record ``About`` of a backend."""
     own, form = info.own_classes, trees.form(info.action_space)
     bounds = [
         (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
@@ -317,7 +317,7 @@ def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> 
 
 
 def changed(before: About, now: About) -> str | None:
-    """Return how a backend's report about itself has changed while it ran, None if it has not."""
+    """Return how a backend's description of itself has changed while it ran, None if it has not."""
     for name in _CONSTANT:
         one, other = getattr(before, name), getattr(now, name)
         if one != other and str(one) != str(other):  # bounds may be NaN

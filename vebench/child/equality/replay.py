@@ -1,8 +1,8 @@
 """Compares recordings with the reference, in a process that loads no adapter.
 
-``replay`` compares what measured cells have recorded, ``compare_trials`` what ``vebench verify`` has recorded of a
-backend. Several processes share the work: each follows some of the environments. Where cells have stepped the same
-environments with the same actions, the reference makes these steps once.
+``replay`` compares the recordings of measured cells. ``compare_trials`` compares the recordings that ``vebench verify``
+made of a backend. The environments are divided among several processes. If cells stepped the same environments with
+the same actions, they share the steps of the reference.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from vebench.child.equality.stepping import Trial
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import pinning
 
-# The first rows after a reset are compared for as many environments as can be built and reset within this time.
+# Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
 _TOGETHER = 8  # environments that are followed together to name a fault
-_MOST_OF_TIMEOUT = 0.2  # the share of --timeout for the search for a name
+_MOST_OF_TIMEOUT = 0.2  # the share of --timeout in which the fault of a cell is named
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
 
-# Returns an environment's row of a step as the fault makes it, None if what it is made from is not known.
+# Returns the row of a step as a fault would change it, None if the reference's row is not kept.
 Predict = Callable[[Followed, int], Row | None]
 
-# A name must explain the row that differs, _AFTER steps after it if these take less than LOOK_ON_S, and up to
-# _MOST_AFTER steps if these take less than _QUICK_S.
+# A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and up to
+# _MOST_AFTER steps within _QUICK_S seconds.
 _AFTER, LOOK_ON_S = 24, 10.0
 _MOST_AFTER, _QUICK_S = 2000, 0.5
-# Known faults by name: each makes the backend's row from the reference's row and the row of the step before.
+# Known faults by name. Each makes the backend's row from the reference's rows of this step and the step before.
 _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
     "whole rows are one step late": lambda _now, before: before,
@@ -69,7 +69,7 @@ _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
         terminated=now.truncated, truncated=now.terminated
     ),
 }
-# Names of faults of counts, by the field of the mismatch.
+# Names of wrong counts, by the field of the mismatch.
 _MISCOUNTED = {
     "frames": "simulates {found} frames but claims {expected}",
     "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
@@ -78,11 +78,11 @@ _MISCOUNTED = {
 
 
 class _Judged(NamedTuple):
-    """The proof of some environments, and where it ends."""
+    """The proof of some environments, and the last batch that it covers."""
 
     proof: Proof
-    reset: int = 0  # counted from 1
-    batch: int = -1  # since that reset
+    reset: int = 0  # number of the batch's reset, from 1
+    batch: int = -1  # number of the batch since its reset
 
 
 @dataclass
@@ -91,10 +91,10 @@ class _Outline:
 
     path: str
     about: About | None = None
-    first_ids: set[int] = field(default_factory=set)  # environments whose observations it has
-    env_ids: set[int] = field(default_factory=set)  # those after the first batches since the last reset
+    first_ids: set[int] = field(default_factory=set)  # environments with observations in the first batches of a reset
+    env_ids: set[int] = field(default_factory=set)  # environments with observations in later batches
     resets: int = 0
-    batch: int = -1  # the last since the last reset
+    batch: int = -1  # number of the last batch since the last reset
     end: Ended | None = None
     cut_off: str | None = None  # why the recording breaks off
 
@@ -121,7 +121,7 @@ class _Outline:
 
     @property
     def all_ids(self) -> tuple[int, ...]:
-        """All environments whose observations it has."""
+        """All environments with observations in the recording."""
         return tuple(sorted(self.first_ids | self.env_ids))
 
 
@@ -154,11 +154,11 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
 
 
 def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: tuple[int, ...]) -> list[_Judged]:
-    """Compare the rows of some environments in several recordings, each for its number of nanoseconds."""
+    """Compare the rows of some environments in several recordings. Each recording has its own limit in nanoseconds."""
     began = perf_counter_ns()
     Reference(task, 0, seed=0).close()
     most = max(1, _RESETS_NS // (perf_counter_ns() - began))
-    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # which are left out is unpredictable
+    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # a backend cannot predict it
     shared: dict[tuple[Any, ...], Trajectory] = {}
     found = []
     for outline, span_ns in asked:
@@ -170,9 +170,9 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: tuple[in
 def _of_cell(
     task: Task, outline: _Outline, about: About, found: list[_Judged], fault: str, span_ns: float
 ) -> CellProof:
-    """Return the proof of a recording, with the name of its fault, which is sought for this many nanoseconds."""
+    """Return the proof of a recording, with the name of its fault. ``span_ns`` limits the steps to find the name."""
     whole = _merged([one.proof for one in _named(task, outline, found, span_ns)])
-    if fault and whole.verdict != "different":  # even if the comparison did not get so far
+    if fault and whole.verdict != "different":  # even if the comparison stopped before the fault
         whole = replace(whole, verdict="different", mismatch=None, fault=fault, reason=None)
     nothing = not whole.rows and whole.verdict != "different"
     per_batch = about.batch_size / about.num_envs
@@ -198,7 +198,8 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     paths = [f"{job.path}.{number}" for number in range(len(trials))]
     paths = [path for path in paths if os.path.exists(path)]
     proofs: list[Proof] = []
-    place, whole = f"while it was built {trials[0].words()}", 0  # a backend's own claim to be done does not count
+    # Complete recordings are counted in ``whole``: the backend's own claim to be done is not trusted.
+    place, whole = f"while it was built {trials[0].words()}", 0
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - trials after a failure were not stepped
             outline, of = _Outline.of(path), trial.setup(request.setup).task
@@ -215,7 +216,7 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     finally:
         for path in paths:
             os.unlink(path)
-    fewest = proofs[0].fewest_ends if proofs else 0  # of the layout that was asked for
+    fewest = proofs[0].fewest_ends if proofs else 0  # the first trial has the user's layout
     merged = replace(_merged(proofs), fewest_ends=fewest)
     if merged.verdict == "different":
         faults = merged.fault, f"then it failed: {job.failed}" if job.failed else None
@@ -227,7 +228,7 @@ def compare_trials(request: Request, job: Judging) -> Proof:
 
 
 def _place(outline: _Outline, trial: Trial) -> str:
-    """Return how far a backend is, in words: ``in step 3 after reset 1, with 2 environments``."""
+    """Return in words how far the backend got: ``in step 3 after reset 1, with 2 environments``."""
     words = trial.words(outline.about)
     if outline.about is None:
         return f"while it was built {words}"
@@ -240,7 +241,7 @@ def _place(outline: _Outline, trial: Trial) -> str:
 
 
 def _merged(proofs: Sequence[Proof]) -> Proof:
-    """Return proofs of one backend as one, with the worst verdict and its mismatch."""
+    """Merge the proofs of one backend. The result has the worst verdict and its mismatch."""
     worst = min(proofs, key=lambda proof: _WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
     sums = {name: sum(getattr(proof, name) for proof in proofs) for name in ("rows", "ends", "cut_off", "excused")}
     firsts = {
@@ -270,8 +271,8 @@ def _judged(
 ) -> _Judged:
     """Compare the rows of these environments with the reference, up to the first difference.
 
-    After the first batches, they are compared until the reference's steps have taken ``span_ns``. ``in_full``: also
-    look whether the reference repeats itself, and name the fault. Raises whatever the reference raises.
+    After the first batches, the comparison stops once the reference's steps have taken ``span_ns``. With ``in_full``,
+    also check that new references repeat the rows, and name the fault. Exceptions of the reference are not caught.
     """
     judge, reason, fault = Judge(task, env_ids, shared), None, None
     with open(path, "rb") as file:
@@ -301,7 +302,7 @@ def _judged(
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
-    """Let a judge compare records up to a row that differs, and after the first batches for ``span_ns``."""
+    """Let a judge compare records up to the first difference. After the first batches, stop after ``span_ns``."""
     first_ns = None
     for record in records:
         if isinstance(record, Rows) and record.number > FIRST:
@@ -314,15 +315,15 @@ def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
 
 
 def _readable(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records up to where the recording breaks off, if it does."""
+    """Yield the records of a recording. If it breaks off, stop there."""
     with suppress(CutOffError):
         yield from read_records(file)
 
 
 def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float = inf) -> list[_Judged]:
-    """Return the results, the first that differs with the name of its fault or why the reference does not repeat it.
+    """Name the fault of the first result that differs, or state why its rows are not repeatable. Return all results.
 
-    More environments are followed together: some faults, such as one row that stands for all, only show there.
+    Several environments are followed together. Some faults need several, such as one row returned for all.
     """
     wrong = [(one.proof.mismatch.env_id, one) for one in found if one.proof.mismatch is not None]
     if not wrong:
@@ -334,23 +335,23 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
     rest = [one for one in found if one is not first]
     reached = again[1:] >= first[1:] and again.proof.verdict != "different"
-    if reached and again.proof.reason is None:  # right in the company of others, and wrong alone
+    if reached and again.proof.reason is None:  # equal if followed with others, different alone
         again = again._replace(proof=Proof("unverified", reason=Unrepeatable.VARIES.words))
     if again.proof.mismatch is None and again.proof.reason is not None:
-        # What one environment does not repeat, others need not either.
+        # If one environment is not repeatable, others need not be repeatable either.
         return [again, *(one for one in rest if one.proof.mismatch is None)]
     named = again if again.proof.mismatch is not None else first
     return [named._replace(proof=replace(first.proof, fault=named.proof.fault, mismatch=named.proof.mismatch)), *rest]
 
 
 def _shares(items: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the items in one part for each free CPU."""
+    """Divide the items into at most one part for each usable CPU."""
     count = min(len(items), len(pinning.allowed() or (0,)))
     return [tuple(items[number::count]) for number in range(count)]
 
 
 def _in_parallel(work: Any, items: Sequence[tuple[int, ...]]) -> Iterator[Any]:
-    """Yield the result of each item, in this order. As many processes work as there are items."""
+    """Yield the result of each item, in this order. Several items have one process each."""
     if len(items) <= 1:
         yield from map(work, items)
         return
@@ -359,10 +360,10 @@ def _in_parallel(work: Any, items: Sequence[tuple[int, ...]]) -> Iterator[Any]:
 
 
 def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
-    """Return the names of the known faults that predict the backend's rows, None if none does.
+    """Return the names of the known faults that predict the backend's rows, None if no fault does.
 
-    ``records`` are those after the row that differs. A prediction must hold for every row from there on, of all
-    environments unless the name has one; if not for those before, the name says from which step on it does.
+    ``records``: the records after the first row that differs. A prediction must hold from this row on. It must hold for
+    all environments, unless the name states one. If it fails before this row, the name states the step of the row.
     """
     mismatch = judge.mismatch
     if mismatch is None:
@@ -371,14 +372,15 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
     followed, step = judge.followed[mismatch.env_id], mismatch.step
     began = time.monotonic()
-    with suppress(CutOffError, BrokenBackendError):  # the rows that are there have to do
+    with suppress(CutOffError, BrokenBackendError):  # the rows before suffice
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
             if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
                 break
             judge.take(record)
     others = {env_id: _since(each) for env_id, each in judge.followed.items() if each is not followed}
-    always, later = list[str](), list[str]()  # names that explain the rows before, too, and names that do not
+    # Names that also explain all rows before the difference, and names that do not.
+    always, later = list[str](), list[str]()
     for name, (of_all, predict) in _predictions(judge, followed, step).items():
         if not _explains(predict, followed, step):
             continue
@@ -401,7 +403,7 @@ def _since(of: Followed) -> int | None:
 
 
 def _explains(predict: Predict, of: Followed, since: int, until: float = inf) -> bool:
-    """Return whether the rows of these steps are as predicted, as far as the reference's are kept."""
+    """Return whether the prediction holds for all kept rows from step ``since`` to step ``until``, exclusive."""
     for at, row in of.found.items():
         expected, predicted = of.expected_at(at), predict(of, at)
         if expected is None or predicted is None or not since <= at < until:
@@ -412,7 +414,7 @@ def _explains(predict: Predict, of: Followed, since: int, until: float = inf) ->
 
 
 def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple[bool, Predict]]:
-    """Return the faults that may explain a difference in ``step``, by name, and whether each is of all environments."""
+    """Return predictions by name of a fault, for a difference in ``step``. The flag means all environments."""
 
     def altered(change: Callable[[Row, Row], Row]) -> Predict:
         def predict(of: Followed, at: int) -> Row | None:
@@ -430,10 +432,10 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple
     found = {env_id: each.found[step].observation for env_id, each in judge.followed.items() if step in each.found}
     shown = {env_id: observation for env_id, observation in found.items() if observation}
     changes = dict(_ALTERED)
-    if expected is not None and len(later) > 1:  # one row alone would always agree
+    if expected is not None and len(later) > 1:  # a single row would always fit
         gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
-        if factor:  # otherwise they are 0
+        if factor:  # With factor 0, the fault has a name already.
             changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
     predictions = {name: (True, altered(change)) for name, change in changes.items()}
     if len({row.observation for row in later}) > 1:
@@ -446,7 +448,7 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple
 def _of_another(
     other: Followed, row: Row, followed: Followed, shown: dict[int, bytes]
 ) -> tuple[str, tuple[bool, Predict]]:
-    """Return the fault that an environment, or each, returns the observations of another one."""
+    """Return the fault that one environment, or every environment, returns the observations of ``other``."""
 
     def predict(of: Followed, at: int) -> Row | None:
         now = other.expected_at(at)
@@ -458,8 +460,8 @@ def _of_another(
 
 
 def _is(predicted: Row, found: Row, expected: Row) -> bool:
-    """Return whether a digested row is as predicted, but for a rounding of rewards that hides no difference."""
-    seen = predicted.observation if found.observation else b""  # not every row shows its observation
+    """Return whether a digested row is as predicted. Rewards may differ by 1 % of the difference to be explained."""
+    seen = predicted.observation if found.observation else b""  # some rows have no recorded observation
     if not alike(predicted._replace(reward=found.reward, observation=seen), found):
         return False
     most = 0.01 * abs(found.reward - expected.reward)

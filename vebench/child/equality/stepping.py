@@ -1,8 +1,8 @@
 """Steps a backend through the trials of a comparison, and records its rows.
 
-In each trial, the backend is built anew in another layout, and reset several times. All is drawn from one seed, so that
-a comparison can be repeated. Each batch is written as soon as it has come: if a backend hangs or dies, the files have
-all batches before.
+In each trial, the backend is built anew in another layout, and reset several times. One seed determines all layouts,
+lengths and seeds, so that a comparison can be repeated. Each batch is written at once: if a backend hangs or dies, the
+files have all earlier batches.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from vebench.child.request import Judging, Proving, Request
 if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
 
-# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
-# layout asked for, one environment ends.
+# The layout of one environment goes on until ENDS episodes have ended, up to TIMES_LONGER times the steps asked for.
+# The layout asked for goes on until _END episodes have ended, up to TIMES_FOR_ONE times the steps asked for.
 ENDS, TIMES_LONGER = 3, 8
 _END, TIMES_FOR_ONE = 1, 3
-# Where steps are cheap, the layout asked for is stepped for this long, up to this many times the steps asked for: some
-# faults begin late.
+# If steps are cheap, the layout asked for is stepped for LEAST_S seconds, up to _MOST_TIMES times the steps asked for,
+# because some faults begin late.
 LEAST_S, _MOST_TIMES = 2.0, 10
-# At least so many environments in the layout of many, so many for each worker, and for how many steps.
+# The layout of many environments: ranges of the number of environments, environments per worker, and steps.
 MANY, _PER_WORKER, _MANY_STEPS = (5, 8), (2, 3), (20, 40)
 _ONE_STEPS = (40, 80)
-_FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
-_MOST_SEEDS = 1 << 13  # so far apart
-_BETWEEN_S = 0.25  # how often it is said how many rows there are
-_MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
-_LOOK_EVERY = 256  # batches, for environments that do not answer
+_FAR_APART = 1 << 17  # distance of the ranges that seeds are drawn from; no layout has more environments
+_MOST_SEEDS = 1 << 13  # number of these ranges
+_BETWEEN_S = 0.25  # seconds between reports of progress
+_MOST_BYTES = 1 << 30  # A reset ends early if its file is larger than this.
+_LOOK_EVERY = 256  # batches between checks for environments that do not answer
 
 
 @dataclass(frozen=True)
 class TrialReset:
-    """A reset and the steps after it. The last batch has an end, so that the next reset comes when one is due."""
+    """A reset and the steps after it. With ``ends``, the last batch has an end if possible: an autoreset is due."""
 
     seed: int
-    tape_at: int  # the batch of the tape that comes first
-    steps: int  # of each environment, at least
-    most: int  # of each environment, while fewer than ``ends`` episodes have ended
-    ends: int = 0  # of all environments together
-    goes_on: bool = False  # until some time has passed, if steps are cheap
+    tape_at: int  # the first batch of the tape
+    steps: int  # least steps of each environment
+    most: int  # most steps of each environment to wait for ``ends``
+    ends: int = 0  # least ends of all environments together
+    goes_on: bool = False  # whether to step for LEAST_S seconds if steps are cheap
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One layout in which a backend is built, and the resets that it gets."""
+    """One layout in which a backend is built, and its resets."""
 
     workers: int
     envs_per_worker: int
@@ -65,7 +65,7 @@ class Trial:
     seed: int  # of the constructor
     tape_seed: int
     resets: tuple[TrialReset, ...]
-    exact: bool  # on the variant of the task without chance
+    exact: bool  # whether to use the task's variant without chance
 
     def setup(self, asked: Setup) -> Setup:
         """Return the setup of the adapter in this trial."""
@@ -79,7 +79,7 @@ class Trial:
         )
 
     def words(self, about: About | None = None) -> str:
-        """Return the layout in words: ``with 2 environments``; without ``about``, before the backend is built."""
+        """Return the layout in words: ``with 2 environments``. ``about`` is None before the backend is built."""
         count = self.workers * self.envs_per_worker if about is None else about.num_envs
         envs = "1 environment" if count == 1 else f"{count} environments"
         return f"with {envs}" if self.exact else f"with {envs}, including randomness"
@@ -96,8 +96,8 @@ def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
 def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
-    ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
-    many environments the backend has for each row of a batch. ``no_ops``: the no-ops of its entry.
+    ``chance``: whether the last two trials use the measured variant of the task, with its chance. ``alive``: the number
+    of environments for each row of a batch. ``no_ops``: the no-ops in the backend's entry.
     """
     steps, exact = how.steps, not chance
     rng = Random(how.seed)
@@ -119,7 +119,7 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     main = reset(length, TIMES_FOR_ONE * length, _END, goes_on=True)
     again = short(1, max(2, min(length, max(20, length // 10))))
     long = reset(min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
-    # Backends may take seed 0 for none.
+    # Seed 0 is tested, because some backends mistake it for no seed.
     three = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
     each, many = rng.choice(_PER_WORKER), max(2, -(-rng.randrange(*MANY) // alive))
     return (
@@ -130,7 +130,7 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
 
 
 def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
-    """Step the backend in each trial. The rows of the first go to the file ``PATH.0``, and so on."""
+    """Step the backend in each trial. Write the rows of the first trial to ``PATH.0``, and so on."""
     rows = 0
     for number, trial in enumerate(trials_of(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
@@ -145,7 +145,7 @@ def step_trials(request: Request, proving: Proving, factory: Factory, answer: Ca
 
 
 class _Transcript:
-    """Steps a backend, writes every batch to a file, and says when there is enough. ``rows``: those so far."""
+    """Steps a backend through a trial, and writes every batch to a file. ``rows``: the rows of earlier trials."""
 
     def __init__(
         self, file: IO[bytes], backend: VectorBackend, tape_seed: int, answer: Callable[[Answer], None], rows: int
@@ -181,7 +181,7 @@ class _Transcript:
         recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
 
     def _begin(self, reset: TrialReset) -> None:
-        """Begin a history, which ``reset`` asks for."""
+        """Begin the history of a reset."""
         count = self._backend.info.num_envs
         self._info, self._reset = self._backend.info, reset
         self._number = -1
@@ -206,7 +206,8 @@ class _Transcript:
         observations, rewards, terminated, truncated, env_ids = copies
         self._made[env_ids] += 1
         most = max(self._reset.most, _MOST_TIMES * self._reset.steps) + self._reset.steps
-        shown = np.flatnonzero(self._made[env_ids] <= most)  # others have to wait for one that is slow
+        # Environments that wait for a slow one make further steps, which are not compared.
+        shown = np.flatnonzero(self._made[env_ids] <= most)
         counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
         frames = np.empty(0, np.int64) if counted is None else np.array(counted)
         seen = trees.part(observations, shown)

@@ -1,6 +1,6 @@
 """One side of a comparison, as a script in its own Python: an environment, a vector environment or an adapter.
 
-Requests come on standard input and answers go to standard output, each as a line of JSON. What libraries print goes to
+Requests come on standard input. Answers go to standard output. Each is a line of JSON. Output of libraries goes to
 standard error. The first request names the subject, and the answer describes it. Each later request is a case, and the
 answer has the rows of each environment:
 
@@ -12,14 +12,14 @@ answer has the rows of each environment:
     infos    [[name, type, shape, data, sure], ...], null if there are none to compare
 
 Every case has new environments. A segment begins with a reset, and has an action for each step of each environment.
-Calls that only reset an environment take no action, whatever the autoreset mode, so that rows are the same in all
-modes. No reset follows the last action. A ``policy``, which may be empty, replaces the actions of the segments; the
-answer has its actions as ``taken``.
+A call that only resets an environment uses up no action in any autoreset mode, so that rows are the same in all modes.
+No reset follows the last action. A ``policy``, which may be empty, replaces the actions of the segments. The answer has
+the policy's actions as ``taken``.
 
-``kind`` is 1 for a step and 0 for a reset. An array is ``[type, shape, data]``, with its bytes in base64, or the digest
-of long bytes if not ``full``. An info that is neither a number nor text has no type. An info is ``sure`` if the side
-says which environments have it. ``call`` is the place in ``calls`` of the call that returned the row. A case ends with
-an exception of the subject, which the answer has as ``raised``.
+``kind`` is 1 for a step and 0 for a reset. An array is ``[type, shape, data]``, with its bytes in base64. Without
+``full``, long arrays have a digest. An info that is neither a number nor text has no type. An info is ``sure`` if the
+side says which environments have it. ``call`` is the index in ``calls`` of the call that returned the row. An exception
+of the subject ends the case, and the answer has it as ``raised``.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
-_SHORT, _SHORT_INFO = 64, 4096  # bytes of an array that is sent as it is
-_FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
-_OF_ENDS = "final_info/", "episode/"  # infos of a step that has also reset; wrappers put the second next to the first
+_SHORT, _SHORT_INFO = 64, 4096  # Arrays and infos of more bytes are sent as digests.
+_FINAL = ("final_obs", "final_observation")  # names of a terminal observation, the second before Gymnasium 1.1
+_OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset; wrappers add the second
 _TASK = Task("", OTHER.name, 1)
 
 _Row = tuple[Any, ...]
 
 
 def serve() -> None:
-    """Answer until there are no more requests."""
+    """Answer requests until standard input ends."""
     answered = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.path.append(os.getcwd())
@@ -79,7 +79,7 @@ def serve() -> None:
                 answer = subject.about()
             else:
                 answer = subject.rows(request["segments"], request["policy"], full=request["full"])
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a subject may raise anything, which is reported
             answer = {"error": str(error) if isinstance(error, RefusedError) else in_one_line(error)}
         answered.write(f"{json.dumps(answer)}\n")
         answered.flush()
@@ -88,9 +88,9 @@ def serve() -> None:
 class _Subject:
     """An environment that is stepped. Subclasses make it anew for each case.
 
-    They have ``make(num_envs, seed)``, which returns a list of one object that steps all environments, or of one object
-    for each; ``about()``, which returns what the parent has to know before it sends a case; and ``stepped(made, seed,
-    lanes, calls)``, which yields the rows of one segment, each with the number of its environment.
+    ``make(num_envs, seed)`` returns a list of one object that steps all environments, or of one object for each.
+    ``about()`` returns the answer to the first request. ``stepped(made, seed, lanes, calls)`` yields the rows of one
+    segment, each with the number of its environment.
     """
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
@@ -115,7 +115,7 @@ class _Subject:
                     found[index].append((number, kind, observation, *flags, given, call))
         except RefusedError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a subject may raise anything, which is reported
             raised = in_one_line(error)
         for each in made:
             with contextlib.suppress(Exception):
@@ -155,7 +155,7 @@ class _Adapter(_Subject):
             backend.close()
 
     def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-        """Yield the rows of one segment. An environment's next action is sent when its row has come."""
+        """Yield the rows of one segment. Send an environment's next action once its row has arrived."""
         (backend,) = made
         count, length = len(lanes.lanes), lanes.length
         taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
@@ -188,7 +188,7 @@ class _Adapter(_Subject):
 
 
 class _Named(_Subject):
-    """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
+    """An environment or a vector environment, named by Gymnasium's id or as ``module:callable``."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         import gymnasium
@@ -247,7 +247,7 @@ class _Named(_Subject):
                 "values": self.values,
                 "spec": _spec_of(env),
             }
-        except ValueError as error:  # of spaces that vebench does not read
+        except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
         finally:
             with contextlib.suppress(Exception):
@@ -258,7 +258,7 @@ class _Named(_Subject):
 
 
 class _Lanes:
-    """The actions of each environment: given, or chosen by a user's function ``policy`` from what it observes.
+    """The actions of each environment, given by the case or chosen by a user's function ``policy``.
 
     An action is a list of arrays, one for each leaf of the space.
     """
@@ -269,9 +269,9 @@ class _Lanes:
         self._space, self._form, self._policy = space, trees.form(space), policy
 
     def batch(self, at: Sequence[int], observations: Callable[[], ArrayTree]) -> list[Any]:
-        """Return the next action of each environment, or its last: a call may only reset it.
+        """Return the next action of each environment, or its last action if no more are left.
 
-        ``at``: how many actions each environment has taken.
+        ``at``: the number of actions that each environment has taken.
         """
         if self._policy:
             seen = observations()
@@ -286,30 +286,30 @@ class _Lanes:
         return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - for each step
 
     def taken(self) -> list[list[Any]]:
-        """Return the actions of a policy, equally many for each environment, even if the subject has raised."""
+        """Return a policy's actions. Repeat the last action of shorter lanes, so that all have the same length."""
         if not self._policy:
             return []
         most = max(map(len, self.lanes))
         return [[*lane, *lane[-1:] * (most - len(lane))] for lane in self.lanes]
 
     def decoded(self, action: Sequence[Any]) -> Any:
-        """Return an action as an environment takes it."""
+        """Return an action in the form for ``step`` of one environment."""
         return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
 
     def stacked(self, batch: Sequence[Any]) -> Any:
-        """Return actions as a vector environment takes them."""
+        """Return actions in the form for ``step`` of a vector environment."""
         return trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
 
 
 def _described(actions: ActionSpaceTree) -> dict[str, Any]:
-    """Return a space of actions as JSON has it."""
+    """Return a space of actions in a form for JSON."""
     leaves = trees.named_leaves(actions)
     bounds = [(name, plain(space.low), plain(space.high)) for name, space in leaves]
     return {"actions": bounds, "action_form": trees.form(actions)}
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
-    """Return the names of parameters, and ``**`` if it takes any others by name."""
+    """Return the names of the function's parameters, with ``**`` if it takes arbitrary keywords."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # written in C, without a signature
@@ -318,12 +318,12 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
 
 
 def _is_vector(env: Any) -> bool:
-    """Return whether this steps several environments in one call."""
+    """Return whether ``env`` is a vector environment."""
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
 def _spec_of(env: Any) -> dict[str, Any]:
-    """Return what ``env.spec`` declares, and the least limit of steps of all wrappers, as far as they are known."""
+    """Return the known fields of ``env.spec``, with the least limit of steps of all wrappers."""
     layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
     with contextlib.suppress(Exception):  # a user's property may raise anything
         limits.append(layer.spec.max_episode_steps)
@@ -345,7 +345,7 @@ def _mode_of(env: Any) -> str:
 
 
 def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """Reset with a seed where ``reset`` takes one. Some environments get theirs when they are made."""
+    """Reset, with the seed if ``reset`` takes one. Some environments take their seed in the constructor."""
     takes = _parameters(env.reset)
     seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
     observation, infos = env.reset(**seeded, **more)
@@ -353,7 +353,7 @@ def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]
 
 
 def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-    """Yield the rows of single environments, interleaved. One that has ended is reset, and its rows go on."""
+    """Yield the rows of single environments, interleaved. An environment is reset after an end."""
     seen = list[Any]()
     for index, env in enumerate(environments):
         calls.append((index, "reset", seed + index))
@@ -404,7 +404,7 @@ def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: lis
                 resets[index] = mode == NEXT_STEP and bool(ends[index])
                 if mode == SAME_STEP and ends[index]:
                     found = _of_end(row, infos, index)
-                found = found[: max(0, length + 1 - taken[index])]  # without the reset after the last action
+                found = found[: max(0, length + 1 - taken[index])]  # No reset follows the last action.
             yield from ((index, each) for each in found)
         if mode == DISABLED and ends.any():
             calls.append((None, "mask", ends.tolist()))
@@ -414,7 +414,7 @@ def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: lis
 
 
 def _of_end(row: _Row, infos: dict[str, Any], index: int) -> list[_Row]:
-    """Return the rows of a step that has also reset: of the end, and of the reset."""
+    """Return the two rows of a step that has also reset: the end, then the reset."""
     seen, *flags, given, call = row
     final = next((infos[name][index] for name in _FINAL if name in infos), None)
     of_end = [(name.removeprefix(_OF_ENDS[0]), *more) for name, *more in given if name.startswith(_OF_ENDS)]
@@ -424,9 +424,9 @@ def _of_end(row: _Row, infos: dict[str, Any], index: int) -> list[_Row]:
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
-    """Return name and value of what infos hold, of environment ``index`` of a vector environment.
+    """Return name, value and ``sure`` of each info, of environment ``index`` if it is a vector environment.
 
-    It is ``sure`` that the environment has a value if a mask says so. Without a mask, it may be of other environments.
+    A value is ``sure`` if a mask says that the environment has it. Without a mask, it may belong to others.
     """
     found: list[Any] = []
     for key, value in infos.items():
@@ -436,7 +436,7 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
             continue
         inner, within = value, index
         if index is not None and not isinstance(value, (dict, str, bytes)):
-            with contextlib.suppress(IndexError, TypeError):  # one value for all
+            with contextlib.suppress(IndexError, TypeError):  # one value for all environments
                 inner, within = value[index], None
         place, known = f"{name}{key}", sure or mask is not None
         found += _infos(inner, within, f"{place}/", known) if isinstance(inner, dict) else [(place, inner, known)]
@@ -444,7 +444,7 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
 
 
 def plain(array: Any, most: float = math.inf) -> list[Any]:
-    """Return an array as JSON has it, with a digest in place of more than ``most`` bytes."""
+    """Return an array in a form for JSON, with a digest in place of more than ``most`` bytes."""
     array = np.asarray(array)
     data = array.tobytes()
     if array.nbytes > most:
@@ -463,26 +463,26 @@ def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
 
 
 def is_digest(leaf: Sequence[Any]) -> bool:
-    """Return whether ``[type, shape, data]`` has a digest in place of its bytes."""
+    """Return whether an array ``[type, shape, data]`` has a digest in place of its bytes."""
     kind, shape, data = leaf
     size = np.dtype(kind).itemsize * math.prod(shape)
     return bool(len(data) != 4 * -(-size // 3))
 
 
 def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
-    """Return an array that was sent as ``[type, shape, data]``; it cannot be written to."""
+    """Return a read-only array from ``[type, shape, data]``."""
     kind, shape, data = leaf
     array: NDArray[Any] = np.frombuffer(base64.b64decode(data), kind).reshape(shape)
     return array
 
 
 def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:
-    """Return, for each leaf of the space, its arrays in all actions of a batch."""
+    """Return a list for each leaf of the space, with the leaf's arrays in all actions of a batch."""
     return [[array_of(leaf) for leaf in leaves] for leaves in zip(*batch)]  # noqa: B905 - for each step
 
 
 if __name__ == "__main__":
-    # A script's own folder comes first in sys.path; the modules in it must not shadow others.
+    # Python puts the script's folder first in sys.path. Modules in this folder must not shadow others.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != here]
     serve()

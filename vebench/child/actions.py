@@ -1,6 +1,6 @@
-"""The actions of a cell: a tape drawn beforehand, or a policy in the timed loop, as users write it and as it acts.
+"""The actions of a cell: from a tape drawn beforehand, or from a policy in the timed loop. Also parses ``--policy``.
 
-The parent reads policies, too: numpy and torch are loaded on use.
+The parent imports this module, too. So numpy and torch are loaded on use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m)", re.ASCII)
 _MOST_SLEEP_S = 60.0
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-# What each detail in brackets may be, and in words. Whether the CPUs exist is checked where cells are placed.
+# A pattern for the value of each detail in brackets, and its description. Placement checks whether the CPUs exist.
 _DETAILS = {
     "device": (r"cpu|cuda(:\d{1,3})?", "cpu, cuda or cuda:N"),
     "precision": (r"fp32|bf16", "one of fp32, bf16"),
@@ -47,7 +47,9 @@ _DETAILS = {
 
 # A tape is repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and
 # small enough to leave the caches to the environments.
-_MOST_TAPE_BATCHES, _FEWEST_TAPE_BATCHES, _MOST_TAPE_BYTES = 1024, 32, 8 << 20
+_MOST_TAPE_BATCHES = 1024
+_FEWEST_TAPE_BATCHES = 32
+_MOST_TAPE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,19 @@ class PolicyChoice:
     """A policy, and how it computes."""
 
     kind: Literal["tape", "mlp", "nature-cnn", "sleep", "function"] = "tape"
-    sizes: tuple[int, ...] = ()  # of mlp: the widths of its hidden layers
-    pause: str = ""  # of sleep, such as ``0.5ms``
-    target: str = ""  # of a user's own: ``module:function``
-    # Of networks, by torch:
+    sizes: tuple[int, ...] = ()  # for mlp: the widths of its hidden layers
+    pause: str = ""  # for sleep: the time, such as ``0.5ms``
+    target: str = ""  # for a user's function: ``module:function``
+    # For networks, which torch computes:
     device: str = "cpu"
     precision: str = "fp32"
     compile: bool = False
     threads: int = 1
-    cpus: str = ""  # a list of CPUs that no worker gets; if it is empty, the policy computes on the cell's
+    cpus: str = ""  # a list of CPUs for the policy alone; if empty, the policy computes on the cell's CPUs
 
     @property
     def is_network(self) -> bool:
-        """Whether it is one of vebench's networks, which need torch."""
+        """Whether the policy is one of vebench's networks, which need torch."""
         return self.kind in ("mlp", "nature-cnn")
 
     @property
@@ -92,7 +94,7 @@ TAPED = PolicyChoice()
 
 
 def parse_policy(text: str) -> PolicyChoice:
-    """Return the policy that a text describes. Raises ValueError, which says what is wrong or how to write one."""
+    """Return the policy that a text describes. Raises ValueError, which says what is wrong or how to write a policy."""
     name, bracket, rest = text.partition("[")
     if bracket and not rest.endswith("]"):
         raise ValueError("brackets do not match")
@@ -135,7 +137,7 @@ def parse_time(text: str) -> float:
 
 
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
-    """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
+    """Return random batches of actions, each ``(batch_size, *action_shape)``. Every backend of a run gets the same.
 
     They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size.
     """
@@ -158,14 +160,14 @@ class Actions:
         raise NotImplementedError
 
     def receiving(self, recv: Receive) -> Receive:
-        """Return the function that the loop calls for a batch, given the backend's."""
+        """Return the function that the loop calls to receive a batch. ``recv`` is the backend's function."""
         return recv
 
     def begins(self) -> None:
         """Begin a stretch."""
 
     def times(self) -> dict[str, int]:
-        """Return the counts since ``begins``, by the names of fields of ``Window``."""
+        """Return the measurements since ``begins``: values of fields of ``Window``, by name."""
         return {}
 
 
@@ -183,10 +185,10 @@ class Tape(Actions):
 
 
 class Acting(Actions):
-    """The actions of a policy, which sees the batch before, and the times of its parts. ``note`` gets all actions.
+    """Gets actions from a policy, which sees the last batch, and measures its times. ``note`` gets all actions.
 
-    To act, the calling thread moves to ``cpus``, if there are any, and then back to ``home``. The age of a row is how
-    often the policy has acted between choosing the row's action and getting the row: 0 with a synchronous backend.
+    To act, the calling thread moves to ``cpus``, if any, and then back to ``home``. The age of a row counts how often
+    the policy acted after it chose the row's action and before it got the row. It is 0 with a synchronous backend.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Acting(Actions):
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
         self._taken = self._sent = 0
-        # The number of the batch that each environment was last in. Needed only if others may overtake it.
+        # The number of the last batch with each environment. Needed only if batches lack some environments.
         self._seen = np.zeros(info.num_envs, np.int64) if info.num_envs > info.batch_size else None
         self.begins()
 
@@ -249,7 +251,7 @@ class Acting(Actions):
         self._waits: list[int] = []
 
     def times(self) -> dict[str, int]:
-        """Return the nanoseconds of each part of the stretch, latencies of batches, and the sum of the rows' ages."""
+        """Return the nanoseconds of each part of the stretch, quantiles of latencies, and the sum of the rows' ages."""
         typical, late = np.percentile(self._waits or (0,), (50, 99))
         return {
             "waited_ns": sum(self._waits),
@@ -262,7 +264,10 @@ class Acting(Actions):
 
 
 class Fitting(Actions):
-    """Actions for a backend whose batches vary in size: one for each row of the last batch, at first ``rows``."""
+    """Actions for a backend whose batches vary in size. A batch has an action for each row of the last batch.
+
+    The first batch has ``rows`` actions.
+    """
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows
@@ -290,31 +295,31 @@ class Fitting(Actions):
         self._actions.begins()
 
     def times(self) -> dict[str, int]:
-        """Return the number of batches, quantiles of their rows, and the counts of the wrapped actions."""
+        """Return the number of batches, quantiles of their sizes, and the measurements of the wrapped actions."""
         few, typical, many = map(round, np.percentile(self._lengths or (0,), (5, 50, 95)))
         rows = {"rows_p5": few, "rows_p50": typical, "rows_p95": many}
         return {**self._actions.times(), "batches": len(self._lengths), **rows}
 
 
 class Policy:
-    """Chooses actions in three steps, whose times are reported separately. Each returns when it is done."""
+    """Chooses actions in three steps, whose times are reported separately. Each step returns when it is complete."""
 
     def upload(self, observations: ArrayTree) -> Any:
-        """Bring observations, ``(rows, *observation_shape)`` or a dict or tuple of such, to the policy's device."""
+        """Copy observations, ``(rows, *observation_shape)`` or a dict or tuple of arrays, to the policy's device."""
         return observations
 
     def infer(self, there: Any) -> Any:
-        """Choose actions for what ``upload`` returned."""
+        """Choose actions for the observations that ``upload`` returned."""
         raise NotImplementedError
 
     def download(self, chosen: Any) -> ArrayTree:
-        """Return the actions, ``(rows, *action_shape)``, of the action space's type, in an array of their own."""
+        """Return the actions as a new array of the action space's type, ``(rows, *action_shape)``."""
         actions: ArrayTree = chosen
         return actions
 
 
 class _Sleeping(Policy):
-    """Sleeps, as a process does while its device computes, and takes its actions from a tape."""
+    """Sleeps, as if a device computed meanwhile, and takes its actions from a tape."""
 
     def __init__(self, seconds: float, tape: Sequence[ArrayTree]) -> None:
         self._seconds, self._actions = seconds, cycle(tape)
@@ -326,13 +331,16 @@ class _Sleeping(Policy):
 
 
 class _Called(Policy):
-    """A user's function from observations to actions: arrays, or dicts or tuples of them. Its time includes copying."""
+    """A user's function from observations to actions. Both are arrays, or dicts or tuples of arrays.
+
+    The time of the function includes a copy of its actions.
+    """
 
     def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
         self._function, self._spaces = function, spaces
 
     def infer(self, there: ArrayTree) -> ArrayTree:
-        """Return the function's actions. Raises ValueError if these are not one for each row."""
+        """Return the function's actions. Raises ValueError unless it returns one action for each row."""
         rows = _length(there)
 
         def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
@@ -354,10 +362,10 @@ def _length(observations: ArrayTree) -> int:
 
 
 class _Network(Policy):
-    """A network with random weights, since only its time matters, that samples actions. Weights follow from ``seed``.
+    """A network that samples actions. Its weights are random, from ``seed``, because only its time matters.
 
-    Each integer is drawn from a categorical distribution, each real from a normal one. On CUDA, observations are copied
-    once for each batch, through pinned memory.
+    Each integer is drawn from a categorical distribution, and each real number from a normal distribution. On CUDA,
+    observations are copied once for each batch, through pinned memory.
     """
 
     def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
@@ -382,7 +390,7 @@ class _Network(Policy):
         self._pinned = torch.empty_like(like, pin_memory=True) if self._cuda else None
 
     def upload(self, observations: ArrayTree) -> Any:
-        """Copy observations to the device; on CPU they are not copied."""
+        """Copy observations to the device. On the CPU, they are not copied."""
         rows = self._torch.from_numpy(np.ascontiguousarray(observations))
         if self._pinned is None:
             return rows
@@ -440,9 +448,9 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
 def make_policy(
     chosen: PolicyChoice, spaces: ActionSpaceTree, observations: ArrayTree, seed: int, tape: Sequence[ArrayTree]
 ) -> Policy:
-    """Return the policy that was chosen, for observations like these, ``(rows, *observation_shape)``.
+    """Return the ``chosen`` policy, for observations with the shapes and types of these, ``(rows, *shape)``.
 
-    Its weights are drawn from ``seed``. Raises ValueError if it does not fit the environment or the machine.
+    Its weights are drawn from ``seed``. Raises ValueError if the policy does not fit the environment.
     """
     if chosen.kind == "sleep":
         return _Sleeping(parse_time(chosen.pause), tape)

@@ -1,6 +1,6 @@
-"""The answers of a child: JSON lines, each an object with one key, the kind of the answer.
+"""The answers of a child. Each is a JSON line: an object whose only key is the kind of the answer.
 
-The parent reads them into the same classes and checks them (``vebench.engine.interface``).
+The parent reads answers into the same classes, and checks them (``vebench.engine.interface``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST = 2**63 - 1
 
 
 def check_counts(record: object, kind: type[Any], positive: tuple[str, ...] = ()) -> None:
-    """Raise ValueError unless every integer in those fields of ``record`` that ``kind`` declares is a count.
+    """Raise ValueError unless all integers are counts in the fields of ``record`` that ``kind`` declares.
 
     Counts are from 0 to ``MOST``, or from 1 for fields named in ``positive``. Integers in tuples, lists and
-    dictionaries are checked, too; booleans are not.
+    dictionaries are checked, too. Booleans are not checked.
     """
     for name in kind.__dataclass_fields__:
         value, least = getattr(record, name), int(name in positive)
@@ -48,19 +48,19 @@ def _outside(value: object, least: int) -> int | None:
 
 Counts = dict[str, "int | None"]
 
-# The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
-# window, and a window exceeds its duration by at most 2 % unless one batch takes longer.
+# The clock is read about this often in a window. A reading takes 50 ns, so this is less than 0.001 % of a one-second
+# window. A window exceeds its duration by at most 2 %, unless one batch takes longer.
 READINGS_PER_WINDOW = 100
-MOST_TRIES = 3  # of a window that is throttled or disturbed
-# The share of its CPUs' time that the hypervisor and other processes may take from an undisturbed cell.
+MOST_TRIES = 3  # tries of a window that is throttled or disturbed
+# A cell is undisturbed if the hypervisor and other processes took at most this share of its CPUs' time.
 TAKEN_SHARE = 0.05
-# The error of one window's count of that time on one CPU: user, system and stolen time are each cut to whole ticks.
+# The error of that time on one CPU in one window: user, system and stolen time are each cut to whole ticks.
 _HIDDEN_NS = 3 * kernel.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The processes, CPUs and control groups of a cell, whose counters are read."""
+    """The processes, CPUs and control groups whose counters are read for a cell."""
 
     processes: list[int]
     cpus: tuple[int, ...]
@@ -82,15 +82,15 @@ def _most(counts: Sequence[int], _shares: Sequence[float]) -> int:
 def _count(
     joined: Callable[[Sequence[int], Sequence[float]], int] = _sum, read: Callable[[Watched], int | None] | None = None
 ) -> Any:
-    """Declare a count of the kernel, which ``read`` returns, or one that only some loops have; None if it is unknown.
+    """Declare a count that is None if unknown. ``read`` reads it from the kernel; without ``read``, the loop counts.
 
-    ``joined`` makes one count of those of several replicas, given the share of each that is inside the joint window.
+    ``joined`` combines the counts of several replicas, given the share of each replica's window in the joint window.
     """
     return field(default=None, metadata={"joined": joined, "read": read})
 
 
 def _others_ns(watched: Watched) -> int | None:
-    """Return the time that the CPUs were busy minus the CPU time of the cell. Only differences of it have a meaning."""
+    """Return the CPUs' busy time minus the cell's CPU time. Only the growth of this value has a meaning."""
     busy, spent = kernel.busy_ns(watched.cpus), kernel.cpu_time_ns(watched.processes)
     return None if busy is None or spent is None else busy - spent
 
@@ -102,21 +102,21 @@ class Window:
     ns: int  # wall time
     rows: int
     resets: int  # rows that only reported an autoreset
-    # CPU time of the cell's process tree, the time for which a CPU quota throttled its control groups, the time that
-    # the hypervisor took from its CPUs, how often the quota throttled, and the time that its CPUs worked for others:
+    # ``cpu_ns``: CPU time of the cell's process tree. ``throttled_ns`` and ``throttles``: for how long and how often a
+    # CPU quota throttled its control groups. ``steal_ns``: time that the hypervisor took from its CPUs.
     cpu_ns: int | None = _count(read=lambda watched: kernel.cpu_time_ns(watched.processes))
     throttled_ns: int | None = _count(_most, lambda watched: kernel.throttled_ns(watched.groups))
     steal_ns: int | None = _count(read=lambda watched: kernel.steal_ns(watched.cpus))
     throttles: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "nr_throttled"))
-    others_ns: int | None = _count(read=_others_ns)
+    others_ns: int | None = _count(read=_others_ns)  # time that its CPUs worked for other processes
     # With a policy:
-    waited_ns: int | None = _count(_mean)  # from actions to their rows
-    inferred_ns: int | None = _count(_mean)  # to choose actions
-    copied_ns: int | None = _count(_mean)  # to bring observations to the policy, and actions back
-    latency_p50_ns: int | None = _count(_mean)  # of one batch
-    latency_p99_ns: int | None = _count(_most)
-    aged: int | None = _count()  # how often the policy acted between an action and its row, summed over rows
-    # Where batches vary in size: their number, and the rows of small, usual and large ones.
+    waited_ns: int | None = _count(_mean)  # time between sending actions and receiving rows
+    inferred_ns: int | None = _count(_mean)  # time to choose actions
+    copied_ns: int | None = _count(_mean)  # time to copy observations to the policy's device, and actions back
+    latency_p50_ns: int | None = _count(_mean)  # median wait for a batch
+    latency_p99_ns: int | None = _count(_most)  # 99 % of the waits for a batch are at most this long
+    aged: int | None = _count()  # the sum of the rows' ages; see ``Acting``
+    # Where batches vary in size: the number of batches, and quantiles of their sizes.
     batches: int | None = _count()
     rows_p5: int | None = _count(_mean)
     rows_p50: int | None = _count(_mean)
@@ -134,7 +134,7 @@ class Window:
 
     @property
     def transitions(self) -> int:
-        """Steps: rows that do not only report an autoreset."""
+        """The number of steps: rows without those that only report an autoreset."""
         return self.rows - self.resets
 
     @property
@@ -143,15 +143,15 @@ class Window:
         return (self.steal_ns or 0) + (self.others_ns or 0)
 
     def undisturbed(self, cpus: int) -> bool:
-        """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
+        """Return whether no CPU quota throttled the cell, and others took little time from its ``cpus`` CPUs."""
         return not (self.throttles or self.throttled_ns or too_much(self.taken_ns, cpus * self.ns, cpus))
 
 
 def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
-    """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, by more than ticks can hide.
+    """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, beyond the error of the counts.
 
-    ``readings`` is the number of counts that were added up, one for each CPU and window. Their errors are independent,
-    so the error of the sum grows with the square root. All three may be arrays of one shape.
+    ``readings`` is the number of counts in the sum ``taken_ns``, one for each CPU and window. Their errors are
+    independent, so the error of the sum grows with the square root. All three may be arrays of one shape.
     """
     return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * readings**0.5
 
@@ -161,15 +161,15 @@ OF_LOOP = tuple(name for name, count in _COUNTS.items() if count["read"] is None
 
 
 def read_counters(watched: Watched) -> Counts:
-    """Return the kernel's counters as they are now, by the name of the field in ``Window``."""
+    """Return the current values of the kernel's counters, by the name of the field in ``Window``."""
     return {name: count["read"](watched) for name, count in _COUNTS.items() if count["read"]}
 
 
 def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
-    """Return by how much each counter has grown, None if it could not be read both times.
+    """Return the growth of each counter, None unless it could be read both times.
 
-    The time of others is ticks minus exact times, so that it may seem negative. Then it counts as 0, and ``owed`` keeps
-    the rest for the next window, so that the sum over many short windows is right.
+    ``others_ns`` is a difference between ticks and exact times, so its growth may seem negative. Then it counts as 0,
+    and ``owed`` keeps the negative rest for the next window. So the sum over many short windows is right.
     """
     growth: Counts = {}
     for name, first in before.items():
@@ -187,7 +187,7 @@ def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
     """Return one window of ``ns`` nanoseconds, combined from the windows of several replicas.
 
-    ``shares``: the share of each replica's window that is inside it, by which rows and counts are multiplied.
+    ``shares``: the share of each replica's window in the combined window. Rows and counts are multiplied by it.
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
@@ -204,10 +204,10 @@ _CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
 
 
 class Cause(Enum):
-    """Why a cell, or its comparison, has ended early, where code depends on it."""
+    """The causes of an early end of a cell or its comparison that code distinguishes."""
 
     INTERRUPTED = "interrupted"  # by the user
-    GIVEN_UP = "given up"
+    GIVEN_UP = "given up"  # no time was left
 
     @property
     def reason(self) -> str:
@@ -217,7 +217,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class _Counted:
-    """An answer whose integers are checked when it is made: from 0, or from 1 for ``positive`` fields."""
+    """An answer whose integers are checked when it is made. They are at least 0, or 1 in ``positive`` fields."""
 
     positive: ClassVar[tuple[str, ...]] = ()
 
@@ -238,20 +238,20 @@ class Layout(_Counted):
     frame_skip: int
     autoreset: Literal["next_step", "same_step"] = "next_step"
     differences: tuple[str, ...] = ()
-    affinity: tuple[int, ...] | None = None  # the CPUs of the measuring process, as read back
+    affinity: tuple[int, ...] | None = None  # the CPUs that the kernel reports for the measuring process
     engines: tuple[Engine, ...] = ()
-    memory_policy: str | None = None  # of the measuring process, as read back
-    unbound: str | None = None  # why that is not the requested policy, None if it is
-    own_classes: OwnClasses | None = None  # as in ``BackendInfo``
+    memory_policy: str | None = None  # the policy that the kernel reports for the measuring process
+    unbound: str | None = None  # why memory is not bound as requested, None if it is
+    own_classes: OwnClasses | None = None  # see ``BackendInfo``
 
 
 @dataclass(frozen=True)
 class Ready(_Counted):
     """The environments are built and reset."""
 
-    startup_ns: int  # since the interpreter's first line
+    startup_ns: int  # time since ``main`` of the child began
     layout: Layout
-    reset_ns: int = 0  # of ``startup_ns``
+    reset_ns: int = 0  # the part of ``startup_ns`` that the reset took
 
 
 @dataclass(frozen=True)
@@ -266,42 +266,42 @@ class Begins:
 
 @dataclass(frozen=True)
 class Ends:
-    """A window is over. Its counters are read next, which takes long for many processes."""
+    """A window is over. The child reads the counters next, which takes long if there are many processes."""
 
 
 @dataclass(frozen=True)
 class ReplicaWindow(_Counted):
     """A window of a replica."""
 
-    start_ns: int  # when it began, on the clock that all replicas share
+    start_ns: int  # when the window began, by the replica's clock; the runner converts it to its own clock
     window: Window
 
 
 @dataclass(frozen=True)
 class HostShare:
-    """The part of a cell that one host has done, over all its windows."""
+    """One host's share of a cell, over all windows."""
 
     host: str
-    steps_per_second: float  # by its own clock
-    offset_ns: int  # how far its clock was found to be ahead of the runner's
-    error_ns: int  # of ``offset_ns``
-    taken_ns: int = 0  # the time that the hypervisor and others took of its CPUs
-    disturbed: bool = False  # whether that was too much
+    steps_per_second: float  # by the host's clock
+    offset_ns: int  # how far the host's clock is ahead of the runner's clock
+    error_ns: int  # the largest error of ``offset_ns``
+    taken_ns: int = 0  # the time that the hypervisor and others took from the cell's CPUs
+    disturbed: bool = False  # whether ``taken_ns`` is too much; see ``too_much``
 
 
 @dataclass(frozen=True)
 class Done:
-    """All windows are measured. These are facts about the whole cell, each None if unknown."""
+    """All windows are measured. The fields are facts about the whole cell, None if unknown."""
 
-    peak_rss_bytes: int | None = None  # memory of the whole process tree
-    # The CPUs that each thread of each process may use, as Linux lists: the measuring process first, last the processes
-    # whose CPUs had changed after the last window.
+    peak_rss_bytes: int | None = None  # memory of the whole process tree: the larger of two readings
+    # The CPUs that each thread of each process may use, as Linux lists. The measuring process comes first. Processes
+    # whose threads had other CPUs after the last window follow at the end.
     seats: tuple[tuple[str, ...], ...] | None = None
     memory_by_node: dict[str, int] | None = None  # bytes of the cell's own memory on each memory node
     warmup_ns: int | None = None
     settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
-    hosts: tuple[HostShare, ...] | None = None  # of replicas on other hosts; the runner adds it
-    priorities: tuple[str, ...] = ()  # of threads after the last window, without the priorities at the start
+    hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
+    priorities: tuple[str, ...] = ()  # thread priorities after the last window that no thread had at the start
 
     def __post_init__(self) -> None:
         check_counts(self, Done)
@@ -312,10 +312,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Mismatch(_Counted):
-    """The first row that differs from the reference's: environment, its step (0 is the reset), field, both values.
+    """The first row that differs from the reference's row: its environment, step, field, and both values.
 
-    ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array where observations
-    are a dict or tuple of arrays.
+    Step 0 is the reset. ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array
+    if observations are a dict or tuple of arrays.
     """
 
     env_id: int
@@ -336,9 +336,10 @@ class Mismatch(_Counted):
 class _Compared(_Counted):
     """The result of a comparison with the reference.
 
-    ``rows``: rows compared. ``allowed``: declared differences that occurred. ``mismatch`` and ``fault``: where the
-    backend differs, and the known fault that explains it. ``reason``: why there is no verdict. ``invalid``: the first
-    value of the environment itself that is no reward, or that its space does not allow, with its step.
+    - ``rows`` and ``allowed``: the number of rows compared, and the declared differences that occurred
+    - ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains it
+    - ``reason``: why there is no verdict
+    - ``invalid``: the environment's own first invalid reward, or value outside its space, with its step
     """
 
     verdict: WorkVerdict
@@ -355,11 +356,13 @@ class _Compared(_Counted):
 class Proof(_Compared):
     """The result of comparing one backend with the reference.
 
-    ``ends``: ends of episodes among the rows; ``cut_off`` of these by a time limit. ``fewest_ends``: how often each
-    environment has ended at least. Differences were declared for ``excused`` rows. ``failed``: the backend could not be
-    run. ``engines``: simulators of which the backend has its own copy. ``simulated``: frames simulated during the
-    comparison, counted by ``frames_from``; ``claimed``: frames that the backend claims; all three are None if frames
-    were not counted. ``log``: the file in which the parent keeps what the backend printed.
+    - ``ends`` and ``cut_off``: the number of ends of episodes, and of ends by a time limit
+    - ``fewest_ends``: the smallest number of ends of any environment
+    - ``excused``: the number of rows with declared differences
+    - ``failed``: whether the backend could not be run
+    - ``engines``: simulators of which the backend has its own copy
+    - ``simulated`` and ``claimed``: frames counted by ``frames_from``, and claimed by the backend; None if not counted
+    - ``log``: the file in which the parent keeps the backend's output
     """
 
     failed: bool = False
@@ -378,10 +381,10 @@ class Proof(_Compared):
 class CellProof(_Compared):
     """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments.
 
-    ``environments``: how many of ``num_envs`` were replayed, each for ``steps`` of its ``of_steps``, with a number of
-    ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
-    environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
-    ``reason``, why nothing can be compared.
+    - ``environments``: the number of environments that were replayed, out of ``num_envs``
+    - ``steps``: the number of steps that each was replayed for, out of ``of_steps``; only some rows are compared
+    - ``seed`` and ``seconds``: the seed of the random moments, and the time that the comparison took
+    - ``impossible``: whether ``reason`` is from the table of backends, so that nothing can ever be compared
     """
 
     environments: int = 0
@@ -395,13 +398,13 @@ class CellProof(_Compared):
 
     @property
     def followed_share(self) -> float:
-        """The share of its environments that were stepped again."""
+        """The share of the cell's environments that were replayed."""
         return min(1.0, self.environments / max(1, self.num_envs))
 
 
 @dataclass(frozen=True)
 class Comparing(_Counted):
-    """A comparison goes on: the backend has returned ``rows`` so far."""
+    """Progress of ``vebench verify``: the number of rows that the backend has returned so far."""
 
     rows: int
 
@@ -415,9 +418,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timed(_Counted):
-    """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed.
+    """Quantiles of the times of an environment's steps and resets, in nanoseconds: the median, and 99 %.
 
-    ``make_ns``: how long it took to make it. ``ends``: episodes that ended in these steps; other resets were forced.
+    ``make_ns``: the time to make the environment. ``ends``: the number of episodes that ended in the steps. The other
+    resets were forced.
     """
 
     positive = ("steps", "resets")
@@ -436,7 +440,7 @@ KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answe
 
 
 def describe(error: BaseException) -> str:
-    """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
+    """Return the error's type and the first line of its text, in at most 500 characters. The log has the whole text."""
     text = " ".join(message_of(error).strip().partition("\n")[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:500] if text else name

@@ -1,11 +1,11 @@
-"""The process of a cell: started for it, or forked from one that has imported the modules that cells need.
+"""The process of a cell. It is a fresh interpreter, or forked from a process that has imported the cells' modules.
 
-``python -m vebench.child.main REQUEST ANSWERS`` does the job in a JSON file (``vebench.child.request``) and writes to a
-file descriptor (``vebench.child.answers``). ``... fork SOCKET LIFELINE MODULE ...`` imports modules and forks a process
-for each message of ``Zygote`` in ``vebench.child.process``.
+``python -m vebench.child.main REQUEST ANSWERS`` does the job in the JSON file REQUEST (``vebench.child.request``). It
+writes to the file descriptor ANSWERS (``vebench.child.answers``). ``... fork SOCKET LIFELINE MODULE ...`` imports
+modules, and forks a process for each message of ``Zygote`` in ``vebench.child.process``.
 
-Libraries may print to standard output and error. The interpreter needs neither vebench nor its dependencies: the
-launcher puts this folder, and the folders that it may import from, on its path.
+Libraries may print to standard output and error. Neither vebench nor its dependencies need be installed in the
+interpreter: the launcher puts the code that this module may import on its path.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import guardian, kernel, pinning
 
 _PR_SET_PDEATHSIG = 1
-_MOST_PRINTED = 500
-_HIGH = 200  # some libraries close descriptors that they do not know, but only low ones
-_MOST_BYTES = 1 << 16  # of a message to fork
+_MOST_PRINTED = 500  # bytes at the end of the log that are searched for an error
+_HIGH = 200  # some libraries close unknown descriptors below this number
+_MOST_BYTES = 1 << 16  # limit for a message that asks for a fork
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# An entry of /proc/PID/pagemap, shifted: 4 if the page is present, and 1 more if it belongs to a file.
+# An entry of /proc/PID/pagemap, shifted by _PRESENT, is _OWN or _OF_FILE for a present page. A page of a file has one
+# bit more.
 _PRESENT, _OWN, _OF_FILE = 61, 4, 5
-# linux/mman.h: the latter two since 5.14.
+# From linux/mman.h. The last two exist since Linux 5.14.
 _DONTNEED, _POPULATE_READ, _POPULATE_WRITE = 4, 22, 23
 _Memory = list[tuple[int, int, bool]]  # address and size of each part, and whether it belongs to a file
 
 
 def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
-    """Call ``main`` in a process of its own, and exit."""
-    # A backend's processes must not inherit the pipe; forked ones are ended with the process group.
+    """Call ``main``. Exit at once if it succeeds, otherwise return its status."""
+    # Programs that a backend starts must not inherit the pipe. Its forked processes end with the process group.
     os.set_inheritable(answers, False)
     status = main(request_file, answers, own_memory, **inherited)
-    if not status:  # everything is closed: taking down modules and their threads would take up to 0.2 s more
+    if not status:  # the backend is closed; a normal exit of the interpreter would take up to 0.2 s
         atexit._run_exitfuncs()  # noqa: SLF001 - os._exit does not run them
         with suppress(Exception):  # a library may have replaced it
             sys.stdout.flush()
@@ -61,9 +62,9 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
 def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Do the job in ``request_file``, and return the exit status.
 
-    A forked process has its own ``inherited`` descriptors, and gets its own memory by ``own_memory``.
+    In a forked process, ``inherited`` are its descriptors, and ``own_memory`` makes its own copy of the memory.
     """
-    # Taken before any code of an adapter is imported, which might replace it.
+    # Bound before any adapter is imported, since an adapter might replace ``time.perf_counter_ns``.
     clock = perf_counter_ns
     started = clock()
     with open(request_file, encoding="utf-8") as file:
@@ -79,7 +80,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     own_memory()
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)
-    # These imports load large libraries: the process is pinned before.
+    # These imports load large libraries, so they come after pinning.
     from vebench.child.answers import Failure, describe, writer
     from vebench.child.cell import measure, time_steps, where
 
@@ -98,13 +99,13 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
             step_trials(request, job, load(request.target), answer)
         else:
             measure(request, load(request.target), affinity, unbound, priorities, started, clock, answer).close()
-    except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+    except BaseException as error:  # noqa: BLE001 - a library may raise anything
         with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
-        # A worker knows why its pipe broke, and has printed it.
+        # If a worker's pipe broke, the worker has printed the cause.
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        judged = isinstance(job, (Proving, Judging))  # the judge says where
+        judged = isinstance(job, (Proving, Judging))  # their errors state the step
         place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
@@ -112,7 +113,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
 
 def _printed_last() -> str:
-    """Return the error on the last line of the log, empty if there is none."""
+    """Return the error on the last line of the log, or an empty string if that line is not an error."""
     with suppress(OSError):
         end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
         last = " ".join(end.rstrip().rpartition("\n")[2].split())
@@ -130,17 +131,17 @@ def load(target: str) -> Factory:
 def hold_lifeline(lifeline: int) -> None:
     """Let the kernel end this process and its group when the pipe ``lifeline`` hangs up. Linux only.
 
-    A cell that is stopped during others' turns notices nothing by itself. So it asks the kernel for signals when the
-    other end of the pipe, which only the parent has, is closed: SIGKILL for itself, SIGCONT and SIGTERM for its process
-    group. SIGCONT wakes stopped processes, and SIGTERM ends them. Python's resource tracker ignores SIGTERM, unlinks
-    the shared memory of the others, and then exits. Where the kernel cannot do so, ``prctl`` ends this process alone.
+    A cell that is stopped for other cells' turns cannot react by itself. So the kernel is asked to send signals when
+    the parent's end of the pipe is closed: SIGKILL to this process, SIGCONT and SIGTERM to its process group. SIGCONT
+    wakes stopped processes, and SIGTERM ends them. Python's resource tracker ignores SIGTERM, unlinks the shared memory
+    of the ended processes, and then exits. If the kernel refuses, it is asked to end at least this process (``prctl``).
     """
     if sys.platform.startswith("linux"):
         try:
             _ask_for(signal.SIGKILL, os.getpid(), lifeline)
             _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
             _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
-        except OSError:  # no /proc, or a sandbox
+        except OSError:  # /proc is missing, or a sandbox forbids it
             _die_with_parent()
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
@@ -151,7 +152,7 @@ def hold_lifeline(lifeline: int) -> None:
 
 def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
     """Let the kernel send a signal to a process, or to the group ``-target``, when the pipe hangs up: fcntl(2)."""
-    # Reopened: a recipient belongs to the open file, which other cells share.
+    # Reopen the pipe: other cells share the open file, which has only one recipient.
     held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     with suppress(OSError):  # too many open files
         low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
@@ -162,19 +163,19 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Let the kernel end this process with the one that started it. Linux only."""
+    """Let the kernel end this process when its parent ends. Linux only."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
-    """Fork cells until the socket ``channel`` is closed; each goes on here, and returns its exit status.
+    """Fork cells until the socket ``channel`` is closed. Return the exit status, in this process and in each cell.
 
-    This process starts no threads, creates no environments, and sleeps except when forking. Its garbage collector is
-    left alone and nothing is frozen: collections must take as long in a forked cell as in a fresh interpreter.
+    This process starts no threads, creates no environments, and sleeps except when forking. It does not tune or freeze
+    the garbage collector: collections must take as long in a forked cell as in a fresh interpreter.
     """
     os.set_inheritable(channel, False)
     hold_lifeline(lifeline)
-    # All cells need both.
+    # All cells need these two modules.
     from vebench.backends import registry  # noqa: F401
     from vebench.child import cell as _  # noqa: F401
 
@@ -182,9 +183,9 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
         importlib.import_module(module)
     memory = _memory()
     if len(pinning.own_threads()) != 1 or not _own(memory):
-        return 1  # a forked cell would lack threads, or share memory: cells get fresh interpreters
+        return 1  # a forked cell would lack threads, or share memory, so use fresh interpreters
     for place, size, of_file in memory:
-        if of_file:  # so that only cells account for the code of libraries
+        if of_file:  # release the code of libraries, so that it counts fully in each cell
             _advise(place, size, _DONTNEED)
     if (order := _serve(channel)) is None:
         return 0
@@ -193,8 +194,11 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
 
 
 def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork cells, and report how they end. Returns the message and its descriptors in each cell, in the end None."""
-    import socket  # fresh interpreters do without it
+    """Fork cells, and report their exit statuses.
+
+    Returns the message and its descriptors in each forked cell, and None in this process when the channel is closed.
+    """
+    import socket  # fresh interpreters do not need it
 
     statuses: dict[int, int] = {}  # the pipe for each cell's status, by process id
 
@@ -228,12 +232,12 @@ def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _memory() -> _Memory:
-    """Return the present pages of this process that belong to files, or can be written."""
+    """Return the parts of this process's memory that are present, and belong to files or can be written."""
     found = []
     with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:
         for area, rights, *_, name in (line.split() for line in maps):
             first, stop = (int(place, 16) // _PAGE for place in area.split("-"))
-            if rights[3] != "p" or name.startswith("[v"):  # shared memory, or the kernel's
+            if rights[3] != "p" or name.startswith("[v"):  # shared memory, or an area of the kernel
                 continue
             entries = memoryview(os.pread(pagemap.fileno(), 8 * (stop - first), 8 * first)).cast("Q")
             for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
@@ -244,14 +248,14 @@ def _memory() -> _Memory:
 
 
 def _own(memory: _Memory) -> bool:
-    """Give this process its own copy of all memory that can be written, as a fresh interpreter has it.
+    """Give this process its own copy of all writable memory. Return whether the system supports that.
 
-    Otherwise pages would be copied in the measured windows, might lie on another memory node than the cell's policy
-    says, and would count only in part. Returns whether the system can do so.
+    Otherwise pages would be copied during the measured windows. They could be on another memory node than the cell's
+    policy demands, and shared pages would count only in part.
     """
     for place, size, of_file in memory:
         failed = _advise(place, size, _POPULATE_READ if of_file else _POPULATE_WRITE)
-        if failed and ctypes.get_errno() != errno.ENOMEM:  # no memory there: the allocator has trimmed the heap
+        if failed and ctypes.get_errno() != errno.ENOMEM:  # ENOMEM: the allocator has since trimmed the heap
             return False
     return True
 
@@ -261,7 +265,7 @@ def _advise(place: int, size: int, advice: int) -> int:
 
 
 def _become(cell: dict[str, Any], log: int) -> str:
-    """Make this forked process look as if it had been started for a cell. Returns the path of its request."""
+    """Give this forked process the state of a process started for a cell. Return the path of its request."""
     _die_with_parent()
     os.setsid()
     os.dup2(log, 1)
@@ -271,9 +275,9 @@ def _become(cell: dict[str, Any], log: int) -> str:
     os.chdir(cell["folder"])
     sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
     if "tempfile" in sys.modules:
-        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined] # it remembers this process's folder
-    # /proc/PID/environ shows the memory in which a process got its environment. So the mark is written there, and into
-    # os.environ for processes that this one starts.
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined] # forget the zygote's folder
+    # /proc/PID/environ shows the memory where a process first got its environment. So write the mark into this memory,
+    # and into os.environ for processes that this process starts.
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     mark = cell["mark"].encode()

@@ -1,7 +1,7 @@
-"""Reports facts about the interpreter that runs it. Run as a script: ``python probe.py``.
+"""Reports facts about the interpreter that runs this script: ``python probe.py``.
 
-The request is JSON on standard input, the answer JSON on standard output; libraries print to standard error. It needs
-Python 3.10, and Gymnasium for ``envs``; an older Python can still report its version. All keys are optional:
+The request is JSON on standard input, and the answer is JSON on standard output. Output of libraries goes to standard
+error. Lookups need Python 3.10, and Gymnasium for ``envs``. All keys of a request are optional:
 
 | key of the request | value | answer under the same key |
 | --- | --- | --- |
@@ -9,11 +9,11 @@ Python 3.10, and Gymnasium for ``envs``; an older Python can still report its ve
 | ``modules`` | names | the modules that can be imported |
 | ``adapters`` | ``[["module:Class", [option]]]`` | facts of each, with an ``error`` if there is one |
 | ``functions`` | ``["module:name"]`` | the same |
-| ``envs`` | ``[["name", {argument: value}]]`` | the same; ``registered`` has all ids |
+| ``envs`` | ``[["name", {argument: value}]]`` | the same; the key ``registered`` has all ids |
 | ``plugins`` | modules that register environments, imported first if they are installed | |
-| ``scratch`` | a folder to work in, so that nothing is written into the user's | |
+| ``scratch`` | the working folder of the script, so that libraries write nothing into the user's folder | |
 
-Modules that are not found elsewhere are imported from the folder in which the script was started. The answer also has
+Modules that are not found elsewhere are imported from the folder in which the script was started. The answer always has
 the ``version`` of Python.
 """
 
@@ -39,7 +39,7 @@ _ids_by_module: dict[str, list[str]] = {}
 
 
 class RefusedError(Exception):
-    """The thing asked for cannot be used. ``facts`` are the answer."""
+    """The requested adapter, function or environment cannot be used. ``facts`` are the answer."""
 
     def __init__(self, error: str, **facts: Any) -> None:
         super().__init__(error)
@@ -48,11 +48,11 @@ class RefusedError(Exception):
 
 def main() -> None:
     """Answer the request."""
-    # Libraries may print, even from C: their output goes to standard error.
+    # Libraries may print, even from C. Redirect their output to standard error.
     answer = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
-    # Read before the user's folder is on the path: a file there is not an installed package.
+    # Look packages up before the user's folder is on the path: a file there is not an installed package.
     reply: dict[str, Any] = {
         "version": sys.version_info[:3],
         "packages": versions(request.get("packages", ())),
@@ -94,7 +94,7 @@ def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:
 def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
+    except (Exception, SystemExit) as error:  # a module may raise anything
         raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}") from error
 
 
@@ -113,14 +113,15 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str]) -> 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment; ``name`` is for ``gymnasium.make``, or ``module:callable``.
 
-    - ``id``, and the top-level ``package`` of its code
+    - ``id``: the full id
+    - ``package``: the top-level package of the environment's code
     - ``module``: the module to import first, None without one
     - ``frame_skip``: frames or sub-steps of one step
-    - ``called``: whether a callable of that module makes it, not an id
+    - ``called``: whether a callable of the module makes the environment
     - ``problem``: why its spaces cannot be used, None if they can
 
-    Raises RefusedError if it cannot be stepped. If no environment has this name, the error is empty and ``names`` are
-    the ids that its module registers.
+    Raises RefusedError if the environment cannot be made. If no environment has this name, the error is empty, and
+    ``names`` are the ids that the module registers.
     """
     from vebench.backends.environments.making import read_spaces
     from vebench.backends.environments.suites import OTHER
@@ -136,7 +137,7 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         problem = str(error)
     home = _home(env.spec.entry_point if env.spec else None)
-    # An environment may have no fixed number.
+    # Some environments have no fixed number of frames per step.
     frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
     facts = {
         "id": name if function else env.spec.id if env.spec else local_name,
@@ -152,13 +153,13 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def ids_of(module: str) -> list[str]:
-    """Import ``module`` and return the environments that it has registered, now or before."""
+    """Import ``module``, and return the ids of the environments that it registers, or has registered before."""
     from gymnasium import registry
 
     if module not in _ids_by_module:  # a second import registers nothing
         before = set(registry)
         _imported(module)
-        # If it was imported before, it registers nothing now: then entry points show which environments are its own.
+        # If another module has imported it before, it registers nothing now. Then entry points show its environments.
         _ids_by_module[module] = sorted(
             name
             for name, spec in registry.items()
@@ -168,9 +169,9 @@ def ids_of(module: str) -> list[str]:
 
 
 def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
-    """Return the callable of this name in an imported module, None if the name is an id.
+    """Return the callable of this name in an imported module, None if the name is an id or there is no callable.
 
-    Ids that the module registers come first, with or without their version.
+    ``ids`` are the ids that the module registers. They take precedence, with or without their version.
     """
     if not module or any(name in (known, re.sub(r"-v\d+$", "", known)) for known in ids):
         return None
@@ -179,18 +180,18 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
 
 
 def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:
-    """Make an environment by a callable or an id. Raises RefusedError, with ``ids`` if there is no such id."""
+    """Make an environment by a callable or an id. Raises RefusedError, with ``ids`` as names if the id is unknown."""
     from gymnasium import Env, error, make, vector
 
     if function is None and (taken := sorted(_SET_BY_VEBENCH & arguments.keys())):
         raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
-    except (Exception, SystemExit) as raised:  # it may raise anything
+    except (Exception, SystemExit) as raised:  # an environment may raise anything
         if isinstance(raised, TypeError) and "'num_envs'" in str(raised):
             raise RefusedError(_A_VECTOR) from None
         if function is None and (isinstance(raised, error.UnregisteredEnv) or type(raised) is error.Error):
-            raise RefusedError("", names=ids) from None  # unknown, or not a valid name of an environment
+            raise RefusedError("", names=ids) from None  # the id is unknown or malformed
         raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
     if isinstance(env, vector.VectorEnv):
         raise RefusedError(_A_VECTOR)
@@ -200,13 +201,13 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
 
 
 def _home(entry_point: object) -> str:
-    function = getattr(entry_point, "func", entry_point)  # of a functools.partial
+    function = getattr(entry_point, "func", entry_point)  # unwrap a functools.partial
     module = function if isinstance(function, str) else getattr(function, "__module__", "")
     return str(module).partition(":")[0]
 
 
 def _function(target: str) -> Any:
-    """Return the callable ``module:name``. Raises RefusedError, with other ``names`` if it is not found."""
+    """Return the callable ``module:name``. Raises RefusedError, with the module's other ``names`` if it is missing."""
     module, _, name = target.partition(":")
     loaded = _imported(module)
     found = getattr(loaded, name, None)
@@ -226,7 +227,7 @@ def _check_adapter(target: str, options: list[str]) -> None:
         raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
     try:
         signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # written in C, without a signature
+    except (TypeError, ValueError):  # a class written in C may have no signature
         return
     parameters = [*signature.parameters.values()][1:]
     known = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
@@ -245,7 +246,7 @@ def in_one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
     try:
         text = str(error)
-    except Exception as other:  # noqa: BLE001 - as ``vebench.errors.message_of``, which an old Python cannot import
+    except Exception as other:  # noqa: BLE001 - like vebench.errors.message_of, which an old Python cannot import
         text = f"(its text cannot be read: {type(other).__name__})"
     return f"{type(error).__name__}: {' '.join(text.split())}"[:300].removesuffix(": ")
 

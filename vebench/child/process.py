@@ -1,4 +1,4 @@
-"""Processes, and the pipes to them. The runner starts them here, the relay on another host."""
+"""Processes, and the pipes to them. The runner uses this module, and so does the relay on another host."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from typing import IO, Any, NamedTuple, cast
 from vebench.machine import guardian, pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
-# A cell that leaves the machine less than this is ended before the kernel ends something else.
+# A cell is ended if less memory than this is available, before the kernel kills some other process.
 LEAST_MEMORY = 256 * MEBIBYTE
 CHECK_S = 0.5  # seconds between two checks of the free memory and of the log
-EXIT_S = 1.0  # for a process to exit after it was killed, or has closed the pipe for its answers
+EXIT_S = 1.0  # time limit for a process to exit after it was killed, or has closed the pipe for its answers
 # A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
@@ -32,7 +32,7 @@ _CHILD = ("-X", "faulthandler", "-m", "vebench.child.main")
 
 
 class Lines:
-    """The lines that come over a pipe. ``descriptor`` is its reading end."""
+    """The lines that arrive through a pipe. ``descriptor`` is the reading end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -40,13 +40,13 @@ class Lines:
         self._lines: deque[bytes] = deque()
 
     def wait(self, timeout: float) -> bool:
-        """Return whether something can be read, or the pipe is closed, within ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds. Return whether something can be read, or the pipe is closed."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         poll.register(self.descriptor, select.POLLIN)
         return bool(poll.poll(1000 * timeout))
 
     def take(self) -> bytes | None:
-        """Return the next line, None if it has not come yet. Raises EOFError when the pipe is closed."""
+        """Return the next line, None if no whole line has arrived. Raises EOFError when the pipe is closed."""
         while not self._lines:
             if not self.wait(0):
                 return None
@@ -59,7 +59,7 @@ class Lines:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write ``data``. A closed pipe is not an error here: its reader notices that when it reads an answer."""
+    """Write ``data``. Ignores a closed pipe: the caller notices when it reads the next answer."""
     with contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(descriptor, data) :]
@@ -81,7 +81,7 @@ class Log:
         return self.end().strip().rpartition("\n")[2][:LONGEST_QUOTE]
 
     def keep_short(self) -> None:
-        """Drop everything but the end of a log that has become too long."""
+        """Cut a log that is longer than ``MOST_LOG`` to its end."""
         log = self._file.fileno()
         if os.fstat(log).st_size > MOST_LOG:
             end = self.end()
@@ -90,9 +90,10 @@ class Log:
 
 
 class Process:
-    """A process in a session of its own; ``popen`` is as for ``subprocess.Popen``. Raises OSError if it does not start.
+    """A process in a separate session. Raises OSError if it cannot be started.
 
-    ``log`` gets its standard error, and its standard output unless ``stdout`` is given; None discards both.
+    ``popen`` are arguments of ``subprocess.Popen``. ``log`` gets the process's standard error, and its standard output
+    unless ``stdout`` is given. Without ``log``, both are discarded.
     """
 
     def __init__(self, command: Sequence[str], log: IO[bytes] | None = None, **popen: Any) -> None:
@@ -114,7 +115,7 @@ class Process:
         return None
 
     def how_it_ended(self) -> str:
-        """Return its end as a predicate: ``exited with status 3: last line of its log``."""
+        """Return a predicate for messages: ``exited with status 3: LAST LINE OF ITS LOG``."""
         status = self.wait(EXIT_S)
         if status is None:
             return "is still running, but has closed the pipe for its answers"
@@ -125,29 +126,29 @@ class Process:
         return f"{how}: {last}" if last else how
 
     def end(self, patience: float = 0.0) -> None:
-        """Kill it and its process group, unless it exits within ``patience`` seconds, and close its pipes."""
+        """Close the pipes, wait ``patience`` seconds for the process to exit, then kill its process group."""
         for pipe in (self.stdin, self.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # it has not read everything
+                with contextlib.suppress(BrokenPipeError):  # the process has not read all of its input
                     pipe.close()
         if patience:
             self.wait(patience)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids signals to a group of zombies
             os.killpg(self.pid, signal.SIGKILL)
-        self.wait(EXIT_S)  # longer, if it is in an uninterruptible system call
+        self.wait(EXIT_S)  # it may still be in an uninterruptible system call
 
 
 class CellStart(NamedTuple):
-    """The parts that a cell's process is started with."""
+    """The data that a zygote needs to fork a cell's process."""
 
     request: Path  # the JSON file
     log: IO[bytes]
-    mark: str  # in its environment, by which its processes are found
-    descriptors: Sequence[int]  # for its answers, for the signals to go on, and its lifeline
+    mark: str  # a text in the cell's environment, by which its processes are found
+    descriptors: Sequence[int]  # of the pipes for answers and for the go-ahead, and of the lifeline
 
 
 class ForkedProcess(Process):
-    """A process that was forked from a zygote, which reports its end in ``statuses``."""
+    """A process that was forked from a zygote. The zygote reports its exit status in ``statuses``."""
 
     def __init__(self, pid: int, statuses: Lines, log: IO[bytes]) -> None:  # not started by Popen
         self.pid, self.log, self.stdin, self.stdout = pid, Log(log), None, None
@@ -155,7 +156,7 @@ class ForkedProcess(Process):
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit status, None while it runs. It is killed with the zygote."""
+        """Return its exit status, None while it runs. If the zygote has ended, the process was killed with it."""
         if self._status is None:
             try:
                 line = self._statuses.take()
@@ -171,16 +172,17 @@ class ForkedProcess(Process):
         return self.poll()
 
     def end(self, patience: float = 0.0) -> None:
-        """Kill it and its process group."""
+        """Kill it and its process group, unless it has exited."""
         if self.poll() is None:
             super().end(patience)
         os.close(self._statuses.descriptor)
 
 
 class Zygote(Process):
-    """A process that has imported ``modules``, from which cells are forked; see ``fork_cells`` in ``child/main.py``.
+    """A process that has imported ``modules`` and forks cells; see ``fork_cells`` in ``child/main.py``.
 
-    ``folder`` is made for it, and removed in the end. Cells inherit ``env``, with a mark of the same length.
+    ``folder`` is made here, and removed by ``end``. Cells inherit ``env``, but overwrite its mark with a mark of the
+    same length.
     """
 
     def __init__(
@@ -195,15 +197,15 @@ class Zygote(Process):
             super().__init__(words, env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
 
     def fork(self, start: CellStart, wait: Callable[[int], None]) -> ForkedProcess | None:
-        """Return a cell's process, None if none can be forked.
+        """Return a cell's process, None if it cannot be forked.
 
-        ``wait`` waits until a descriptor can be read, for as long as the cell may take: it may be importing modules.
+        ``wait`` waits until a descriptor can be read, or the cell's time is over. The zygote may be importing modules.
         """
         place = {"request": str(start.request), "folder": str(start.request.parent)}
         cell = {**place, "mark": start.mark, "cpus": pinning.allowed() or ()}
         reading, writing = os.pipe()
         statuses, pid = Lines(reading), 0
-        with contextlib.suppress(OSError, EOFError):  # it has ended
+        with contextlib.suppress(OSError, EOFError):  # the zygote has ended
             with os.fdopen(writing, "wb"):
                 given = [start.log.fileno(), *start.descriptors, writing]
                 socket.send_fds(self._asks, [json.dumps(cell).encode()], given)
@@ -215,17 +217,18 @@ class Zygote(Process):
         return None
 
     def end(self, patience: float = 0.0) -> None:
-        """End it, and with it the cells that were forked from it."""
+        """End the zygote. The kernel then ends the cells that were forked from it."""
         self._asks.close()
         super().end(patience)
         guardian.remove(str(self._folder))
 
 
 class Guardian(Process):
-    """Ends processes and removes a folder in the end. If this process is killed, it does so by itself.
+    """A process that cleans up if this process is killed: it kills processes, and removes the folder ``scratch``.
 
-    Its processes have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a group that it
-    watches. It inherits ``kept_open``. ``lifeline`` is the end of a pipe that closes with this process.
+    It kills processes that have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a watched
+    group. It inherits the descriptors ``kept_open``. ``lifeline`` is the reading end of a pipe that closes when this
+    process ends.
     """
 
     def __init__(self, token: str, scratch: Path, *kept_open: int) -> None:
@@ -242,33 +245,33 @@ class Guardian(Process):
         os.set_blocking(self._groups_to, False)  # a stopped guardian reads nothing
 
     def add(self, group: int) -> None:
-        """Watch a process group, too, even if its processes do not have the token."""
+        """Watch a process group. Its processes need not have the token."""
         self._groups |= {group}
         self._announce(group)
 
     def discard(self, group: int) -> None:
-        """Forget a process group that has ended: another may get its number."""
+        """Forget a process group that has ended, because a new group may get the same number."""
         self._groups -= {group}
         self._announce(-group)
 
     def _announce(self, group: int) -> None:
-        with contextlib.suppress(OSError):  # it was killed or stopped: then the kernel ends the cells
+        with contextlib.suppress(OSError):  # the guardian was killed or stopped: then the kernel ends the cells
             os.write(self._groups_to, b"%d\n" % group)
 
     def end(self, patience: float = EXIT_S) -> None:
-        """End its processes, remove the folder, and end it."""
-        self._hang_up()  # first, so that the kernel ends the cells, and descriptors are free
+        """End the processes of the token and the watched groups, remove the folder, and end the guardian."""
+        self._hang_up()  # first: the kernel ends the cells, and descriptors become free
         guardian.end(self._token, self._groups)
         guardian.remove(str(self._scratch))
-        # This process may have no descriptors left to remove the folder: then the guardian does.
+        # If this process has no descriptors left to remove the folder, the guardian removes it.
         super().end(patience if self._scratch.exists() else 0.0)
 
 
 class ChildProcess:
-    """A child that measures or compares a cell, with a pipe each way. Raises OSError if it cannot be started.
+    """A child that measures or compares a cell, with a pipe in each direction. Raises OSError if it cannot be started.
 
-    ``folder`` is made for it, and removed in the end; recordings lie next to it. ``fork`` returns a forked process, or
-    None if the cell needs a fresh interpreter.
+    ``folder`` is made for the child, and removed by ``end``. Recordings are written into the parent of ``folder``.
+    ``fork`` returns a forked process, or None if the cell needs a fresh interpreter.
     """
 
     def __init__(
@@ -309,7 +312,7 @@ class ChildProcess:
         write_all(self._go_ahead, line.encode() + b"\n")
 
     def fault(self) -> str | None:
-        """Return why it must end now, None if it may go on. Checks memory and log every ``CHECK_S`` seconds."""
+        """Return why the child must be ended, None if it may go on. Checks memory and log every ``CHECK_S`` seconds."""
         if time.monotonic() < self._check_at:
             return None
         self._check_at = time.monotonic() + CHECK_S
@@ -318,12 +321,12 @@ class ChildProcess:
         return f"out of memory: {left // MEBIBYTE} MiB were left" if left is not None and left < LEAST_MEMORY else None
 
     def end(self, mark: str, variable: str = guardian.TOKEN_VARIABLE) -> None:
-        """End it and all processes that have the mark in this environment variable, and remove its folder."""
+        """End the child and all processes that have ``mark`` in the environment ``variable``, and remove its folder."""
         guardian.end(mark, frozenset({self.process.pid}), variable)
         self.process.end()
         self._close()
 
 
 def environment(path: str, marks: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child: ``path`` is its ``PYTHONPATH``, ``marks`` identify its processes."""
+    """Return the environment variables of a child. ``path`` is its ``PYTHONPATH``. ``marks`` identify its processes."""
     return {**os.environ, **pinning.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}

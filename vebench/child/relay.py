@@ -1,7 +1,8 @@
-"""Runs on another host: starts the cells of a run there, and relays messages between them and the runner.
+"""Runs on another host, starts the cells of a run there, and relays messages between cells and runner.
 
-The runner sends this package (``payload`` in ``vebench.hosts``) and talks to it over standard input and output,
-one JSON object a line. So any program that connects two pipes can carry the messages: ssh, srun, or an actor of Ray.
+The runner sends this package (``payload`` in ``vebench.hosts``), and exchanges messages with it over standard input and
+output. A message is a line with a JSON object. So any program that connects two pipes can carry them: ssh, srun, or a
+Ray actor.
 
 | from the runner | answer |
 | --- | --- |
@@ -9,11 +10,11 @@ one JSON object a line. So any program that connects two pipes can carry the mes
 | ``{"clock": 2}`` | ``{"cell": 2, "clock": NANOSECONDS}`` |
 | ``{"start": request, "seconds": 60, "cell": 2}`` | ``{"cell": 2, "line": "..."}`` for each line of the child |
 | ``{"say": "..."}`` | none: the line is written to the child |
-| ``{"end": 2}`` | ``{"cell": 2, "ended": "why", "log": "..."}``, which also comes if the child ends by itself |
+| ``{"end": 2}`` | ``{"cell": 2, "ended": "why", "log": "..."}``, also sent if the child ends by itself |
 
-Nothing is sent in between, so that a cell that measures is left alone. When standard input closes, the runner is gone:
-every process of the cell is ended and the folder removed. If the relay is killed, its guardian does so. The module
-imports the standard library only, and no adapters.
+Nothing else is sent, so that a measuring cell is not disturbed. When the runner ends, standard input closes. Then the
+relay kills every process of the cell, and removes the folder. If the relay is killed, its guardian does that. The
+module imports no adapters, and no packages besides the payload.
 """
 
 from __future__ import annotations
@@ -36,20 +37,23 @@ from vebench.machine import guardian, host, pinning
 
 
 class _Relay:
-    """Relays messages between the runner, who reads ``writing``, and one child at a time."""
+    """Relays messages between the runner, which reads from the pipe ``writing``, and one child at a time.
+
+    ``scratch`` is the folder with the payload.
+    """
 
     def __init__(self, scratch: Path, writing: int) -> None:
-        self._scratch, self._writing = scratch, writing  # the payload is in ``scratch``
+        self._scratch, self._writing = scratch, writing
         self._asked = Lines(0)
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
-        self._deadline = 0.0  # of the child, by time.monotonic
+        self._deadline = 0.0  # when the child is ended, by time.monotonic
         self._home = pinning.allowed()
         self._token = secrets.token_hex(8)
         self._guardian = Guardian(self._token, scratch)
 
     def run(self, names: list[str], modules: list[str]) -> None:
-        """Report this host, with the versions of the packages ``names``, and relay until the runner is gone."""
+        """Report the facts about this host, then relay messages until the runner has ended."""
         self._tell(hello=facts(names, modules))
         try:
             while True:
@@ -60,23 +64,23 @@ class _Relay:
                     self._relay(child)
                 while 0 in ready and (line := self._asked.take()) is not None:
                     self._do(json.loads(line))
-        except EOFError:  # the runner is gone
+        except EOFError:  # the runner has ended
             return
         finally:
-            for number in (signal.SIGHUP, signal.SIGTERM):  # it is ending already
+            for number in (signal.SIGHUP, signal.SIGTERM):  # the cleanup must not be interrupted
                 signal.signal(number, signal.SIG_IGN)
             self._end_child()
             self._guardian.end()
 
     def _relay(self, child: ChildProcess) -> None:
-        """Pass the child's answers on, and end it at its deadline, or if it takes too much memory."""
+        """Pass the child's answers on. End the child at its deadline, or if memory runs out."""
         fault = None
         try:
             while time.monotonic() <= self._deadline and (line := child.lines.take()) is not None:
                 self._tell(cell=self._cell, line=line.decode(errors="replace"))
         except EOFError:
             fault = f"its process {child.process.how_it_ended()}"
-        else:  # a runner that cannot be reached any more must not leave anything behind
+        else:  # enforced here, too, in case the runner cannot reach this host any more
             fault = "timed out (--timeout)" if time.monotonic() > self._deadline else child.fault()
         if fault is not None:
             self._over(fault)
@@ -91,19 +95,19 @@ class _Relay:
         elif self._child is not None and "say" in asked:
             self._child.say(asked["say"])
         elif "end" in asked:
-            self._cell = int(asked["end"])  # it may never have been started
+            self._cell = int(asked["end"])  # this cell may never have been started
             self._over("it was stopped")
 
     def _start(self, request: dict[str, Any]) -> None:
         setup = request["setup"]
         pinning.keep_off(setup["cpus"] if setup["pinned"] else (), self._home)
-        # The payload's packages come first, then the host's own, as for cells on the runner's machine.
+        # The payload's packages come before the host's PYTHONPATH, as they do on the runner's machine.
         path = os.pathsep.join(filter(None, (str(self._scratch / "packages"), os.environ.get("PYTHONPATH", ""))))
         request = {**request, "lifeline": self._guardian.lifeline, "folder": str(Path.home())}
         env = environment(path, {guardian.TOKEN_VARIABLE: self._token})
         try:
             self._child = ChildProcess(sys.executable, request, self._scratch / f"cell-{self._cell}", env)
-        except OSError as error:  # of the cell, not of the connection
+        except OSError as error:  # only this cell fails
             self._over(f"its process could not be started: {error}")
         else:
             self._guardian.add(self._child.process.pid)
@@ -138,10 +142,10 @@ def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
 
 
 def main(scratch: str, asked: str) -> None:
-    """Serve the runner. ``asked`` names the packages and modules to report on, as JSON."""
+    """Serve the runner. ``asked`` is JSON with the names of packages and modules to report on."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # libraries print to standard output, too
-    # A run ends when the connection closes, which may be at any time.
+    os.dup2(2, 1)  # libraries print to standard output, which is reserved for messages
+    # A login program may send these signals when the connection closes: clean up, then exit.
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(1))
     _Relay(Path(scratch), answers).run(**json.loads(asked))

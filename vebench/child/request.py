@@ -1,4 +1,4 @@
-"""The request to a child: a JSON file, written by the parent, read before any large library is loaded."""
+"""The request to a child. The parent writes it to a JSON file. The child reads it before it loads large libraries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
 
 Mode = Literal["alone", "in_turn", "in_step"]
-SEEDS = range(1 << 17, 1 << 30)  # more than 16 bits, and with the number of an environment at most 31
+SEEDS = range(1 << 17, 1 << 30)  # above 16 bits; a seed plus the number of an environment has at most 31 bits
 
 
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
     """Return the seeds of the constructor, the first reset and the action tape in pass ``number`` of a run.
 
-    All cells of the pass have the same. None of them follows from another: an adapter that knew the tape beforehand
+    All cells of a pass have the same seeds. No seed follows from another one, because an adapter that knew the tape
     could make its steps before the clock starts.
     """
     built, start, tape = Random(f"{seed} work {number}").sample(SEEDS, 3)
@@ -37,7 +37,7 @@ class Settings:
     warmup: float
     longest_warmup: float
     timeout: float
-    memory: str  # the memory policy, as in ``Pinning`` of the spec
+    memory: str  # the memory policy; see ``Pinning`` in ``vebench.plan.grammar``
     policy: PolicyChoice = TAPED
 
 
@@ -45,8 +45,8 @@ class Settings:
 class Proving:
     """Step the backend in a few layouts, and record its rows in files ``PATH.0``, ``PATH.1`` ... ``Judging`` proves."""
 
-    steps: int  # of each environment, at least
-    seed: int = 0  # layouts, lengths and seeds are drawn from it
+    steps: int  # the least number of steps of each environment
+    seed: int = 0  # of the random layouts, lengths and seeds
     path: str = ""
 
 
@@ -55,12 +55,12 @@ class Recording:
     """Measure the backend, and record some batches in a file after the measurement. ``Replaying`` compares them."""
 
     path: str
-    seed: int  # the moments are drawn from it
-    replica: int = 0  # which one of a cell of replicas records
-    chooser: int = 0  # the environments are drawn from it ...
-    turn: int = 0  # ... others in each turn
-    full: bool = False  # whether to keep rows of all environments that fit
-    compared: bool = True  # without it, nothing is written
+    seed: int  # of the random moments
+    replica: int = 0  # the number of the replica that records
+    chooser: int = 0  # seed of the random choice of environments
+    turn: int = 0  # number of the pass; each pass records other environments
+    full: bool = False  # whether to record as many environments as fit in memory
+    compared: bool = True  # whether to write the file for a comparison
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Recorded:
 
     name: str  # the file
     backend: str
-    seconds: float = 0.0  # the limit for the comparison
+    seconds: float = 0.0  # time limit for the comparison
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Replaying:
     path: str = ""  # the folder of their files
 
     def __post_init__(self) -> None:
-        given: Any = self.recordings  # JSON has dicts and lists
+        given: Any = self.recordings  # a list of dicts if read from JSON
         read = (Recorded(**each) if isinstance(each, dict) else each for each in given)
         object.__setattr__(self, "recordings", tuple(read))
 
@@ -92,7 +92,7 @@ class Judging:
     steps: int
     seed: int = 0
     path: str = ""
-    failed: str = ""  # why they are cut off, empty if they are whole
+    failed: str = ""  # why the files are cut off, empty if they are complete
 
 
 @dataclass(frozen=True)
@@ -112,28 +112,28 @@ class Request:
     """One cell, or one replica of it."""
 
     setup: Setup
-    backend: str  # its name
+    backend: str  # the backend's name
     target: str  # the adapter's ``module:Class``
     options: dict[str, OptionValue]  # the adapter's keyword arguments
     settings: Settings
-    folder: str  # has the user's own modules, if any is named
-    start_seed: int = 0  # of the first reset; see ``seeds_of``
-    tape_seed: int = 0  # the actions follow from it
+    folder: str  # the folder of the user's modules, if the request names one
+    start_seed: int = 0  # the seed of the first reset; see ``seeds_of``
+    tape_seed: int = 0  # the seed of the actions
     nodes: tuple[int, ...] = ()  # the memory nodes of the cell's CPUs
-    mode: Mode = "alone"  # or taking turns with other cells, window by window, or in step with the other replicas
-    go_ahead: int = -1  # a descriptor to which the parent writes when the child may go on
-    lifeline: int = -1  # see ``hold_lifeline`` in ``vebench.child.main``; negative if there is none
+    mode: Mode = "alone"  # ``in_turn`` with other cells, window by window; ``in_step`` with other replicas
+    go_ahead: int = -1  # descriptor of the pipe to which the parent writes when the child may go on
+    lifeline: int = -1  # descriptor for ``hold_lifeline`` in ``vebench.child.main``; negative if there is none
     job: Job | None = None
 
     @property
     def entry(self) -> BackendEntry:
-        """The backend's entry. It loads the table of backends: use it only once the process is pinned."""
+        """The backend's entry. Use it only in a pinned process, because it loads the table of backends."""
         from vebench.backends.registry import find
 
         return find(self.backend)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the request as JSON can write it."""
+        """Return the request as a dictionary for JSON. ``read`` reverses this."""
         job = None if self.job is None else [type(self.job).__name__, asdict(self.job)]
         return asdict(self) | {"job": job}
 

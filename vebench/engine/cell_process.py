@@ -1,4 +1,4 @@
-"""The processes of a cell: here or on another host, one or several replicas, with their answers, limits and clocks."""
+"""The processes of a cell, on this machine or other hosts, as one or several replicas: answers, limits and clocks."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ from vebench.hosts import LostHostError, Site
 from vebench.interpreters.process_guard import Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
 
-_CLOSE_S, _CLOSE_CHECK_S = 10.0, 0.01  # for a backend to close after the last window
+_CLOSE_S = 10.0  # time limit for a backend to close after the last window
+_CLOSE_CHECK_S = 0.01  # time between two checks whether it has
 _NANO = 1e-9
-# By how much each window may take longer by the runner's clock than its cell claims: a share, and for late messages.
+# By the runner's clock, a window may take this share longer than its cell claims, plus a slack for late messages.
 _SHARE, _SLACK_NS = 0.2, 100_000_000
-_FEWEST = 3  # windows that tell something about a cell's clock
-_TRIPS = 10  # to the clock of a host, one after the other
-# The error of that clock may be a few milliseconds, or this share of a window.
+_FEWEST = 3  # the fewest windows that say something about a cell's clock
+_TRIPS = 10  # number of times that a host's clock is read
+# The error of a host's clock may be this many seconds, or this share of a window if that is more.
 _MOST_ERROR_S, _MOST_ERROR = 5e-3, 0.01
-_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
-_ENDED_S = 10.0  # for the processes of a cell on a host to end
-# Between the last replica's warm-up and the first window: each replica must read when that begins.
+_GRACE_S = 30.0  # a host ends a cell by itself this long after the time limit
+_ENDED_S = 10.0  # time limit for the processes of a cell on a host to end
+# Time from the last replica's warm-up to the first window. Each replica must read the start by then.
 LOCAL_LEAD_NS = 50_000_000
 FAR_LEAD_NS = 500_000_000  # over a network
-_LEAST_COMMON = 0.5  # the share of the longest window in which all replicas must run
+_LEAST_COMMON = 0.5  # all replicas must run during this share of the longest window
 
 _T = TypeVar("_T")
 _Facts = TypeVar("_Facts", Layout, Done)
@@ -55,28 +56,28 @@ _Facts = TypeVar("_Facts", Layout, Done)
 
 @dataclass(frozen=True)
 class Limit:
-    """How long a cell may take, in seconds without rests."""
+    """The time limit of a cell, in seconds. Rests do not count."""
 
     seconds: float
-    option: str  # which sets it
-    deadline: float  # by ``wakeful``
+    option: str  # the option that sets the limit
+    deadline: float  # when the limit is reached, by ``wakeful``, if the cell has no rests
 
 
 class CellProcess(Conversation):
-    """A cell, or a replica of one, that answers in lines. ``measures``: whether it builds and measures a backend."""
+    """A cell or replica that answers in lines. ``measures``: whether it builds and measures a backend."""
 
     def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
-        self._news = (descriptor, interrupts.fileno())  # can be read when an answer has come, or the user interrupts
-        self.ahead_ns = 0  # by how much its clock is ahead of this process's
+        self._news = (descriptor, interrupts.fileno())  # readable when an answer has arrived, or the user interrupts
+        self.ahead_ns = 0  # how far the cell's clock is ahead of this process's clock
         self._interrupts, self._limit, self._measures = interrupts, limit, measures
         self._deadline = limit.deadline
         self._is_ready = False
         self._began = self._passed = 0  # when the last window began, and how long it took, by this process's clock
-        self._excess: list[float] = []  # nanoseconds over what a window claims and its share
-        self._may_close_until = 0.0  # 0 until it is done
+        self._excess: list[float] = []  # nanoseconds that each window took beyond its claim and ``_SHARE`` of it
+        self._may_close_until = 0.0  # 0 until the cell is done
 
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers; see ``Conversation``."""
+        """Yield the cell's answers, as ``Conversation`` declares."""
         while True:
             self._check_limits()
             if (line := self._heard()) is None:
@@ -90,7 +91,7 @@ class CellProcess(Conversation):
                 yield noted
 
     def _noted(self, answer: Answer) -> Answer | None:
-        """Return an answer with times by this process's clock; None if it only tells these times."""
+        """Note the times of an answer, and return it with times by this process's clock; None if it is only a time."""
         match answer:
             case Ready():
                 self._is_ready = True
@@ -106,24 +107,24 @@ class CellProcess(Conversation):
                 self._excess.append(self._passed - (1 + _SHARE) * answer.window.ns)
                 return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
             case Done():
-                # Every window: messages of some come late on a busy machine.
+                # Judge by the smallest excess: on a busy machine, messages of some windows arrive late.
                 if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
                     raise CellError("its clock is too slow: its windows take longer than it claims")
                 self._may_close_until = wakeful() + _CLOSE_S
         return answer
 
     def start(self, at_ns: int) -> None:
-        """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
+        """Send a replica the time when its first window begins, given in nanoseconds of this process's clock."""
         self._say(str(at_ns + self.ahead_ns))
 
     def end(self) -> None:
-        """End all its processes. One that is done may first close its backend and exit, unless a signal comes."""
+        """End all processes of the cell. A cell that is done may close its backend first, unless interrupted."""
         while wakeful() < self._may_close_until and not self._interrupts.requested and self._is_alive():
             wakeful.wait([self._interrupts.fileno()], _CLOSE_CHECK_S)
         self._end()
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell took too much time, or the user interrupts."""
+        """Raise CellError if the cell's time limit is reached, or the user interrupts."""
         if self._interrupts.requested:
             raise InterruptedCellError
         if wakeful() > self._deadline:
@@ -132,25 +133,25 @@ class CellProcess(Conversation):
 
     @abstractmethod
     def _heard(self) -> bytes | None:
-        """Return its next line, None if that has not come. Raises CellError if none will come."""
+        """Return the cell's next line, None if it has not arrived. Raises CellError if none will arrive."""
 
     @abstractmethod
     def _say(self, line: str) -> None:
-        """Write a line to it. Its death is noticed when its answers are read."""
+        """Write a line to the cell. If the cell has ended, only ``_heard`` reports that."""
 
     @abstractmethod
     def _is_alive(self) -> bool:
-        """Return whether it has not ended by itself."""
+        """Return whether the cell still runs."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End all its processes now."""
+        """End all processes of the cell now."""
 
 
 class LocalCell(CellProcess):
     """A cell on this machine, whose processes have ``mark`` in their environment.
 
-    If this process is killed, ``guard`` ends it. ``keep_off`` takes this process off the cell's CPUs.
+    If this process is killed, ``guard`` ends the cell. ``keep_off`` moves this process off the cell's CPUs.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class LocalCell(CellProcess):
         super().__init__(child.lines.descriptor, interrupts, limit, measures=measures)
         self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
-        self._strays: list[int] | None = None  # its processes outside of its group
+        self._strays: list[int] | None = None  # the cell's processes that are not in its process group
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
@@ -179,13 +180,13 @@ class LocalCell(CellProcess):
     def rest(self) -> None:
         """Stop the cell's processes: otherwise they might work, uncounted, during another cell's turn.
 
-        Processes that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the
-        cell is warm, because that takes long where there are many processes.
+        Processes that have left the cell's process group, such as Ray's, are stopped, too. They are looked for only
+        once, when the cell is warm, because the search takes long if there are many processes.
         """
         self._signal(signal.SIGSTOP)
         if self._strays is None:
             group, self._strays = self._child.process.pid, []
-            with suppress(OSError):  # no /proc
+            with suppress(OSError):  # /proc is missing
                 for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
                     with suppress(ProcessLookupError):
                         self._strays += [] if os.getpgid(pid) == group else [pid]
@@ -197,9 +198,9 @@ class LocalCell(CellProcess):
         return self._child.log.end()
 
     def _signal(self, number: signal.Signals) -> None:
-        """Send a signal to its process group, and to its processes outside of it."""
+        """Send a signal to the cell's process group, and to its processes outside of the group."""
         for target in (-self._child.process.pid, *(self._strays or ())):
-            # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
+            # ``_heard`` reports an ended process. macOS forbids signals to zombies.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, number)
 
@@ -230,11 +231,11 @@ class LocalCell(CellProcess):
 
 
 class FarCell(CellProcess):
-    """A cell, or a replica of one, on the host of ``site``.
+    """A cell or replica on the host of ``site``.
 
-    Before a replica is started, the host's clock is read over the connection, a few times. The shortest round trip says
-    the most, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Time of day is not
-    compared: no host needs to be set right.
+    Before a replica is started, the host's clock is read over the connection a few times. The shortest round trip gives
+    the smallest error, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Hosts need not
+    agree on the time of day: monotonic clocks are compared.
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
@@ -242,10 +243,10 @@ class FarCell(CellProcess):
         self._site, self._cpus = site, len(request.setup.cpus)
         site.cells += 1
         self._number = site.cells
-        self._told_ns: list[int] = []  # times that the host has told
-        self._error_ns: int | None = None  # of ``ahead_ns``; None if that is not needed
-        self._is_told = False  # to end
-        self._log: str | None = None  # None until it has ended
+        self._told_ns: list[int] = []  # readings of the host's clock
+        self._error_ns: int | None = None  # the error of ``ahead_ns``; None if ``ahead_ns`` is not needed
+        self._is_told = False  # whether the host was asked to end the cell
+        self._log: str | None = None  # the end of the cell's log; None until the cell has ended
         self._refusal: CellError | None = None
         try:
             if request.mode == "in_step":
@@ -255,7 +256,7 @@ class FarCell(CellProcess):
             self._refusal = error
 
     def _read_clock(self, duration: float) -> None:
-        """Find out how far the host's clock is ahead. Raises CellError if that is too vague for such windows."""
+        """Set ``ahead_ns`` and its error. Raises CellError if the error is too large for windows of this duration."""
         trips = []
         for _ in range(_TRIPS):
             asked = time.perf_counter_ns()
@@ -272,7 +273,7 @@ class FarCell(CellProcess):
             raise CellError(f"its clock is known only to within {within}: use a longer --duration")
 
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers, with the host's share at the end; see ``CellProcess``."""
+        """Yield the cell's answers. ``Done`` also has the host's share."""
         if self._refusal is not None:
             raise self._refusal
         windows: list[Window] = []
@@ -291,7 +292,7 @@ class FarCell(CellProcess):
         return (HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed),)
 
     def log(self) -> str:
-        """Return the end of its log. A cell that is not done is ended for that."""
+        """Return the end of the cell's log. A cell that is not done is ended first, because the host then sends it."""
         if not self._may_close_until:
             self._end()
         return self._log or ""
@@ -299,7 +300,7 @@ class FarCell(CellProcess):
     def _heard(self) -> bytes | None:
         try:
             while (said := self._site.heard()) is not None:
-                if said.cell != self._number:  # an earlier one
+                if said.cell != self._number:  # a message about an earlier cell
                     continue
                 if said.clock is not None:
                     self._told_ns.append(said.clock)
@@ -332,10 +333,10 @@ class FarCell(CellProcess):
 
 
 class Replicas(Conversation):
-    """The replicas of a cell as one conversation: they start together, and count only while all of them run.
+    """The replicas of a cell as one conversation. Their windows start together, and count only while all replicas run.
 
-    The processes may be anywhere: times are by the runner's clock. The first of ``windows`` windows begins ``lead_ns``
-    after the last replica is warm. ``names`` are for reasons.
+    Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
+    ``lead_ns`` after the last replica is warm. Failure reasons begin with one of the ``names``.
     """
 
     def __init__(
@@ -351,7 +352,7 @@ class Replicas(Conversation):
         self._answers = [replica.messages() for replica in replicas]
 
     def messages(self) -> Iterator[Answer]:
-        """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
+        """Yield the joint answers of the replicas up to ``Done``. Raises CellError if a replica has failed."""
         ready = self._each(Ready)
         slowest = max(ready, key=lambda one: one.startup_ns)
         unbound = next(filter(None, (one.layout.unbound for one in ready)), None)
@@ -371,7 +372,7 @@ class Replicas(Conversation):
         for name, answers in zip(self._names, self._answers, strict=True):
             try:
                 answer = next(answers)
-            except InterruptedCellError:  # by the user: not this replica's fault
+            except InterruptedCellError:  # the replica has not failed
                 raise
             except CellError as error:
                 answer = Failure(str(error))
@@ -383,15 +384,15 @@ class Replicas(Conversation):
         return found
 
     def log(self) -> str:
-        """Return the end of each replica's log, under its name. Replicas that are not done are ended for that."""
+        """Return the end of each replica's log, under the replica's name. Replicas on hosts are ended first."""
         texts = [replica.log() for replica in self._replicas]
         return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
 
 
 def common_window(windows: Sequence[ReplicaWindow]) -> Window:
-    """Return the window in which all replicas ran. It sums the share that each replica did in it, at its own rate.
+    """Return the window in which all replicas ran. Its counts are sums over the replicas' shares in this window.
 
-    Raises CellError if they hardly ran at the same time.
+    Raises CellError if the replicas hardly ran at the same time.
     """
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
@@ -409,7 +410,7 @@ def _chained(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return tuple(chain.from_iterable(values))
 
 
-# How the facts about replicas are joined; other facts are alike.
+# The functions that join facts about replicas. Other facts are equal in all replicas.
 _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes"), sum),
     **dict.fromkeys(("threads", "warmup_ns"), max),
@@ -422,7 +423,7 @@ _JOINED: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def joined_facts(facts: Sequence[_Facts]) -> _Facts:
-    """Return the facts about all replicas together; a fact is None if it is not known of one of them."""
+    """Return the joint facts about all replicas. A fact is None if it is unknown for one of them."""
     found: dict[str, Any] = {}
     for name in vars(facts[0]).keys() & _JOINED.keys():
         values = [getattr(each, name) for each in facts]

@@ -1,6 +1,6 @@
-"""Starts the cells of a run, here and on other hosts, and ends them with everything that they started.
+"""Starts the cells of a run, on this machine and other hosts, and ends all their processes.
 
-This is the engine's interface to the operating system: the runner knows only ``interface.Launch``, and its tests pass a
+This is the engine's interface to the operating system. The runner knows only ``interface.Launch``, so its tests pass a
 fake.
 """
 
@@ -30,9 +30,9 @@ from vebench.plan.tasks import not_ours
 
 
 class Launcher:
-    """Launches the cells of one run, in a ``ProcessGuard``. ``note`` is called with what the user should know.
+    """Launches the cells of one run, in a ``ProcessGuard``. ``note`` is called with messages for the user.
 
-    ``python`` runs cells whose backend has no interpreter of its own; it needs numpy and the simulators, not vebench.
+    ``python`` runs cells whose backend has no interpreter of its own. It needs numpy and the simulators, not vebench.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Launcher:
         self._started = count()
         self._home = pinning.allowed()
         self._sites: Mapping[str, Site] = {}
-        self._zygotes: dict[tuple[str, ...], Zygote] = {}  # by their Python and modules
+        self._zygotes: dict[tuple[str, ...], Zygote] = {}  # by the zygote's Python and modules
         self._unforkable: set[tuple[str, ...]] = set()
         self._pass = 0
 
@@ -69,7 +69,7 @@ class Launcher:
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
         """Start all replicas of ``cell``, and return its conversation."""
         here = not any(replica.host for replica in cell.replicas)
-        # Cells that are not timed share all CPUs.
+        # Cells that are not timed share all CPUs with this process.
         keep_off = partial(self._keep_off, cell.cpus if here and _is_timed(cell) else ())
         keep_off()
         with contextlib.ExitStack() as stack:
@@ -108,10 +108,10 @@ class Launcher:
         return environment(python_path(self._scratch), marks)
 
     def _fork(self, cell: Cell, python: str, deadline: float, start: CellStart) -> ForkedProcess | None:
-        """Return the process of a cell that is forked by the deadline, None if the cell needs a fresh interpreter.
+        """Return the forked process of a cell, None if the cell needs a fresh interpreter. Gives up at the deadline.
 
         Each pass has its own zygotes. So the addresses of code and data, and the hashes of strings, differ between
-        passes as they do between fresh interpreters: intervals come from the differences between passes.
+        passes as they do between fresh interpreters. That matters, because intervals come from these differences.
         """
         entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
         modules = entry.preloaded(cell.task)
@@ -177,7 +177,7 @@ class Launcher:
         )
 
     def _keep_off(self, cpus: tuple[int, ...]) -> None:
-        """Keep this process off the CPUs of the working cell, unless it would have none left."""
+        """Keep this process off the CPUs of the working cell, unless it would have no CPU left."""
         if self._spec.pin.pins:
             pinning.keep_off(cpus, self._home)
 

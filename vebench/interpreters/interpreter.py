@@ -1,6 +1,6 @@
-"""Other Pythons: their packages, environments and adapters.
+"""Facts about other Pythons: their packages, environments and adapters.
 
-Each question is answered by ``child/probe.py`` in a separate process, so that this one imports no simulator.
+``child/probe.py`` looks the facts up in a separate process, so that this process imports no simulator.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
-_MOST_BYTES = 1 << 24  # of an answer; honest ones have thousands
+_MOST_BYTES = 1 << 24  # limit for an answer; normal answers have thousands of bytes
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 
 
 class ProbeFacts(TypedDict):
-    """The answer of ``child/probe.py``. Lists are in the order of the question."""
+    """The answer of ``child/probe.py``. Lists are in the order of the request."""
 
     version: tuple[int, int, int]
     packages: dict[str, str]
@@ -63,16 +63,16 @@ def packages_here() -> dict[str, str]:
 
 
 def with_ours(packages: dict[str, str]) -> dict[str, str]:
-    """Return the packages and vebench, whose code runs in every interpreter, installed there or not."""
+    """Return ``packages`` with vebench added. Its code runs in every interpreter, even where it is not installed."""
     return {"vebench": vebench.__version__, **packages}
 
 
 def examine_python(option: str, path: str) -> Interpreter:
-    """Return the facts about the Python at ``path``, the value of ``option``.
+    """Return the facts about the Python at ``path``. Errors begin with ``option``, which names it.
 
-    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.
+    Raises UsageError if the Python does not exist, is too old, or has no numpy, which every cell needs.
     """
-    # A relative path must become absolute, because cells run in another folder; a bare name is searched for in PATH.
+    # A relative path must become absolute, because cells run in another folder. A bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
@@ -96,7 +96,7 @@ def look_up(
 ) -> ProbeFacts:
     """Return the facts of these environments, adapters and functions. Raises UsageError if there is no answer.
 
-    An environment is a name with its arguments; an adapter is ``module:Class`` and the names of the options it gets.
+    An environment is a name with arguments in brackets. An adapter is ``module:Class`` with the names of its options.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
     request: dict[str, object] = {
@@ -109,13 +109,13 @@ def look_up(
 
 
 def ask(about: str, python: str, request: dict[str, object], timeout: float) -> ProbeFacts:
-    """Return the answer of ``child/probe.py`` in ``python``, which describes requests and answers.
+    """Return the answer of ``child/probe.py``, run in ``python``, to a request. That script describes both.
 
-    Raises UsageError, which begins with ``about``, if it is not a working Python.
+    Raises UsageError, which begins with ``about``, if ``python`` does not answer.
     """
     probe_script = str(Path(probe.__file__).absolute())
     with ProcessGuard() as guard:
-        # Files, not pipes: a pipe stays open until everything that the interpreter started has closed it.
+        # Use files, because a pipe stays open until all processes that the interpreter started have closed it.
         asked, answered, printed = (guard.scratch / name for name in ("request.json", "answer.json", "log"))
         asked.write_text(json.dumps({**request, "scratch": str(guard.scratch)}), encoding="utf-8")
         env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}

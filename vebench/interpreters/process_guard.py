@@ -1,10 +1,9 @@
-"""A scratch folder and processes that end with this process, however it ends; waiting for them, and for signals.
+"""A scratch folder and processes that end with this process, however it ends. Also clocks, waiting and signals.
 
-Normally this process cleans up. If it is killed, its guardian does. If the guardian is killed as well, the kernel kills
-the cells' process groups (``child/main.py``), and leftover folders are removed by the next vebench process.
+Normally this process cleans up. If it is killed, its guardian cleans up. If the guardian is killed, too, the kernel
+kills the cells' process groups (``child/main.py``), and the next vebench process removes the folder.
 
-The folder has links to the part of vebench that processes in any Python import. So a cell and a lookup before it find
-the same code.
+The folder has links to the part of vebench that processes in any Python import. So cells and lookups run the same code.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from vebench.child.process import CHECK_S, Guardian, Process
 from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
-CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # the modules that a child may import, besides adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
-_LATE_S = 1.0  # a wait that takes this much longer than asked for means that this process was stopped
+_LATE_S = 1.0  # if a wait takes this much longer than requested, this process was stopped meanwhile
 
 
 class ProcessGuard:
-    """A context whose processes, and the folder ``scratch``, end with it; see ``Guardian``."""
+    """A context with the folder ``scratch``. When it ends, its processes are ended, and the folder is removed."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -68,7 +67,7 @@ class ProcessGuard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)  # which the guardian holds, too
+        os.close(self._lock)  # the guardian still holds the lock
         self._guardian.end()
 
     @contextmanager
@@ -82,9 +81,10 @@ class ProcessGuard:
         marked: bool = True,
         **settings: Any,
     ) -> Iterator[Process]:
-        """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start.
+        """Start a ``Process``, and end it when the context ends. Raises OSError if it cannot be started.
 
-        In the end it has ``patience`` seconds to exit. Processes that it starts are ended, too, if it is ``marked``.
+        At the end, it has ``patience`` seconds to exit. If it is ``marked`` with the token, processes that it has
+        started are ended with this guard.
         """
         process = Process(command, log, env={**env, guardian.TOKEN_VARIABLE: self.token} if marked else env, **settings)
         self.add(process.pid)
@@ -105,25 +105,25 @@ def sweep() -> None:
             with lock.open(encoding="utf-8", errors="replace") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 token, _, machine = file.read(1024).partition(" ")
-                # Another machine may share the folder, but not its locks.
+                # Another machine may share the folder without sharing its locks.
                 if re.fullmatch("[0-9a-f]{16}", token) and machine == os.uname().nodename:
                     guardian.end(token)
                     guardian.remove(str(lock.parent))
 
 
 def _locked(scratch: Path, token: str) -> int:
-    """Return the descriptor of a new lock, which is held as long as any process has it open."""
+    """Return the descriptor of a new lock file. The lock is held while any process has this descriptor open."""
     draft = scratch / f"new-{LOCK}"
     draft.write_text(f"{token} {os.uname().nodename}", encoding="utf-8")
     descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
-    with suppress(OSError):  # a file system without locks: nothing is swept there
+    with suppress(OSError):  # the file system has no locks; then ``sweep`` ignores the folder
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(scratch / LOCK)  # it has its name only once it is held
+        draft.rename(scratch / LOCK)  # only now can ``sweep`` find the file
     return descriptor
 
 
 def link_packages(folder: Path) -> None:
-    """Make packages in ``folder`` of links to the code that the child loads, so that ``folder`` can be on a path."""
+    """Make a package in ``folder`` of links to the code that children import. Children get ``folder`` on their path."""
     package = folder / "vebench"
     package.mkdir(parents=True)
     ours = Path(vebench.__path__[0])
@@ -132,9 +132,9 @@ def link_packages(folder: Path) -> None:
 
 
 def python_path(scratch: Path) -> str:
-    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then what the user has there.
+    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then the user's ``PYTHONPATH``.
 
-    So every interpreter finds this code, and no other, whether vebench is installed in it or not.
+    So every interpreter finds this code first, even if another vebench is installed in it.
     """
     # The process may run in another folder, so relative paths must become absolute.
     theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -142,9 +142,9 @@ def python_path(scratch: Path) -> str:
 
 
 class Wakeful:
-    """A clock that counts seconds, without the time in which this process was stopped, as by Ctrl-Z.
+    """A clock that counts seconds, without the time for which this process was stopped, for example by Ctrl-Z.
 
-    Cells may have written answers meanwhile, and must not be taken for hanging.
+    Otherwise cells that have answered meanwhile would seem to hang.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -156,7 +156,7 @@ class Wakeful:
         return self._clock() - self._stopped
 
     def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> set[int]:
-        """Return the descriptors that can be read or are closed, as soon as there is one, or after ``seconds``."""
+        """Wait until a descriptor can be read or is closed, at most ``seconds``. Return all such descriptors."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
@@ -172,9 +172,9 @@ wakeful = Wakeful()
 
 
 class Interrupts:
-    """Within the context, the first signal only sets ``requested`` and makes ``fileno()`` readable.
+    """A context in which the first interrupt only sets ``requested``, and makes ``fileno()`` readable.
 
-    So the run can store its measurements before it ends. A second signal raises KeyboardInterrupt.
+    So the run can store its measurements before it ends. A second interrupt raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -184,9 +184,9 @@ class Interrupts:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
         self._before = {}
-        if threading.current_thread() is threading.main_thread():  # where Python handles all signals
+        if threading.current_thread() is threading.main_thread():  # Python handles signals only there
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # Signals that the parent ignores on purpose stay ignored: nohup's, and a shell's SIGINT for ``&``.
+                # Signals that the parent ignores on purpose stay ignored, as with nohup and a shell's ``&``.
                 if signal.getsignal(number) != signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
         return self

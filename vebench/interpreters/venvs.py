@@ -25,11 +25,11 @@ from vebench.errors import StorageError, UsageError, one_line, shown
 from vebench.interpreters.interpreter import examine_python
 from vebench.interpreters.process_guard import ProcessGuard
 
-_MARK = "made-from"  # written last, with the digest of what it was made from: a folder without it is unfinished
+_MARK = "made-from"  # a file with the digest of the installation, written last; without it, a folder is unfinished
 
 
 class NotHadError(Exception):
-    """An interpreter could not be made. The text says why, in one line."""
+    """An interpreter could not be made. The text is one line with the reason."""
 
 
 def folder_of(name: str) -> Path:
@@ -44,7 +44,7 @@ def python_of(name: str) -> str | None:
 
 
 def is_made(installation: Installation) -> bool:
-    """Return whether the interpreter is there, as it would be made now."""
+    """Return whether the installation's interpreter exists, and would be made in the same way now."""
     try:
         return (folder_of(installation.name) / _MARK).read_text() == _planned(installation)[0]
     except (OSError, ValueError):
@@ -56,7 +56,7 @@ def _python_in(folder: Path) -> Path:
 
 
 def _planned(installation: Installation) -> tuple[str, dict[str, str]]:
-    """Return a digest of what an interpreter would be made from now, and the simulators here, which it would get."""
+    """Return a digest of the installation's inputs, and the versions of simulators that its interpreter would get."""
     packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
     names = tuple(name for package in packages for name in (package.name, *package.variants))
     versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
@@ -67,15 +67,15 @@ def _planned(installation: Installation) -> tuple[str, dict[str, str]]:
 def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
     """Make the interpreter of an installation anew, and return its path. ``say`` gets a line for each step.
 
-    Nothing that is started outlives this call, and nothing unfinished is left unless vebench is killed. Raises
-    NotHadError if it cannot be made, StorageError if its folder cannot be written.
+    No started process outlives this call. An unfinished folder is left only if vebench is killed. Raises NotHadError if
+    the interpreter cannot be made, and StorageError if its folder cannot be written.
     """
     folder = folder_of(installation.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until no other vebench makes it
+            with suppress(OSError):  # the file system has no locks
+                fcntl.flock(lock, fcntl.LOCK_EX)  # wait while another vebench makes this interpreter
             shutil.rmtree(folder, ignore_errors=True)
             try:
                 _install(installation, folder, say)
@@ -101,7 +101,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
                 say(f"{installation.name}: installing {', '.join(step.requirements)}")
                 variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
                 _call([*pip, *step.options, *base, *step.requirements], variables, guard, log)
-                base = []  # only in the first step
+                base = []  # later steps do not install the base packages again
         except NotHadError as error:
             raise NotHadError(f"{error}; full log: {log_file}") from None
     found = examine_python("its Python", str(_python_in(folder)))
@@ -116,7 +116,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
 def install(requirements: Sequence[str], folder: Path) -> str:
     """Make a virtual environment with these requirements in ``folder``, and return the path of its Python.
 
-    Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
+    No started process outlives this call. Raises NotHadError if a requirement cannot be installed.
     """
     with ProcessGuard() as guard, (guard.scratch / "install.log").open("w+b") as log:
         _call([*_new_python(folder, guard, log), *requirements], {}, guard, log)
@@ -132,7 +132,7 @@ def _new_python(folder: Path, guard: ProcessGuard, log: IO[bytes]) -> list[str]:
 
 
 def _call(command: Sequence[str], variables: Mapping[str, str], guard: ProcessGuard, log: IO[bytes]) -> None:
-    """Run a command to its end. Raises NotHadError, with the last error in its log, if it fails."""
+    """Run a command to its end. If it fails, raises NotHadError with the last error in its log."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "TMPDIR": str(guard.scratch)}
     with guard.process(command, log, env={**environment, **settings, **variables}) as process:
@@ -146,12 +146,12 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guard: ProcessGu
 
 def releases_of(package: str) -> list[str]:
     """Return the final releases that pip finds for this Python, oldest first. Raises UsageError if there is none."""
-    # ``pip index versions`` lists yanked releases, too.
+    # Not ``pip index versions``, which also lists yanked releases.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
     command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     found = re.search(r"\(from versions: ([^)]*)\)", done.stderr)
-    # PEP 440: no pre-release, and none of a developer.
+    # PEP 440: final releases and post-releases only.
     final = re.compile(r"\d+(\.\d+)*(\.post\d+)?")
     versions = [name for name in found[1].split(", ") if final.fullmatch(name)] if found else []
     if not versions:
@@ -161,10 +161,10 @@ def releases_of(package: str) -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Return the folder that vebench keeps between runs. It may not exist."""
-    # XDG Base Directory Specification: a path that is not absolute must be ignored.
+    """Return the folder that vebench keeps between runs. The folder may not exist."""
+    # XDG Base Directory Specification: a relative path must be ignored.
     asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench"
-    except RuntimeError:  # a user without a home, as in some containers
+    except RuntimeError:  # the user has no home, as in some containers
         return Path(os.devnull, "vebench")

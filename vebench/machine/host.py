@@ -1,6 +1,6 @@
-"""Facts about the machine: CPUs, cores, caches and memory nodes, what this process may use, settings, and memory.
+"""Facts about the machine: CPUs, cores, caches, memory nodes, this process's limits, kernel settings, and memory.
 
-Files are read below a root folder: a copy of another machine's ``/sys`` and ``/proc`` can be read, too. They may be
+Files are read below a root folder, which may have a copy of another machine's ``/sys`` and ``/proc``. Files may be
 missing, empty or unreadable, and numbers may have gaps. Formats: Documentation/ABI/stable/sysfs-devices-system-cpu
 and -node in the kernel's tree.
 """
@@ -38,7 +38,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Node:
-    """A memory node, which may have no CPUs. ``distances`` are by node id, if known: 10 is local (ACPI SLIT)."""
+    """A memory node, which may have no CPUs. ``distances`` are by node id, if known. 10 is local (ACPI SLIT)."""
 
     id: int
     cpus: Cpus
@@ -58,7 +58,7 @@ class Topology:
     packages: Mapping[str, Cpus]  # by the kernel's label, which has no other meaning
     nodes: tuple[Node, ...]
     caches: tuple[Cache, ...]
-    kinds: tuple[Cpus, ...]  # a partition by the speed that cores are designed for, slowest first; mostly one kind
+    kinds: tuple[Cpus, ...]  # a partition by the cores' designed speed, slowest first; most machines have one kind
 
     @property
     def last_level(self) -> tuple[Cache, ...]:
@@ -74,7 +74,7 @@ class Topology:
 
     @property
     def threads_per_core(self) -> int:
-        """The number of hardware threads of the core that has most."""
+        """The largest number of hardware threads of a core."""
         return max(len(core) for core in self.cores)
 
 
@@ -87,9 +87,9 @@ class Host:
     machine: str
     cpu_model: str
     topology: Topology  # only CPUs, if the system reports nothing else
-    cpus_allowed: Cpus  # that this process may use, online, ascending
-    nodes_allowed: Cpus | None  # memory nodes
-    quota: Quota | None  # None: there is none
+    cpus_allowed: Cpus  # the online CPUs that this process may use, ascending
+    nodes_allowed: Cpus | None  # the memory nodes that this process may use
+    quota: Quota | None  # None: there is no quota
     memory_bytes: int | None
     container: bool | None
     virtual: bool | None
@@ -107,14 +107,14 @@ class Host:
 
     @property
     def quota_cpus(self) -> float | None:
-        """The CPU time that this process may use at any one time, in CPUs, None if it is not limited."""
+        """The CPU quota of this process, in CPUs, None if there is none."""
         return self.quota.cpus if self.quota else None
 
 
 def read_host(root: Path = LIVE) -> Host:
     """Return the facts of this machine, or of another one, whose ``/sys`` and ``/proc`` were copied into ``root``.
 
-    Raises UsageError if ``root`` is another folder and holds no such tree.
+    Raises UsageError if ``root`` is not ``/``, and has no such copy.
     """
     here = root == LIVE
     cpus = root / CPU_FOLDER
@@ -124,7 +124,7 @@ def read_host(root: Path = LIVE) -> Host:
         raise UsageError(f"{shown(str(root))} {why}")
     if topology is None:
         topology = flat(pinning.allowed() or range(os.cpu_count() or 1))
-    # In a copied tree, what the process that copied it could use.
+    # In a copied tree, this is the status of the process that made the copy.
     status = dict(re.findall(r"^(\w+):\s*(.*)$", text_of(root / "proc/self/status"), re.MULTILINE))
     affinity = pinning.allowed() if here else None
     listed = affinity or parse_list(status.get("Cpus_allowed_list", "")) or topology.online
@@ -133,14 +133,14 @@ def read_host(root: Path = LIVE) -> Host:
     for group in () if here else control_groups(root)[:1]:  # the kernel limits an affinity to the group's CPUs
         allowed = allowed & {*parse_list(text_of(group / "cpuset.cpus.effective"))} or allowed
         nodes = parse_list(text_of(group / "cpuset.mems.effective")) or nodes
-    info: dict[str, str] = {}  # of the first CPU that has a value
+    info: dict[str, str] = {}  # each key with the value of the first CPU that has one
     for line in text_of(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if value.strip():
             info.setdefault(name.strip(), " ".join(value.split()))
     governors = (*cpus.glob("cpufreq/policy*/scaling_governor"), *cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     no_turbo = text_of(cpus / "intel_pstate/no_turbo")
-    # sysfs shows choices as ``always [madvise] never``.
+    # The brackets mark the choice: ``always [madvise] never``.
     huge_pages = re.search(r"\[(\w+)\]", text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     return Host(
         system=platform.system() if here else "Linux",
@@ -164,7 +164,7 @@ def read_host(root: Path = LIVE) -> Host:
 
 
 def _cpu_model(info: Mapping[str, str]) -> str | None:
-    # x86, POWER, RISC-V, s390.
+    # The keys of x86, POWER, RISC-V and s390.
     if named := [info[key] for key in ("model name", "cpu", "uarch", "vendor_id") if key in info]:
         return named[0]
     implementer, part = info.get("CPU implementer"), info.get("CPU part")
@@ -187,7 +187,7 @@ def _in_container(root: Path) -> bool | None:
 
 
 def memory_available(root: Path = LIVE) -> int | None:
-    """Return the bytes that new processes can use without swapping, in the system or, if that is less, the cgroup."""
+    """Return the bytes that new processes can use without swapping: the least of the system's and each cgroup's."""
     candidates = [_kib_in(root / "proc/meminfo", "MemAvailable")]
     for folder in control_groups(root):
         limit, used = number_in(folder / "memory.max"), number_in(folder / "memory.current")
@@ -200,19 +200,19 @@ def memory_available(root: Path = LIVE) -> int | None:
 
 
 def _kib_in(path: Path, key: str) -> int | None:
-    """Return the bytes in a line such as ``MemTotal:  1024 kB``."""
+    """Return the bytes that a line such as ``MemTotal:  1024 kB`` states, None if there is no such line."""
     match = re.search(rf"\b{key}:\s+(\d{{1,15}})", text_of(path), re.ASCII)
     return int(match[1]) * _KIBIBYTE if match else None
 
 
 def flat(cpus: Iterable[int]) -> Topology:
-    """Return a topology with only the CPUs: each is a core of its own."""
+    """Return a topology of these CPUs, in which each CPU is a separate core."""
     online = tuple(sorted(cpus))
     return Topology(online, tuple((cpu,) for cpu in online), {}, (), (), (online,))
 
 
 def read_topology(root: Path = LIVE) -> Topology | None:
-    """Return the topology in the tree below ``root``, None if it holds no sysfs: not Linux, or not a copy of it."""
+    """Return the topology in the tree below ``root``, None if the tree has no sysfs with CPUs."""
     folder = root / CPU_FOLDER
     online = parse_list(text_of(folder / "online"))
     if not online:
@@ -227,13 +227,13 @@ def read_topology(root: Path = LIVE) -> Topology | None:
 
 
 def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Divide the online CPUs into cores, by the siblings that the first CPU of each names."""
+    """Divide the online CPUs into cores. The first CPU of each core lists the other CPUs of the core."""
     left = set(online)
     cores = []
     for cpu in online:
         if cpu in left:
             topology = folder / f"cpu{cpu}" / "topology"
-            # The second name until Linux 5.3.
+            # Before Linux 5.3, there is only the second file.
             siblings = text_of(topology / "core_cpus_list") or text_of(topology / "thread_siblings_list")
             core = {cpu, *left.intersection(parse_list(siblings))}
             cores.append(tuple(sorted(core)))
@@ -244,7 +244,7 @@ def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
     """Return the data and unified caches, lowest level first, each once."""
     found: dict[tuple[int, Cpus], int | None] = {}
-    known: set[tuple[int, int]] = set()  # (level, CPU): this cache was already found at another CPU
+    known: set[tuple[int, int]] = set()  # (level, CPU) if this CPU's cache of this level is already in ``found``
     for cpu in online:
         caches = folder / f"cpu{cpu}" / "cache"
         for index in entries(caches, "index"):
@@ -266,7 +266,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     for node in ids:
         own = folder / f"node{node}"
         cpus = tuple(cpu for cpu in parse_list(text_of(own / "cpulist")) if cpu in online)
-        distances = text_of(own / "distance").split()  # one for each node, without their ids
+        distances = text_of(own / "distance").split()  # one for each node, in the order of ``ids``
         known = len(distances) == len(ids) and all(map(str.isdecimal, distances))
         to_others = dict(zip(ids, map(int, distances), strict=True)) if known else {}
         nodes.append(Node(node, cpus, _kib_in(own / "meminfo", "MemTotal"), to_others))
@@ -277,7 +277,7 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V, else from base frequencies. Cores of one kind differ in their highest frequency.
+    RISC-V, else from base frequencies. Highest frequencies are not used, because they differ within a kind.
     """
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):

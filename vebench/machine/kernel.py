@@ -1,7 +1,7 @@
-"""Files of the Linux kernel: sets of CPUs, this process' control groups, and counters of processes and CPUs.
+"""Files of the Linux kernel: sets of CPUs, this process's control groups, and counters of processes and CPUs.
 
-A missing or damaged file reads as an empty one, and a counter is None if the system does not have it.
-``child/window.py`` declares which counters a window has. Only version 2 of control groups is read. Formats: proc(5),
+A missing or damaged file counts as an empty one, and a counter is None if the system does not have it. ``Window`` in
+``child/answers.py`` declares the counters of a window. Only version 2 of control groups is read. Formats: proc(5),
 cgroups(7), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
@@ -21,21 +21,21 @@ from vebench.machine import guardian
 Cpus = tuple[int, ...]
 
 PROC = Path("/proc")
-MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
+MAX_CPU = 1 << 16  # above the NR_CPUS of any kernel: a larger number is a typing error or a damaged file
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-_MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
+_MOST_CHARACTERS = 1 << 22  # the most that is read of a file; files of a copied tree may have any size
 
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU time that a control group may use at any one time, in CPUs, and the file that sets this limit."""
+    """The CPU quota of a control group, in CPUs, and the file that sets it."""
 
     cpus: float
     source: str
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file, stripped; an empty string if it is missing or cannot be read."""
+    """Return the stripped text of a file, or an empty string if the file cannot be read."""
     try:
         with path.open(errors="replace") as file:
             return file.read(_MOST_CHARACTERS).strip(" \t\r\n\0")
@@ -44,7 +44,7 @@ def text_of(path: Path) -> str:
 
 
 def ranges(text: str) -> list[range]:
-    """Return the parts of a Linux list (``0-3,8``); none if it is not such a list, or names more than all CPUs."""
+    """Return the parts of a Linux list (``0-3,8``); none if the list is invalid, or has a number above ``MAX_CPU``."""
     parts: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
@@ -54,14 +54,14 @@ def ranges(text: str) -> list[range]:
     return parts if sum(map(len, parts)) <= MAX_CPU + 1 else []
 
 
-@cache  # a run file has the same lists again and again
+@cache  # because a run file repeats the same lists many times
 def parse_list(text: str) -> Cpus:
     """Return the numbers of a Linux list, ascending; empty if ``text`` is not such a list."""
     return tuple(sorted({number for part in ranges(text) for number in part}))
 
 
 def number_in(path: Path) -> int | None:
-    """Return the integer in a file, None if there is none."""
+    """Return the integer in a file, None if the text is not an integer."""
     text = text_of(path)
     return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
 
@@ -77,20 +77,20 @@ def entries(folder: Path, prefix: str) -> list[int]:
 
 
 def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
-    """Return the folder of this process' control group, then its ancestors; none without version 2."""
+    """Return the folders of this process's control group and its ancestors; none without version 2."""
     found = re.search(r"^0::(.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
     mounted = re.search(r"^\S+ (\S+) cgroup2 ", text_of(root / "proc/mounts"), re.MULTILINE)
     top = root / (mounted[1].lstrip("/") if mounted else "sys/fs/cgroup")
     if found is None or not os.access(top, os.X_OK):
         return ()
     own = top / found[1].strip("/")
-    if ".." in own.parts or not os.access(own, os.X_OK):  # a container hides its own group, and mounts it alone
+    if ".." in own.parts or not os.access(own, os.X_OK):  # a container may mount only its own group
         own = top
     return tuple(folder for folder in (own, *own.parents) if folder.is_relative_to(top))
 
 
 def cpu_quota(root: Path = Path("/")) -> Quota | None:
-    """Return the smallest CPU quota of this process' control group and its ancestors, None if there is none."""
+    """Return the smallest CPU quota of this process's control group and its ancestors, None if there is no quota."""
     found = []
     for folder in control_groups(root):
         limit = re.fullmatch(r"([1-9]\d{0,14}) ([1-9]\d{0,14})", text_of(folder / "cpu.max"), re.ASCII)
@@ -114,14 +114,14 @@ def process_tree(root: int) -> list[int]:
 def cpu_time_ns(pids: list[int]) -> int | None:
     """Return the CPU time of these processes and all their threads, summed, in nanoseconds."""
     try:
-        # The ids of the processes' CPU clocks, computed as ``clock_getcpuclockid(3)`` does on Linux.
+        # Compute the id of a process's CPU clock as clock_getcpuclockid(3) does on Linux.
         return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
     except (AttributeError, OSError):
         return None
 
 
 def proportional_memory(pids: list[int]) -> int | None:
-    """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them."""
+    """Return the memory of these processes in bytes. A page that n processes share counts as 1/n in each process."""
     found = [re.search(r"^Pss:\s+(\d+)", text_of(PROC / str(pid) / "smaps_rollup"), re.MULTILINE) for pid in pids]
     return sum(int(match[1]) * 1024 for match in found if match) or None
 
@@ -133,12 +133,12 @@ def steal_ns(cpus: Sequence[int]) -> int | None:
 
 def busy_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that these CPUs have worked for any process since boot, in nanoseconds, in whole ticks."""
-    # user, nice, system, irq, softirq. User and nice already include guest time.
+    # The fields user, nice, system, irq and softirq. User and nice include guest time.
     return _stat_ns(cpus, (1, 2, 3, 6, 7))
 
 
 def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
-    """Return the sum of these fields of the lines ``cpuN``, counted from the label."""
+    """Return the time in these columns of the lines ``cpuN``, summed. Column 0 is the label."""
     try:
         lines = (PROC / "stat").read_text().splitlines()
     except OSError:
@@ -149,22 +149,22 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
 
 
 def throttling(groups: Sequence[Path], name: str) -> int | None:
-    """Return a count of throttling by CPU quotas, summed over these control groups; None if no file reports it."""
+    """Return the count ``name`` of CPU throttling, summed over these control groups; None if no file has the count."""
     texts = [text_of(group / "cpu.stat") for group in groups]
     found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
     return sum(int(match[1]) for match in found) if found else None
 
 
 def throttled_ns(groups: Sequence[Path]) -> int | None:
-    """Return for how many nanoseconds CPU quotas throttled these control groups, summed; None if unknown."""
+    """Return the nanoseconds for which CPU quotas throttled these control groups, summed; None if unknown."""
     microseconds = throttling(groups, "throttled_usec")
     return None if microseconds is None else 1000 * microseconds
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:
-    """Return the CPUs that each thread of each process may use, as the kernel's own text: Linux lists.
+    """Return the CPUs that each thread of each process may use, as Linux lists.
 
-    Processes are in the order of ``pids``, threads ordered by id; a process that has ended has no threads.
+    Processes are in the order of ``pids``, and threads in the order of their ids. An ended process has no threads.
     """
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
     return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
@@ -173,7 +173,7 @@ def cpus_by_thread(pids: list[int]) -> list[list[str]]:
 def priorities(pids: list[int]) -> list[str]:
     """Return the priorities of all threads of these processes, each once: ``nice -5``, ``real-time 1``."""
     stats = [text_of(task / "stat").rpartition(")")[2].split() for task in _tasks(pids)]
-    # Field 18: 20 more than the nice value, below 0 with a policy of real time. The name before ")" is field 2.
+    # Field 18 is the nice value plus 20, or negative with a real-time policy. The name before ")" is field 2.
     found = dict.fromkeys(int(fields[15]) for fields in stats if fields)
     return [f"nice {each - 20}" if each >= 0 else f"real-time {-1 - each}" for each in found]
 
@@ -183,6 +183,6 @@ def _tasks(pids: list[int]) -> Iterator[Path]:
         folder = PROC / str(pid) / "task"
         try:
             threads = sorted(map(int, os.listdir(folder)))  # noqa: PTH208 - half the time of Path.iterdir, in windows
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         yield from (folder / str(thread) for thread in threads)

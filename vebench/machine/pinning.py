@@ -1,7 +1,7 @@
-"""Hold a process to the CPUs and memory nodes of its cell, and read back what the kernel reports.
+"""Restricts a process to the CPUs and memory nodes of its cell, and reads the restrictions back from the kernel.
 
-The measuring child loads this before any large library. Memory policies are set by system calls, as libnuma does. They
-need no privilege, but some containers forbid them.
+The measuring child loads this module before any large library. Memory policies are set by system calls, as libnuma
+does. They need no privilege, but some containers forbid them.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from vebench.machine.kernel import PROC, text_of
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
-# The user's choices: for the CPUs that cells run on, for second threads of cores, and for memory.
-PIN_POLICIES = ("compact", "scatter", "none")
-SMT_POLICIES = ("last", "off", "close")
+# The user's choices.
+PIN_POLICIES = ("compact", "scatter", "none")  # the CPUs that cells run on
+SMT_POLICIES = ("last", "off", "close")  # the use of second threads of cores
 MEMORY_POLICIES = ("local", "bind", "preferred")
 
-# Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
-# A library reads these variables when it is loaded, so they must be set before that.
+# Each library gets one thread in each worker. Otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
+# A library reads these variables when it is loaded, so the parent sets them.
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
 ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {
     "VECLIB_MAXIMUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
 
-# From the kernel's tables of system calls: get_mempolicy, set_mempolicy.
+# The numbers of get_mempolicy and set_mempolicy in the kernel's tables of system calls.
 _CALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "riscv64": (236, 237)}
 _NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
-# By their numbers in linux/mempolicy.h. The kernel has the last one, with several nodes, since 5.15.
+# Policies by their numbers in linux/mempolicy.h. Number 5 allows several preferred nodes, since Linux 5.15.
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
-_MOST_NODES = 1024  # the most that a kernel can be built for (CONFIG_NODES_SHIFT)
-# File names of shared memory: anonymous, memfd_create(2), POSIX, System V.
+_MOST_NODES = 1024  # the largest number of nodes that a kernel can be built for (CONFIG_NODES_SHIFT)
+# How file names of shared memory begin: anonymous, memfd_create(2), POSIX, System V.
 _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - only compared, never written to
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
-    """Restrict this process, and all that it will start, to ``cpus``, if any. Returns what the kernel then reports.
+    """Restrict this thread, and all that it will start, to ``cpus``, if any. Return the CPUs that the kernel reports.
 
-    None if the system has no CPU affinity. Raises OSError if the kernel refuses, as for CPUs outside the cpuset.
+    Returns None if the system has no CPU affinity. Raises OSError if the kernel refuses, for example because no CPU is
+    in the cpuset.
     """
     if not SUPPORTED:
         return None
@@ -56,7 +57,7 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def keep_off(cpus: Sequence[int], home: Sequence[int] | None) -> None:
-    """Keep this process off a cell's CPUs, unless no other of its CPUs ``home`` would be left."""
+    """Restrict this process to its CPUs ``home`` without a cell's ``cpus``, or to ``home`` if none would be left."""
     if home is not None:
         restrict(sorted(set(home).difference(cpus)) or list(home))
 
@@ -67,22 +68,22 @@ def allowed() -> tuple[int, ...] | None:
 
 
 def own_threads() -> set[int]:
-    """Return the ids of this process's threads; none where the system does not list them."""
+    """Return the ids of this process's threads; none if the system does not list them."""
     tasks = Path("/proc/self/task")
     return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
 
 
 def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own: the kernel sometimes puts two of them on one."""
-    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
+    """Pin each thread to a separate CPU, because the kernel sometimes puts two of them on the same CPU."""
+    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs than threads
         os.sched_setaffinity(thread, {cpu})
 
 
 def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
-    """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
+    """Set the memory policy of this thread and of all that it will start. Return why it was not set, None if it was.
 
-    ``local``: memory comes from the node of the CPU that touches it first, as it does if no policy can be set.
-    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory.
+    ``local``: memory comes from the node of the CPU that touches it first, which is the kernel's default. ``bind``:
+    memory comes only from ``nodes``. ``preferred``: memory comes from ``nodes`` while they have free memory.
     """
     if policy == "local":
         nodes = ()
@@ -94,7 +95,7 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
     for node in nodes:
         words[node // _WORD] |= 1 << (node % _WORD)
-    # The kernel uses one bit less than the given count.
+    # The kernel uses one bit less than the count that it gets.
     mask, bits = (words, _MOST_NODES + 1) if nodes else (None, 0)
     failed = libc().syscall(_NUMBERS[1], mode, mask, ctypes.c_ulong(bits))
     return os.strerror(ctypes.get_errno()) if failed else None
@@ -123,10 +124,10 @@ def libc() -> ctypes.CDLL:
 
 
 def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
-    """Return how many bytes these processes have on each node, None if the kernel does not report it.
+    """Return the bytes that these processes have on each node, None if the kernel does not report them.
 
-    The code of libraries is not counted: it may have been loaded long ago on another node. Memory that several
-    processes share counts once in each of them. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
+    The code of libraries is not counted, because an earlier process may have loaded it on another node. Shared memory
+    counts once in each process. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
     """
     found: Counter[int] = Counter()
     texts = [text_of(PROC / str(pid) / "numa_maps") for pid in pids]

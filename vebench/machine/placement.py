@@ -1,4 +1,4 @@
-"""From a pin policy to the CPUs that each cell owns. Pure functions: the machine and its limits are passed in."""
+"""Assigns CPUs to cells by a pin policy. All functions are pure: the machine and its limits are arguments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _T = TypeVar("_T")
 class Placement:
     """The CPUs that cells may own. With one more worker, a cell owns the same CPUs plus one."""
 
-    order: tuple[int, ...]  # in which workers take CPUs
-    usable: int  # how many can work at the same time: all, or the container's quota
+    order: tuple[int, ...]  # the CPUs, in the order in which workers take them
+    usable: int  # the number of CPUs that can work at the same time, given the container's quota
     pinned: bool = True
     homes: Mapping[int, Cpus] = field(default_factory=dict)  # the memory node of each CPU, if known and allowed
 
@@ -46,12 +46,12 @@ def place(
 ) -> Placement:
     """Return the placement for ``pin``: ``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``.
 
-    - ``quota``: the CPU time that the container may use at any one time, in CPUs; None if it is not limited
-    - ``smt``: see ``order_of``; ``off`` keeps only the first CPU of each core in a list, too
+    - ``quota``: the container's CPU quota, in CPUs; None if there is none
+    - ``smt``: see ``order_of``; with ``off``, a list also keeps only the first CPU of each core
     - ``nodes``: the allowed memory nodes, None for all
-    - ``reserve``: this many CPUs, and as much of the quota, are kept free of workers, whole cores as far as possible
+    - ``reserve``: the number of CPUs without workers, also subtracted from the quota; whole cores as far as possible
 
-    Raises UsageError if ``pin`` is not a list of allowed CPUs, and if no CPU is left.
+    Raises UsageError if ``pin`` is neither a policy nor a list of allowed CPUs, or if no CPU is left.
     """
     machine = topology or flat(allowed)
     core = {cpu: cpus for cpus in machine.cores for cpu in cpus}
@@ -67,7 +67,7 @@ def place(
         raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({most} usable)")
     if not pinned:
         order = tuple(sorted(allowed))
-    elif reserve:  # the cores that would come last
+    elif reserve:  # reserve the cores that workers would take last
         by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
         last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus)]
         order = tuple(cpu for cpu in order if cpu not in last_first[:reserve])
@@ -78,9 +78,9 @@ def place(
 
 @dataclass(frozen=True)
 class _Core:
-    """A core with allowed CPUs, and where it is."""
+    """A core with allowed CPUs, and its position."""
 
-    cpus: Cpus  # the allowed ones, ascending
+    cpus: Cpus  # the allowed CPUs, ascending
     package: str | None
     node: int | None
     cache: int | None
@@ -90,13 +90,13 @@ class _Core:
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills one package before the next, in it one node after another, in a node the fastest kind first, then
-    one last-level cache after another. ``scatter`` takes nodes in turn, packages alternating. With ``smt`` ``last``,
-    every core gets one worker before any gets two; with ``close``, a core is filled before the next; with ``off``, no
-    core gets two.
+    ``compact`` fills one package after another. It fills the nodes of a package one after another. In a node, it takes
+    the fastest kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn, and
+    alternates between packages. With ``smt`` ``last``, every core gets one worker before any core gets two. With
+    ``close``, a core is filled before the next one. With ``off``, no core gets two workers.
     """
     cores = _compact(_cores(topology, frozenset(allowed)))
-    if policy == "scatter":  # one from each node in turn; from each package if no node is known
+    if policy == "scatter":  # one core from each node in turn, or from each package if no node is known
         by_node = any(core.node is not None for core in cores)
         nodes = _grouped(cores, attrgetter("node" if by_node else "package"))
         packages = _grouped(nodes, lambda members: members[0].package)
@@ -108,7 +108,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
 
 
 def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
-    """Return the cores that have allowed CPUs. A CPU that is not in the topology is a core of its own."""
+    """Return the cores that have allowed CPUs. A CPU that is not in the topology counts as a separate core."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
     cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
@@ -120,7 +120,7 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
 
 
 def _compact(cores: list[_Core]) -> list[_Core]:
-    """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other."""
+    """Return the cores in an order that keeps packages and nodes together. Either may contain the other."""
     groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
     # Groups with the fastest core come first, then those with the lowest CPU.
     ranks = {
@@ -141,11 +141,11 @@ def _compact(cores: list[_Core]) -> list[_Core]:
 def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:
     """Return the first of each group, then the second of each, and so on."""
     gap = object()
-    return [item for turn in zip_longest(*groups, fillvalue=gap) for item in turn if item is not gap]  # type: ignore[misc] # the gap is none of them
+    return [item for turn in zip_longest(*groups, fillvalue=gap) for item in turn if item is not gap]  # type: ignore[misc] # gaps are left out
 
 
 def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
-    """Return the items that share a key together, in the order in which keys first appear."""
+    """Return lists of the items with equal keys, in the order in which the keys first appear."""
     groups: dict[Hashable, list[_T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -153,9 +153,9 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
 
 
 def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
-    """Return the allowed CPUs without those in ``text``, which ``--policy`` keeps for itself.
+    """Return the allowed CPUs without the CPUs in ``text``, which ``--policy`` reserves.
 
-    Raises UsageError if it is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
+    Raises UsageError if ``text`` is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names a reserved CPU.
     """
     kept = frozenset(_allowed_in(text, "--policy: cpus", allowed))
     if not allowed - kept:
@@ -174,7 +174,7 @@ def _allowed_in(text: str, option: str, allowed: frozenset[int]) -> Cpus:
 
 
 def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
-    """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is invalid."""
+    """Return the CPUs of a Linux CPU list (``0-3,8``), in its order. Raises UsageError if the list is invalid."""
     parts = ranges(text)
     cpus = tuple(cpu for part in parts for cpu in part) if all(parts) else ()
     if not cpus or len(set(cpus)) < len(cpus):
@@ -184,7 +184,7 @@ def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:
-    """Return the CPUs as a Linux CPU list, sorted: the inverse of ``parse_cpu_list`` for sorted input."""
+    """Return the CPUs as a sorted Linux CPU list. ``parse_cpu_list`` is the inverse for sorted CPUs."""
     runs = _grouped(enumerate(sorted(cpus)), lambda item: item[1] - item[0])
     ends = [(run[0][1], run[-1][1]) for run in runs]
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

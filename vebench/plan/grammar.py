@@ -1,7 +1,7 @@
-"""How an option is declared, and how the values of options are read, checked and written.
+"""Declares options, and reads, checks and writes their values.
 
 Numbers, times and words come first, then values with a language of their own: environments, backends, hosts, pinning
-and the learner's time. What ``label`` or ``Kind.written`` writes reads back as the same value.
+and the learner's time. Texts from ``label`` and ``Kind.written`` read back as the same value.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
 
-# Groups of options in the help, in its order. Options of the last group are rare: only --help-all shows them.
+# Groups of options, in the order of the help. Options of the last group are rare, so only --help-all shows them.
 GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 
 MISSING_NAME = "a name is missing; vebench list shows them"
-_LONGEST_S = 31 * 86400.0  # a month: longer waits overflow in system calls
-_SHORTEST_S = 1e-9  # the resolution of a clock that counts nanoseconds
+_LONGEST_S = 31 * 86400.0  # a month, since longer waits overflow in system calls
+_SHORTEST_S = 1e-9  # a nanosecond, the resolution of the clock
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})(?::([+*])(\d{1,9}))?)?", re.ASCII)
 _ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-# Nothing that ssh would take for an option, and nothing that a shell would.
+# No name that ssh would take for an option, and no character that a shell would interpret.
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 
 
@@ -60,16 +60,16 @@ def _written(value: Any) -> str:
 class Kind:
     """A kind of values, by default any text."""
 
-    read: Callable[[Any], Any] = _text  # from text or from a Python value; raises ValueError for a bad one
-    written: Callable[[Any], str] = _written  # as a user types it
-    many: bool = False  # the option may be repeated
-    named: bool | None = None  # the value of a switch that is named; None: the option has a value
-    choices: Callable[[], Iterable[str]] = tuple  # words that a shell can complete
+    read: Callable[[Any], Any] = _text  # returns the value of a text or Python value; raises ValueError if it is bad
+    written: Callable[[Any], str] = _written  # returns the text that a user would type
+    many: bool = False  # whether the option may be repeated
+    named: bool | None = None  # the value that naming a switch sets; None for an option that takes a value
+    choices: Callable[[], Iterable[str]] = tuple  # returns words that a shell can complete
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option: of the command line by its ``flags``, of Python functions and run files by its ``name``."""
+    """An option. The command line uses its ``flags``, Python functions and run files use its ``name``."""
 
     name: str
     flags: tuple[str, ...]
@@ -79,7 +79,7 @@ class Option:
     kind: Kind
 
     def value(self, given: Any) -> Any:
-        """Return the value of a text or of a Python value. Raises UsageError for a bad one."""
+        """Return the value of a text or of a Python value. Raises UsageError if it is bad."""
         try:
             return self.kind.read(given)
         except ValueError as error:
@@ -92,7 +92,7 @@ class Option:
             raise UsageError(f"{self.flags[0]} {shown(self.kind.written(value))}: not as vebench writes it")
 
     def typed(self, given: Any) -> list[str]:
-        """Return the words of a command line that give the same value as ``given``."""
+        """Return the words of a command line that set the option to ``given``."""
         if self.kind.named is not None:
             return [self.flags[0]] if given is self.kind.named else []
         many = isinstance(given, Sequence) and not isinstance(given, str)
@@ -126,7 +126,7 @@ def word(*words: str) -> Kind:
 
 
 def whole(least: int, most: int, word: str = "") -> Kind:
-    """Return the kind of whole numbers within bounds, and of a word."""
+    """Return the kind of whole numbers from ``least`` to ``most``. A ``word`` is also allowed, if given."""
 
     def read(given: Any) -> int | str:
         if word and given == word:
@@ -140,9 +140,10 @@ def whole(least: int, most: int, word: str = "") -> Kind:
 
 
 def counts(most: int = MAX_COUNT) -> Kind:
-    """Return the kind of ascending counts: numbers and ranges joined by commas.
+    """Return the kind of ascending counts, written as numbers and ranges joined by commas.
 
-    A range includes both ends. ``1..256`` doubles from the first count, ``1..16:+5`` adds, ``1..81:*3`` multiplies.
+    A range includes both ends. ``1..256`` doubles from the first count. ``1..16:+5`` adds 5. ``1..81:*3`` multiplies by
+    3.
     """
 
     def read(given: Any) -> tuple[int, ...]:
@@ -236,12 +237,12 @@ def size() -> Kind:
 
 
 def parsed(parse: Callable[[str], Any]) -> Kind:
-    """Return the kind of values that ``parse`` reads. A value is read from its ``label``."""
+    """Return the kind of values that ``parse`` reads from text. The text of a value is its ``label``."""
     return Kind(lambda given: parse(_text(getattr(given, "label", given))))
 
 
 def listed(parse: Callable[[Sequence[str]], Any] = tuple, choices: Callable[[], Iterable[str]] = tuple) -> Kind:
-    """Return the kind of values that ``parse`` reads from texts, each a list joined by commas."""
+    """Return the kind of values that ``parse`` reads from texts. Each text is a list joined by commas."""
     return Kind(
         lambda given: parse(_texts(given)), lambda value: ",".join(map(_written, value)), many=True, choices=choices
     )
@@ -276,7 +277,7 @@ class LearnerStep:
     """An assumed time of learning."""
 
     seconds: float
-    steps: int | None = None  # per this many steps; None: per batch
+    steps: int | None = None  # the number of steps that take ``seconds``; None: each batch takes them
 
     @property
     def label(self) -> str:
@@ -286,16 +287,16 @@ class LearnerStep:
 
 @dataclass(frozen=True)
 class Pinning:
-    """Which CPUs and memory cells get."""
+    """The CPUs and the memory that cells get."""
 
     cpus: str = "compact"  # ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``
     smt: str = "last"  # when a core's second thread is used: ``last`` (after all cores), ``close`` (at once) or ``off``
-    reserve: int = 0  # CPUs without a worker, whole cores as far as possible
+    reserve: int = 0  # the number of CPUs without a worker, whole cores as far as possible
     memory: str = "local"
 
     @property
     def pins(self) -> bool:
-        """Whether cells are held to CPUs at all."""
+        """Whether cells are pinned to CPUs."""
         return self.cpus != "none"
 
     @property
@@ -308,18 +309,18 @@ class Pinning:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts on which a cell has a replica each."""
+    """The hosts of a run. A cell has one replica on each of its hosts."""
 
-    names: tuple[str, ...] = ()  # empty: the nodes of a Ray cluster, which is asked for them when a plan is made
-    counts: tuple[int, ...] = ()  # of hosts: a cell for each count, on the first hosts; empty: one cell on all hosts
+    names: tuple[str, ...] = ()  # empty: all nodes of the Ray cluster, looked up when a plan is made
+    counts: tuple[int, ...] = ()  # numbers of hosts, with a cell for each, on the first hosts; empty: all hosts
     via: str = "ssh"
-    address: str = "auto"  # of Ray's cluster
-    python: str = ""  # on each host; by default this one's path, or Ray's
-    unlike: bool = False  # hosts and their packages may differ
+    address: str = "auto"  # the address of the Ray cluster
+    python: str = ""  # the path of each host's Python; by default the path of this Python, or of Ray's
+    unlike: bool = False  # whether hosts and their packages may differ
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of hosts that cells run on."""
+        """The number of hosts of each cell."""
         return self.counts or (len(self.names),)
 
     @property
@@ -333,9 +334,9 @@ class Hosts:
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the environments in lists of ``NAME`` and ``NAME[KEY=VALUE,...]``, by sorted keys. Raises ValueError.
+    """Return the environments in lists of ``NAME`` and ``NAME[KEY=VALUE,...]``, with sorted keys. Raises ValueError.
 
-    A value is a bool, an int or a float if it reads as one, otherwise text.
+    A value that does not read as a bool, an int or a float is text.
     """
     return tuple(
         bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
@@ -346,8 +347,8 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     """Return the backends in lists of ``NAME`` and ``NAME@PYTHON[KEY=VALUE,...]``, each once. Raises ValueError.
 
-    ``module:Class`` names a third party's adapter, ``all-peers`` every backend that competes. Choices with the same
-    meaning are equal: options with their default values are left out, the others are in a fixed order.
+    ``module:Class`` names a third party's adapter. ``all-peers`` names every backend that competes. Choices with the
+    same meaning are equal: default values are left out, and the other options are in a fixed order.
     """
     found: dict[str, BackendChoice] = {}
     for name, given in _bracketed(texts):
@@ -393,7 +394,7 @@ def _choice(named: str, given: dict[str, str]) -> BackendChoice:
 def _values(
     given: Mapping[str, str], readers: Mapping[str, Callable[[str], Any]], what: str, right: str = ""
 ) -> dict[str, Any]:
-    """Return the values in brackets, in the order of ``readers``. ``right``: the beginning of a reader's error."""
+    """Return the values in brackets, in the order of ``readers``. ``right`` is put before the error of a reader."""
     for key in given:
         if key not in readers:
             it_has = f"it has {', '.join(readers) or 'none'}"
@@ -440,7 +441,7 @@ def parse_hosts(text: str) -> Hosts:
 
 def _hosts_in(part: str) -> list[str]:
     """Return the name of a host, or the names in ``@FILE``: the first word of each line, as in a list for mpirun."""
-    from vebench.files import contents  # it loads msgspec
+    from vebench.files import contents  # loaded here, because it loads msgspec
 
     if not part.startswith("@"):
         return [part]

@@ -1,4 +1,4 @@
-"""The plan of a run: ``RunSpec``, whose fields declare the options of the command line and of Python; fixed plans."""
+"""``RunSpec``, whose fields declare the options of the command line and of Python, and the fixed plans of suites."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, HOW_LONG, WHAT, WHERE, BackendChoice, Hosts, LearnerStep, Option, Pinning
 
 MAX_PASSES = 1 << 10
-# Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
+# Environment i gets seed + i, and EnvPool accepts 32 bits. This limit leaves room for every i.
 _MAX_SEED = 2_000_000_000
 PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
-PASSES_OF_ALL = 2  # of all cells in a race
-TOLERANCE = 0.1  # how much slower a backend may be, in every gate
-UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
+PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
+TOLERANCE = 0.1  # the share by which a backend may be slower, in every gate
+UNTIL_BUDGET = 1e-6  # a value of ``until`` that no interval reaches, so passes are added until the budget is spent
 
 
 def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
@@ -57,32 +57,32 @@ _COMPACT = Pinning()
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides what a run measures. Times are in seconds.
+    """The complete request for a run. Times are in seconds.
 
-    It is one flat record because each field is one option, one keyword of ``vebench.measure`` and one key of run files.
-    The defaults are for run files without the field; see ``defaults`` for those of commands.
+    The record is flat, because each field is one option, one keyword of ``vebench.measure`` and one key of run files.
+    The defaults are for run files without the field. ``defaults`` returns the defaults of commands.
     """
 
     envs: tuple[str, ...] = option(_ENV_NAMES, WHAT, "ENV", _ENVS, "--env", "-e")
     # Empty: 1, 2, 4 and so on, up to the number of usable CPUs.
     workers: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
-    # Empty: all that can run.
+    # Empty: the usual backends that can step the task.
     backends: tuple[BackendChoice, ...] = option(_BACKEND_NAMES, WHAT, "NAME", _BACKENDS, "--backend", "-b", default=())
     envs_per_worker: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _EACH, default=(1,))
-    # The cells that are measured, as ``CellKey.place`` names them; empty: all of the plan.
+    # The cells to measure, as texts of ``CellKey.place``. Empty: all cells of the plan.
     only: tuple[str, ...] = ()
     duration: float = option(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
     windows: int = option(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
     warmup: float = option(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
     passes: int = option(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
-    # Passes are added until each interval is within this share of its level, or ``budget`` is spent.
+    # Passes are added until each interval is within this share of its level, or until ``budget`` is spent.
     until: float | None = option(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
     budget: float = option(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
     base: bool = option(_OFF, ADVANCED, "", "Leave out what speedups are relative to.", "--no-base", default=False)
     # Cells take turns, window by window.
     interleave: bool = option(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
-    # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured: see ``Session.measure``.
+    # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured. See ``Session.measure``.
     race: bool = False
     seed: int = option(grammar.whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
     pin: Pinning = option(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
@@ -94,17 +94,17 @@ class RunSpec:
     isolation: str = option(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
     policy: PolicyChoice = option(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
     learner: LearnerStep | None = option(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
-    # The ``id`` in ``SUBMISSION_SUITES`` if this is the plan of a suite.
+    # The key in ``SUBMISSION_SUITES``, if this is the plan of a suite.
     suite: str = option(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
 
     def asks_for(self, backend: str, workers: int) -> bool:
-        """Return whether a cell was asked for, and was not added by ``base``."""
+        """Return whether the user requested a cell. Otherwise ``base`` has added it."""
         hosts = self.hosts.numbers if self.hosts else (1,)
         counts = {each * number for each in self.workers for number in hosts}
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
     def conditions(self, besides: Collection[str] = ()) -> dict[str, str]:
-        """Return the conditions that rates depend on, in words, by field, without the fields ``besides``."""
+        """Return the fields that rates depend on, without the fields ``besides``: field to value in words."""
         found = {}
         for name in self.__dataclass_fields__:
             if name not in _OF_CELLS and name not in besides:
@@ -119,17 +119,17 @@ class RunSpec:
 
     @property
     def races(self) -> bool:
-        """Whether only the fastest backends get further passes."""
+        """Whether only backends that may be the fastest get further passes."""
         return self.race and self.takes_turns
 
     @property
     def cell_seconds(self) -> float:
-        """How long one cell warms up and measures, without its start."""
+        """The time of one cell's shortest warm-up and its windows, without its start."""
         return self.warmup + self.windows * self.duration
 
     @property
     def longest_warmup(self) -> float:
-        """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
+        """The longest warm-up, if the rate does not settle. The extra time is at most half of the rest of --timeout."""
         most = max(5 * self.warmup, 2.5)
         return self.warmup + min(most - self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
@@ -139,8 +139,8 @@ OPTIONS: Mapping[str, Option] = {
     for one in fields(RunSpec)
     if one.metadata
 }
-# Two runs are compared cell by cell, so these fields may differ: they choose cells, or state a time. The header has
-# the hosts that were measured.
+# These fields may differ between runs that are compared cell by cell. They choose cells, or only affect reports. Hosts
+# are compared by the facts in the header.
 _OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite")
 OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout")
 
@@ -154,9 +154,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }
-# The meaning of --effort: passes, windows, their length and warm-up, and whether it is a race. Several processes of
-# few windows, since processes differ more than windows do (docs/method.md). ``compare`` has short windows: a machine
-# whose speed changes within seconds then changes it for both sides.
+# The values that --effort sets. There are several passes of few windows, because processes differ more than windows do
+# (docs/method.md). ``compare`` has short windows, so that a change of the machine's speed within seconds affects both
+# sides.
 _BY_EFFORT = ("passes", "windows", "duration", "warmup", "race")
 _EFFORTS_OF_COMPARE = {
     "low": (3, 20, 0.05, 0.2, False),
@@ -178,7 +178,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields in which a command's defaults, with this ``--effort``, differ from ``RunSpec``'s.
+    """Return a command's defaults with this ``--effort``, where they may differ from ``RunSpec``'s defaults.
 
     The effort sets none of the fields that are ``given``. With ``passes`` or ``until``, all cells get the same number
     of passes: there is no race. Raises UsageError for an unknown level of effort.
@@ -194,7 +194,7 @@ def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -
 
 
 def asked(command: str, given: Mapping[str, Any], level: str = "normal") -> RunSpec:
-    """Return what a command measures, given some of its fields. Raises UsageError for an unknown level of effort."""
+    """Return the spec of a command, from the ``given`` fields. Raises UsageError for an unknown level of effort."""
     values = {"envs": (), **defaults(command, level, given), **given}
     if command == "run" and "budget" in given:
         values.setdefault("until", UNTIL_BUDGET)
@@ -231,12 +231,12 @@ def check_spec(spec: RunSpec) -> None:
 
 
 def check_count(flag: str, value: int, least: int, most: int) -> None:
-    """Raise UsageError, with the option's flag, unless ``least <= value <= most``."""
+    """Raise UsageError, which names the option ``flag``, unless ``least <= value <= most``."""
     Option("", (flag,), "", "", "", grammar.whole(least, most)).check(value)
 
 
-# All cells of a suite have the same number of passes: no cell is measured less because it seemed slow. Passes differ
-# more than windows do, so there are many short passes.
+# All cells of a suite have the same number of passes, so that no cell is measured less because it seemed slow. There
+# are many short passes, because passes differ more than windows do.
 _PLAN: Mapping[str, Any] = MappingProxyType(
     defaults("run")
     | {"timeout": 300.0, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
@@ -247,8 +247,8 @@ _PLAN: Mapping[str, Any] = MappingProxyType(
 class SubmissionSuite:
     """A plan that is fixed before anything is measured, so that runs of different machines can be compared.
 
-    Only the backends and the number of CPUs differ between runs. A suite never changes: another plan is another
-    version, and submissions have the digest of the plan.
+    Only the backends and the number of CPUs differ between runs. A suite never changes: a new plan gets a new version.
+    Submissions have the digest of the plan.
     """
 
     name: str
@@ -268,11 +268,11 @@ class SubmissionSuite:
         return sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
 
     def spec(self, cpus: int, backends: tuple[BackendChoice, ...] = ()) -> RunSpec:
-        """Return the plan for a machine with ``cpus`` usable CPUs. Without ``backends``, it has the default ones."""
+        """Return the plan for a machine with ``cpus`` usable CPUs, by default with the usual backends."""
         return RunSpec(envs=self.envs, workers=grammar.doubled(cpus), backends=backends, suite=self.id, **_PLAN)
 
 
-# Five games that predict the rest: https://arxiv.org/abs/2210.02019
+# Scores in these five games predict scores in all games: https://arxiv.org/abs/2210.02019
 _GAMES = ("ALE/BattleZone-v5", "ALE/DoubleDunk-v5", "ALE/NameThisGame-v5", "ALE/Phoenix-v5", "ALE/Qbert-v5")
 SUBMISSION_SUITES = {
     suite.id: suite

@@ -1,6 +1,7 @@
-"""Names: the tasks that environments mean, the Pythons that backends run in, and what a file may name.
+"""Resolves names: of environments to tasks, and of backends to Pythons. Checks the names in files.
 
-A run file may name only vebench's own parts, and environments of packages that it knows, without its user's consent.
+Without the user's consent, a run file may name only vebench's own backends, and environments of packages that vebench
+knows.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from vebench.plan.grammar import MISSING_NAME, BackendChoice
 from vebench.plan.spec import RunSpec
 
 KNOWN = tuple(Task(name, suite.name, skip) for suite in SUITES.values() for name, skip in suite.tasks.items())
-# By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
+# By full id, by id without version, and by short name. These are the latest versions, which Gymnasium takes by default.
 TASKS: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))
 }
 
 ALLOW = "--allow-code"
 
-# What Gymnasium and the suites' plugins register besides the suites' tasks. Gymnasium's GymV21Environment and
-# GymV26Environment are left out: they make any environment of another library.
+# Environments that Gymnasium and the suites' plugins register besides the suites' tasks. Gymnasium's GymV21Environment
+# and GymV26Environment are left out, because they make any environment of another library.
 _OTHERS = (
     *("BipedalWalker", "BipedalWalkerHardcore", "Blackjack", "CarRacing", "CliffWalking", "CliffWalkingSlippery"),
     *("FrozenLake", "FrozenLake8x8", "LunarLander", "LunarLanderContinuous", "Taxi"),
@@ -48,8 +49,8 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    Names with arguments or that are not known, and third parties' adapters in ``backends``, are looked up in ``python``
-    within ``timeout`` seconds. Raises UsageError for an environment or adapter that cannot be used.
+    Unknown names, names with arguments, and third parties' adapters in ``backends`` are looked up in ``python`` within
+    ``timeout`` seconds. Raises UsageError for an environment or adapter that cannot be used.
     """
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
@@ -71,7 +72,7 @@ def resolve(
 
 
 def _full_name(name: str) -> str:
-    """Return the name, with the full id if it is a known one with arguments. Raises UsageError for a file."""
+    """Return the name, but with the full id for a known name with arguments. Raises UsageError for a file."""
     short, arguments = bracketed.name_and_values(name)
     file, _, function = short.partition(":")
     if file.endswith(".py"):
@@ -90,7 +91,7 @@ def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:
-    """Return which of the ``names`` that were asked for has this full id after its module; the id if none has."""
+    """Return the requested name, out of ``names``, that has a module and this full id; ``env`` if none has."""
     env_id, arguments = bracketed.cut(env)
     ids = (env, re.sub(r"-v\d+$", "", env_id) + arguments)
     for name in names:
@@ -102,9 +103,9 @@ def asked_as(env: str, names: Sequence[str]) -> str:
 
 
 def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
-    """Return the task of a cell in a run file, which has its full id, given the ``names`` that were asked for.
+    """Return the task of a cell in a run file, without a lookup. ``env`` is its full id, and ``names`` were requested.
 
-    Nothing is looked up. Behind a user's module, no environment is taken for one of a suite.
+    An environment of a user's module is never taken for a task of a suite.
     """
     env_id = bracketed.cut(env)[0]
     if ":" in env_id:
@@ -134,12 +135,12 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
-    # A suite's own packages must have registered it: a user's module may have replaced the environment.
+    # A task of a suite must come from the suite's packages, because a user's module may have replaced the environment.
     for suite in SUITES.values():
         if suite.has(env_id, package) and not facts["called"]:
             _check_arguments(name, suite, arguments)
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
-    if facts["problem"] is not None:  # a suite may leave out what is no array
+    if facts["problem"] is not None:  # not for the suites above, which may leave out non-arrays
         raise UsageError(f"--env {shown(name)}: {facts['problem']}")
     if facts["called"]:
         return Task(label, CALLED.name, facts["frame_skip"])
@@ -148,7 +149,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
 
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:
-    """Return an error that says which names exist, or what the user may have meant: known names come first."""
+    """Return an error text with the names that exist, or with names that the user may have intended."""
     name = bracketed.cut(name)[0]
     module, _, env_id = name.rpartition(":")
     if module:
@@ -172,9 +173,9 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
 
 
 def not_ours(spec: RunSpec) -> Iterator[str]:
-    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it.
+    """Yield each value that names code, a program or a machine that a file may not name, in the user's notation.
 
-    It is asked before anything is looked up, imported, started or connected to.
+    Call this before anything is looked up, imported, started or connected to.
     """
     yield from (f"--env {env}" for env in spec.envs if not _is_known(env))
     yield from (f"--backend {one.label}" for one in spec.backends if ":" in one.name or one.python)
@@ -185,16 +186,16 @@ def not_ours(spec: RunSpec) -> Iterator[str]:
 
 
 def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
-    """Raise UsageError, which says how to allow it, for the first of these values that is not ``named`` by the user."""
+    """Raise UsageError, with the option to allow it, for the first value of ``not_ours`` that is not in ``named``."""
     for value in not_ours(spec):
         if value not in named:
             raise UsageError(f"{shown(value)}: it comes from the file, not from you: add {ALLOW} if you trust the file")
 
 
 def _is_known(env: str) -> bool:
-    """Return whether vebench knows who registers an environment, and no text of the file goes into making it.
+    """Return whether a package that vebench knows registers an environment, and none of its arguments is a text.
 
-    A text among the arguments may be a path, or the name of what is to be loaded; a number is neither.
+    A text could be a path, or the name of code to load.
     """
     name, arguments = bracketed.name_and_values(env)
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
@@ -205,7 +206,7 @@ def _is_known(env: str) -> bool:
 def path_of(choice: BackendChoice) -> str | None:
     """Return the path of the interpreter that a backend is to run in, None for vebench's own.
 
-    Raises UsageError if there is none of the name that the user gave.
+    Raises UsageError if no interpreter has the name that the user gave.
     """
     name, library = choice.python, choice.entry.library
     if os.sep in name:
@@ -223,7 +224,10 @@ def path_of(choice: BackendChoice) -> str | None:
 
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:
-    """Return what makes the environments of a suite and is of other versions in a backend's own interpreter."""
+    """Return the simulators of a suite whose versions in ``packages`` differ from those here.
+
+    ``packages`` are the versions in the interpreter of the backend ``label``.
+    """
     here, where = packages_here(), f"the Python of {label}"
     return tuple(
         Engine(package.title, packages[name], here[name], f"{name}=={here[name]}", where, elsewhere=True)

@@ -2,7 +2,7 @@
 
 A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. The survey
 comes with vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add verdicts to a file in the
-user's cache folder, except on third-party adapters and environments, whose code may change at any time.
+user's cache folder. Verdicts on third-party adapters and environments are not kept, because their code may change.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from vebench.plan.tasks import TASKS
 Versions = Mapping[str, str] | None
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
-SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
-_ENOUGH_STEPS = 5000  # a comparison over this many steps counts even if no episode ends in it
-DISTRIBUTION = SAME[-1]  # the backend draws its own starts: its episodes were compared, not its rows
+SAME = BEST_FIRST[:4]  # verdicts with which the backend's throughput can be compared with other backends
+_ENOUGH_STEPS = 5000  # a comparison over so many steps counts, even if no episode ends
+DISTRIBUTION = SAME[-1]  # the backend draws its own starts, so its episodes were compared instead of its rows
 
 
 class VerdictKey(NamedTuple):
@@ -43,7 +43,7 @@ class VerdictKey(NamedTuple):
 
     env: str
     backend: str
-    made_of: tuple[str, ...]  # the package versions that decide, as ``name==version``
+    made_of: tuple[str, ...]  # the package versions that the verdict depends on, as ``name==version``
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,15 @@ class KnownVerdict:
     """A verdict on the work of a backend, and its basis."""
 
     verdict: WorkVerdict
-    reason: str = ""  # why it is not ``identical``
-    steps: int = 0  # of each environment
+    reason: str = ""  # why the verdict is not ``identical``
+    steps: int = 0  # the number of compared steps of each environment
     num_envs: int = 0
 
     def outweighs(self, other: KnownVerdict) -> bool:
         """Return whether this verdict replaces ``other``, which was found before.
 
-        Any verdict replaces ``unverified``, a difference any other one, and else the longer comparison a shorter one.
+        Any other verdict replaces ``unverified``, and ``different`` replaces any verdict. Otherwise a comparison
+        replaces one that is not longer.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
@@ -69,19 +70,19 @@ UNKNOWN = KnownVerdict("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept: not on third-party code, nor on files that an argument names."""
+    """Return whether a verdict is kept. Verdicts on third-party code, or with texts as arguments, are not kept."""
     names_something = any(isinstance(value, str) for value in task.arguments.values())
     return backend.is_ours and SUITES[task.suite].ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Versions = None) -> VerdictKey:
-    """Return the key of verdicts on this backend and task, with these package versions or with the installed ones."""
+    """Return the key of verdicts on this backend and task, with these package versions, by default those here."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
     counted = _deciding((*shared, *backend.entry.library.packages), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
-    if backend.python:  # the reference that it is compared with is still stepped here
+    if backend.python:  # the reference is stepped in this interpreter, so its versions decide, too
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
@@ -94,7 +95,7 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the backend as it steps a task: with Gymnasium's class if its own class refuses the task."""
+    """Return the backend that really steps a task: the one with Gymnasium's class if the own class refuses the task."""
     entry = backend.entry
     own = None if entry.scope.own_classes is None else own or entry.scope.own_classes(task)
     if own is None or not own.refused:
@@ -105,7 +106,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
     """Return the verdict that follows from a proof.
 
-    It is ``unverified`` if no episode has ended in a short comparison, because backends differ most at resets.
+    The verdict is ``unverified`` if no episode has ended in a short comparison, because backends differ most at resets.
     """
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         why = f"{proof.verdict} over {steps:,} steps, but no episode ended"
@@ -114,7 +115,7 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
 
 
 def why_not_identical(proof: Proof) -> str:
-    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
+    """Return one line with the reasons why a verdict is not plainly ``identical``; empty if there are none."""
     return one_line(proof.fault or "; ".join(reasons_of(proof)))
 
 
@@ -132,13 +133,13 @@ def reasons_of(proof: Proof) -> list[str]:
 
 
 def excuses(proof: Proof) -> list[str]:
-    """Return the declared differences that occurred, and in which share of all rows."""
+    """Return a line for each declared difference that occurred, with the share of excused rows."""
     share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
     return [f"declared{share}: {text}" for text in proof.allowed]
 
 
 class Knowledge:
-    """The known verdicts. ``damage`` says in a line how the user's file is damaged, empty if it is not."""
+    """The known verdicts. ``damage`` is a line about damage of the user's file, empty if the file is intact."""
 
     def __init__(self, known: Iterable[tuple[VerdictKey, KnownVerdict]] = (), damage: str = "") -> None:
         self.damage = damage
@@ -148,7 +149,7 @@ class Knowledge:
 
     @classmethod
     def load(cls) -> Knowledge:
-        """Return the verdicts of the survey, and those in the user's file as far as it can be read."""
+        """Return the verdicts of the survey and of the user's file, without damaged lines."""
         path, found, damaged = kept_file(), [*_surveyed()], 0
         try:
             lines = contents(path).split(b"\n")
@@ -168,14 +169,14 @@ class Knowledge:
     def of(
         self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None
     ) -> KnownVerdict:
-        """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
+        """Return the verdict on ``backend``, or ``unverified`` if none is known. For ``own``, see ``as_stepped``."""
         if backend.name == REFERENCE and not backend.python:
             return KnownVerdict("identical")
         entry = key(task, as_stepped(task, backend, own), versions)
         return self._known.get(entry, UNKNOWN)
 
     def add(self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> bool:
-        """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
+        """Add a verdict on ``backend``, without ``as_stepped``. Return whether ``keep`` should store the verdict."""
         return self._add(key(task, backend, versions), found) and lasts(task, backend)
 
     def _add(self, entry: VerdictKey, found: KnownVerdict) -> bool:
@@ -187,7 +188,7 @@ class Knowledge:
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One verdict in the user's file: a line."""
+    """A line of the user's file: one verdict."""
 
     key: VerdictKey
     known: KnownVerdict
@@ -199,7 +200,7 @@ def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Vers
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
-        file.write(b"\n" + line + b"\n")  # after a line that was cut off, too
+        file.write(b"\n" + line + b"\n")  # the first newline ends a line that was cut off
 
 
 def kept_file() -> Path:

@@ -1,6 +1,6 @@
-"""The contents of a run file, as records that are checked when they are read, and in what two runs differ.
+"""The records in a run file, which are checked when they are read, and the differences between two runs.
 
-There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
+Records have no rates. ``vebench.analysis`` derives rates from the raw counts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 if TYPE_CHECKING:
     WindowRecord = Window
 else:
-    # Most of a run file is windows: msgspec reads and checks a Struct in a quarter of the time of a dataclass.
+    # Most of a run file is windows, and msgspec reads and checks a Struct four times as fast as a dataclass.
     WindowRecord = msgspec.defstruct(
         "WindowRecord",
         [
@@ -69,7 +69,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which cell a line is about."""
+    """The cell that a line is about."""
 
     env: str
     backend: str
@@ -78,7 +78,7 @@ class Identity:
     workers: Positive
     envs_per_worker: Positive
     repeat: NonNegative
-    run: str = ""  # the ``digest`` of the run that it was measured in
+    run: str = ""  # the ``digest`` of the run in which the cell was measured
 
     @property
     def label(self) -> str:
@@ -87,12 +87,12 @@ class Identity:
 
     @cached_property
     def choice(self) -> BackendChoice:
-        """The backend with its options, in the interpreter that was named for it."""
+        """The backend with its options and the interpreter that the user named."""
         return BackendChoice(self.backend, self.options, self.python)
 
     @property
     def entry(self) -> BackendEntry:
-        """The entry of its backend in the registry."""
+        """The backend's entry in the registry."""
         return find(self.backend)
 
     @cached_property
@@ -110,14 +110,14 @@ class CellRecord(Done, Layout, Identity):
     cause: Cause | None = None
     startup_ns: NonNegative | None = None
     reset_ns: NonNegative | None = None
-    cpus: tuple[NonNegative, ...]  # planned
+    cpus: tuple[NonNegative, ...]  # the planned CPUs
     replicas: tuple[tuple[NonNegative, ...], ...] = ()  # the CPUs of each replica; empty if there is only one
     replica_hosts: tuple[str, ...] = ()  # empty if replicas ran on this machine
-    verdict: WorkVerdict | None = None  # known before the cell was measured; None for a reference row
+    verdict: WorkVerdict | None = None  # the verdict known before the measurement; None for a reference row
     verdict_reason: str = ""
     windows: tuple[WindowRecord, ...] = ()
-    proof: CellProof | None = None  # from its own rows, None if nothing was compared; a line of its own in a run file
-    took_ns: NonNegative | None = None  # from its start to its end, without its proof and other cells' turns
+    proof: CellProof | None = None  # None if no rows were compared; a separate line in a run file
+    took_ns: NonNegative | None = None  # time from the cell's start to its end, without its proof and others' turns
     type: Literal["cell"] = "cell"
 
     def __post_init__(self) -> None:
@@ -126,13 +126,13 @@ class CellRecord(Done, Layout, Identity):
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user ended the cell, which is not a fault of the cell."""
+        """Whether the user interrupted the cell, so that its failure is not a fault."""
         return self.cause is Cause.INTERRUPTED
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProofRecord(Identity):
-    """The proof of a cell: a line of its own, after the cell's line."""
+    """The proof of a cell. In a run file, its line comes after the cell's line."""
 
     proof: CellProof
     type: Literal["proof"] = "proof"
@@ -144,7 +144,7 @@ class ProofRecord(Identity):
 
 
 class CacheRecord(Struct, frozen=True):
-    """How many data or unified caches of one level and size the machine has."""
+    """The number of the machine's data and unified caches of one level and size."""
 
     level: NonNegative
     size_bytes: NonNegative | None
@@ -152,7 +152,7 @@ class CacheRecord(Struct, frozen=True):
 
 
 class TopologyRecord(Struct, frozen=True):
-    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.host.Topology``."""
+    """A ``vebench.machine.host.Topology``, with CPU sets as Linux lists."""
 
     cores: Positive
     threads_per_core: Positive
@@ -165,7 +165,7 @@ class TopologyRecord(Struct, frozen=True):
 
 
 class HostRecord(Struct, frozen=True):
-    """The machine that a run ran on, as ``vebench.machine.host.Host``. None means unknown, or no quota."""
+    """The machine of a run, with fields of ``vebench.machine.host.Host``. None means unknown, or no quota."""
 
     system: str
     kernel: str
@@ -192,7 +192,7 @@ class HostRecord(Struct, frozen=True):
 
 
 class InterpreterRecord(Struct, frozen=True):
-    """A Python in which one backend's cells ran: its path, its version, and the packages in it."""
+    """The Python in which one backend's cells ran: its path, version and packages."""
 
     path: str
     python: str
@@ -200,14 +200,14 @@ class InterpreterRecord(Struct, frozen=True):
 
 
 class HostFactsRecord(Struct, frozen=True):
-    """A host that replicas ran on, as it was before the run."""
+    """The state of a replicas' host before the run."""
 
-    name: str  # that it has for itself
+    name: str  # the host's own name for itself
     machine: HostRecord
     packages: dict[str, str]
-    load: float = 0.0  # processes that wanted a CPU
+    load: float = 0.0  # the number of processes that ran or waited for a CPU
     interpreter: str = ""
-    memory_available_bytes: NonNegative | None = None  # for new processes
+    memory_available_bytes: NonNegative | None = None  # memory for new processes
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -217,12 +217,12 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     spec: RunSpec
     host: HostRecord  # the first host if replicas ran on several
     packages: dict[str, str]
-    command: str  # that repeats the run
+    command: str  # the command that repeats the run
     started: str = ""
-    cells: NonNegative | None = None  # planned; None for a tuning, which decides on the way
+    cells: NonNegative | None = None  # the number of planned cells; None for a tuning, which has no plan beforehand
     interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
-    interpreters: dict[str, InterpreterRecord] = {}  # of backends with a Python of their own, by label
-    hosts: dict[str, HostFactsRecord] = {}  # that replicas ran on, by the name that the user gave
+    interpreters: dict[str, InterpreterRecord] = {}  # the backends' own Pythons, by the backend's label
+    hosts: dict[str, HostFactsRecord] = {}  # the hosts of replicas, by the name that the user gave
 
     @property
     def digest(self) -> str:
@@ -232,18 +232,18 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
     @property
     def usable_cpus(self) -> int:
-        """The number of CPUs that cells could have, on all hosts together."""
+        """The number of CPUs that cells could use, on all hosts together."""
         return sum(one.machine.usable_cpus for one in self.hosts.values()) or self.host.usable_cpus
 
     def resume_command(self, file: str) -> str:
-        """Return the command that finishes the run in ``file``, or that repeats a comparison."""
+        """Return the command that finishes the run in ``file``, or that repeats it if ``vebench compare`` ran it."""
         if self.interpreter is not None:
             return self.command
         command = "tune" if self.spec.only else "run"  # only a tuning names its cells
         return shlex.join(["vebench", command, "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
-        """Return the command that compares the work of these backends on a task; of all, if none is named."""
+        """Return the command that verifies these backends on a task; without ``labels``, its default backends."""
         backends = ",".join(labels)
         words = ("--env", asked_as(env, self.spec.envs), *(("-b", backends) if backends else ()), *options)
         return one_line(f"vebench verify {shlex.join(words)}")
@@ -254,13 +254,13 @@ class Run(Struct, frozen=True):
 
     header: RunRecord
     cells: tuple[CellRecord, ...]
-    notes: tuple[str, ...] = ()  # on lines that are lost
+    notes: tuple[str, ...] = ()  # notes on lost lines
 
 
 def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
-    # The known verdict is about other code if an own class was expected and fell back to Gymnasium's.
+    # If the backend fell back from its own class to Gymnasium's, the known verdict is about other code.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN
     return CellRecord(
@@ -289,12 +289,12 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
 
 
 def _on_one_line(value: T) -> T:
-    """Return a record that has texts of a library, with each of them on one line."""
+    """Return ``value`` with each text on one line, because libraries wrote some of its texts."""
     return msgspec.convert(with_texts(msgspec.to_builtins(value), one_line), type(value))
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
-    """Return the line as JSON, with its checksum. Counts that only some loops have are left out if this has none."""
+    """Return the line as JSON, with its checksum. Unknown counts that only some loops have are left out."""
     body = msgspec.to_builtins(line)
     if isinstance(line, CellRecord):
         body.pop("proof", None)
@@ -306,7 +306,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
 
 
 def sealed(line: bytes) -> bytes:
-    """Return an encoded line with its checksum and its end."""
+    """Return an encoded line with its checksum and a newline."""
     body = line.removesuffix(b"}")
     return body + ending(body)
 
@@ -318,11 +318,11 @@ def ending(body: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], KnownVerdict] = {}  # mostly shared by all sizes and passes
+    found: dict[tuple[object, ...], KnownVerdict] = {}  # most verdicts are shared by all sizes and passes
 
     def now(cell: CellRecord) -> KnownVerdict:
         known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
-        # Verdicts on a user's own environment are valid within the command that found them.
+        # A verdict on a user's environment counts only in the command that found it.
         task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
         own = run.header.interpreters.get(cell.label, run.header)
         current = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
@@ -339,9 +339,9 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     return msgspec.structs.replace(run, cells=cells)
 
 
-# Facts that decide if both runs know them: not every system or container reports them.
+# Facts that are compared only if both runs know them, because some systems and containers do not report them.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
-# The backends that alone use a package.
+# For each package of an installable backend: the only backends that use the package.
 _USED_BY = {
     name: {user.name for user in ENTRIES if package in user.library.packages}
     for entry in ENTRIES
@@ -363,7 +363,7 @@ def gather(
     interpreter: Interpreter | None = None,
     hosts: Mapping[str, HostFacts] = MappingProxyType({}),
 ) -> RunRecord:
-    """Return the header of a run that starts ``now``, on ``host`` or ``hosts``, in this Python or ``interpreter``."""
+    """Return the header of a run that starts ``now``. It runs in ``interpreter`` if given, and on ``hosts`` if any."""
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
@@ -391,7 +391,7 @@ def gather(
 
 
 def host_record(host: Host, placement: Placement, python: str | None = None) -> HostRecord:
-    """Return the facts about ``host`` for a run file, with the version of the Python there, by default this one's."""
+    """Return the facts about ``host`` for a run file. ``python`` is a version, by default that of this Python."""
     as_read = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
     own = {
         "usable_cpus": placement.usable,
@@ -419,7 +419,7 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts from a run file: caches of the last level only, nodes numbered in their order."""
+    """Return the topology from a run file, with only the last-level caches, and nodes numbered from 0."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
@@ -440,7 +440,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return the facts in which two runs differ so that their cells are not comparable, each with both values."""
     ours, theirs = _decisive(one), _decisive(other)
-    # A backend that only one of them has is not compared.
+    # A backend with its own Python in only one of the runs is not compared.
     both = one.interpreters.keys() & other.interpreters.keys()
     alone = [name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)]
     differences = []
@@ -453,7 +453,7 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def how_plans_differ(one: RunRecord, other: RunRecord) -> dict[str, str]:
-    """Return the fields of the plan in which two runs differ, each with both options, without the options of length."""
+    """Return the fields in which the plans of two runs differ: field to both values. Fields of length are left out."""
     ours, theirs = (run.spec.conditions(OF_LENGTH) for run in (one, other))
     return {name: f"--{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]}
 
@@ -465,9 +465,10 @@ def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
 
 
 def fingerprint(run: RunRecord, part: Literal["all", "machine", "work"] = "all") -> str:
-    """Return twelve hexadecimal digits, the same for runs that are comparable, if all know the same facts.
+    """Return twelve hexadecimal digits. They are equal for comparable runs that know the same facts.
 
-    Of ``machine`` or ``work``, they are the same for all runs on one machine, or with the same packages at work.
+    With ``machine``, they are equal for all runs on one machine. With ``work``, they are equal for all runs with the
+    same packages in use, except vebench and torch.
     """
     if part == "work":
         return _digits({name: fact for name, fact in _software(run).items() if name not in OUR_PACKAGES})
@@ -497,10 +498,10 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 def _software(run: RunRecord) -> dict[str, str]:
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
-    # The package of another project is used by its own backends only.
+    # Leave out packages of backends that the run did not choose.
     used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
     facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used}}
-    if run.spec.policy.in_words:  # it is part of the work: the rate is of the whole loop
+    if run.spec.policy.in_words:  # the policy is part of the work, since rates are of the whole loop
         facts["policy"] = run.spec.policy.in_words
     for label in sorted(run.interpreters):
         facts |= _own(run, label)
@@ -508,11 +509,11 @@ def _software(run: RunRecord) -> dict[str, str]:
 
 
 def _own(run: RunRecord, label: str) -> dict[str, str]:
-    """Return the software of a backend with an interpreter of its own, by names that begin with its label."""
+    """Return the software in a backend's own interpreter. Names begin with the backend's label."""
     own = run.interpreters[label]
     return {f"{label}: {name}": version for name, version in {"Python": _minor(own.python), **own.packages}.items()}
 
 
 def _minor(version: str) -> str:
-    """Return ``3.11`` for ``3.11.9``: within a minor version, Python keeps its behaviour, and so its speed."""
+    """Return ``3.11`` for ``3.11.9``, because Python keeps its speed within a minor version."""
     return ".".join(version.split(".")[:2])

@@ -1,8 +1,8 @@
 """Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
-The last key of every line is ``crc32``: the CRC-32 of all bytes before it (and before its comma), as eight hexadecimal
-digits. It always detects a flipped bit and damage to four bytes in a row, and misses one in four billion of other
-damages. However a run ends, even with a full disk, the lines that were written before stay intact.
+The last key of every line is ``crc32``. It is the CRC-32 of all bytes before the comma before this key, as eight
+hexadecimal digits. It detects every flipped bit, and all damage to four bytes in a row. It misses other damage with a
+probability of one in four billion. However a run ends, even with a full disk, earlier lines stay intact.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRec
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
-LOG_SUFFIX = ".log"  # of the output of failed cells' libraries, next to the run file
+LOG_SUFFIX = ".log"  # appended to the run file's name for the log of failed cells' output
 LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{LOG_SUFFIX}"
 _RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
 _APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
-    """Return the path of a run without ``-o``, named by UTC time and tasks. It is never a file that exists."""
+    """Return a path for a run without ``-o``, named by UTC time and tasks. No file has this path yet."""
     names = "-".join(map(short_name, envs)).lower()
-    # Short enough for every file system.
+    # File systems limit the length of names.
     slug = re.sub(r"[^a-z0-9]+", "-", names)[:60].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
     path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
@@ -53,7 +53,7 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
 
 
 def output(text: str) -> Path:
-    """Return the file that ``-o`` names. Raises UsageError if it is empty, a folder or standard output (``-``)."""
+    """Return the path that ``-o`` names. Raises UsageError if it is empty, a folder, or ``-``."""
     if text in ("", "-"):
         raise UsageError(f"-o {text or repr(text)}: name a file")
     if Path(text).is_dir():
@@ -62,16 +62,16 @@ def output(text: str) -> Path:
 
 
 def run_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the run files that ``paths`` mean; a folder means all runs in it. Raises UsageError if it has none.
+    """Return the run files that ``paths`` mean. A folder means all runs in it. Raises UsageError if it has none.
 
-    Logs next to run files are left out unless nothing else is given, so a shell's ``.vebench/*`` works.
+    Logs next to run files are left out unless only logs are given. So a shell's ``.vebench/*`` works.
     """
     files = [file for path in paths for file in (run_files_in(path) if path.is_dir() else [path])]
     return [file for file in files if not file.name.endswith(SUFFIX + LOG_SUFFIX)] or files
 
 
 def run_files_in(folder: Path = DEFAULT_FOLDER) -> list[Path]:
-    """Return the run files in ``folder``, the last modified at the end. Raises UsageError if there is none."""
+    """Return the run files in ``folder``, the last modified file last. Raises UsageError if there is none."""
     try:
         files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
     except OSError as error:
@@ -82,7 +82,7 @@ def run_files_in(folder: Path = DEFAULT_FOLDER) -> list[Path]:
 
 
 def keep_log(path: Path, heading: str, printed: str) -> bool:
-    """Append what a cell printed, if anything, to a log, under a heading. Returns whether it is there."""
+    """Append a cell's output to a log, under a heading. Return whether output was written."""
     with suppress(OSError):
         if printed.strip():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def keep_log(path: Path, heading: str, printed: str) -> bool:
 
 
 class RunWriter:
-    """A run file that is open to append cells: ``create`` or ``resume`` opens it, a ``with`` statement closes it."""
+    """A run file that is open to append cells. ``create`` and ``resume`` open it, a ``with`` statement closes it."""
 
     def __init__(self, path: Path, descriptor: int, run: Run) -> None:
         self.path = path
@@ -139,9 +139,9 @@ class RunWriter:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a run file to append to it. A cut-off last line is removed, and noted.
+        """Open a run file to append to it. A cut-off last line is removed, and added to ``notes``.
 
-        Raises RunFileError if it is not a valid run file, UsageError if it cannot be written.
+        Raises RunFileError if the file is not a valid run file, and UsageError if it cannot be written.
         """
         try:
             descriptor = os.open(path, _APPENDING)
@@ -157,18 +157,18 @@ class RunWriter:
 
     @property
     def run(self) -> Run:
-        """The run as it is in the file now."""
+        """The run that is in the file now."""
         return Run(self.header, tuple(self._cells.values()))
 
     def append(self, cell: CellRecord) -> CellRecord:
-        """Write one cell, sync it to the disk, and return it. Raises StorageError, and leaves the file as it was."""
+        """Write one cell, sync it to the disk, and return it. If it raises StorageError, the file is unchanged."""
         cell = replace(cell, run=self._digest)
         self._add(encode(cell))
         self._cells[cell.key] = cell
         return cell
 
     def append_proof(self, key: CellKey, proof: CellProof) -> CellRecord:
-        """Write the proof of a cell that has been appended in the same way, and return the cell with it."""
+        """Write the proof of an appended cell, as ``append`` does, and return the cell with its proof."""
         cell = replace(self._cells[key], proof=proof)
         self._add(encode(ProofRecord.of(cell)))
         self._cells[key] = cell
@@ -186,9 +186,9 @@ class RunWriter:
         self._size += len(line)
 
     def check_present(self) -> None:
-        """Raise StorageError if the file was deleted, replaced or emptied: its cells are lost."""
+        """Raise StorageError if the file was deleted, replaced or cut off, so that cells are lost."""
         size = self.path.stat().st_size if self.path.exists() else 0
-        # It may be larger: a line that was being written when the user interrupted.
+        # The file may be larger than expected, if the user interrupted while a line was being written.
         if size < self._size or not os.path.samestat(self.path.stat(), os.fstat(self._fd)):
             raise StorageError(f"{self.path} was deleted or replaced while cells were measured: start the run again")
 
@@ -206,7 +206,7 @@ class RunWriter:
 
 
 def _write(descriptor: int, lines: bytes) -> None:
-    """Append complete lines, and sync them to the disk. Leaves nothing of them if it raises OSError."""
+    """Append complete lines, and sync them to the disk. Removes them again before it raises OSError."""
     end = os.fstat(descriptor).st_size
     rest = memoryview(lines)
     try:
@@ -224,13 +224,14 @@ def _lock(descriptor: int, path: Path) -> None:
     except BlockingIOError:
         raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
     except OSError:
-        return  # a file system without locks: the user must not write two runs into one file
+        return  # the file system has no locks, so nothing prevents two runs from writing to one file
 
 
 def read(path: Path) -> Run:
     """Return the run in a file. If a cell was measured again, its last measurement counts.
 
-    A cut-off last line is dropped and noted. Raises RunFileError, with the number of the line, for any other damage.
+    A cut-off last line is left out, and ``notes`` say so. Raises RunFileError, with the line's number, for any other
+    damage.
     """
     try:
         data = contents(path)
@@ -242,13 +243,13 @@ def read(path: Path) -> Run:
 
 
 def file_of(run: Run) -> bytes:
-    """Return the contents of a file of ``run``."""
+    """Return the contents of a run file with ``run``."""
     proofs = [encode(ProofRecord.of(cell)) for cell in run.cells if cell.proof is not None]
     return b"".join([encode(run.header), *map(encode, run.cells), *proofs])
 
 
 def refuse_to_overwrite(target: Path, option: str = "-o") -> None:
-    """Raise UsageError if the file ``target`` is a run file: they are never overwritten."""
+    """Raise UsageError if the file ``target`` is a run file, because run files are never overwritten."""
     if holds_run(target):
         raise UsageError(f"{option} {target}: is a run file, and would be overwritten: name another file")
 
@@ -265,9 +266,9 @@ def holds_run(path: Path) -> bool:
 
 
 def parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data``, the contents of a file with this name, and the length of its complete lines in bytes.
+    """Return the run in ``data``, and the length of the complete lines in bytes.
 
-    Raises RunFileError as ``read`` does.
+    ``data`` are the contents of the file ``name``. Raises RunFileError as ``read`` does.
     """
     if not _RUN_BEGINS.match(data):
         what = "not a vebench run file: the first line must describe the run" if data else "empty: not a run file"
@@ -286,7 +287,7 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:
-                # Nobody else has the record yet, and a copy would be checked again.
+                # Change the record in place: no other code has it yet, and a copy would be checked again.
                 object.__setattr__(cells[found.key], "proof", found.proof)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
@@ -295,14 +296,14 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
 
 
 class _Head(msgspec.Struct):
-    """The fields that decide how a line is read. The first line has a schema."""
+    """The fields that decide how a line is read. Only the first line has a schema."""
 
     type: str
     schema: int = SCHEMA
 
 
 def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
-    """Return the record on a line, which is of one of these kinds. Raises ValueError, which says what is wrong."""
+    """Return the record that a line encodes, of one of these kinds. Raises ValueError with the fault of the line."""
     head = msgspec.json.decode(line, type=_Head)
     if head.schema != SCHEMA:
         raise ValueError(f"written by another version of vebench (schema {head.schema}; this one reads {SCHEMA})")

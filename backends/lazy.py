@@ -1,4 +1,7 @@
-"""NumPy, loaded at its first use. Some adapters' modules also hold rows of the table, which must not load NumPy."""
+"""NumPy, loaded at its first use.
+
+Some adapters' modules also have entries of the registry, which must load without NumPy.
+"""
 
 from __future__ import annotations
 

@@ -42,8 +42,9 @@ class Null:
 class Yardstick(Null):
     """A fixed amount of work in each ``recv``: Python bytecode, operations on small arrays, and copies of 28 KiB.
 
-    The work takes about 100 microseconds, depends only on Python and numpy, and is the same in every version. Rates
-    relative to it can be compared between runs and machines. A change of the work makes every baseline useless.
+    The work takes about 100 microseconds, depends only on Python and numpy, and is the same in every version of
+    vebench. Rates relative to it can be compared between runs and machines. A change of the work makes every baseline
+    useless.
     """
 
     def __init__(self, setup: Setup) -> None:

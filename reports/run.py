@@ -31,7 +31,7 @@ from vebench.results.records import Run, RunRecord
 
 Place = Callable[[CellSummary], Text]
 
-# Findings on the run that the fact "condition" also reports, and findings on cells that the notice reports for all.
+# Findings on the run that the fact "condition" also states. Findings on cells that the notice states for all cells.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 _MOST_NAMED = 3  # a title names at most this number of tasks
@@ -101,7 +101,7 @@ class RunPage(DataPage):
 
 
 class EarlyPage(RunPage):
-    """The tables of an unfinished run, and the cells that are ahead. So few windows cannot show a winner."""
+    """The tables of an unfinished run, and the cells that are ahead. A few windows do not decide on a winner."""
 
     early = True
 
@@ -307,7 +307,7 @@ def _grid(cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, 
 
 
 def _absent(label: str, workers: int, spec: RunSpec) -> Text:
-    """Return the place of a cell that is not in the file: it was not measured yet, or is not in the plan."""
+    """Return the text for a cell that is not in the file: it was not measured yet, or is not in the plan."""
     asked = label != YARDSTICK and spec.asks_for(label, workers)
     return Text(("not run",), "missing") if asked else Text((figures.DASH,))
 

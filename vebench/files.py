@@ -1,4 +1,4 @@
-"""Reads files that users name or runs have written: limits their size, and makes their texts harmless.
+"""Reads files that users name, or that runs have written: limits their size, and makes their texts harmless.
 
 Every reader of JSON uses ``decoded``. So no report or message contains text that a terminal or a log would obey.
 """

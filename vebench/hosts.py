@@ -76,7 +76,7 @@ finally:
 @cache
 def payload() -> bytes:
     """Return the bytes to send to a host first: code to run there, and names of packages to report on."""
-    import zipfile  # loaded here, because only runs on hosts need it
+    import zipfile  # needed only for a run on hosts
 
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -223,7 +223,7 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
 
 
 def _words(hosts: Hosts, name: str) -> list[str]:
-    """Return the command that runs ``_FIRST`` in a host's Python, connected with its own standard input and output.
+    """Return the command that runs ``_FIRST`` in a host's Python, and forwards its standard input and output there.
 
     It must not ask for a password. ssh exits if the host has not answered for half a minute.
     """
@@ -354,7 +354,7 @@ def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> st
 
 
 def main(address: str, name: str = "", python: str = "") -> None:
-    """Print the node names of a cluster, or connect to the node ``name``. Exits with the reason if that is lost."""
+    """Print the node names of a cluster, or connect to the node ``name``. Exits with the reason if the node is lost."""
     import ray
 
     writing = os.dup(1)

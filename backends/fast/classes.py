@@ -20,8 +20,9 @@ from vebench.backends.environments.suites import known_as
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 
-# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``. Only the places
-# that decide are listed (``packages``). OpenCV is not: building a task compares compiled pictures with OpenCV's.
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``. Only the
+# leading places of a version that decide are listed. OpenCV is not listed: building a task compares compiled pictures
+# with OpenCV's.
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
 # The value of ``vebench_interface`` in pool.c. Count both up when a function changes, so that Python never calls a
 # library built from older sources.
@@ -37,7 +38,7 @@ class FastClass:
     target: str  # ``module:Class`` of a ``FastTask``
     entry_point: str  # the entry point of the replaced class in Gymnasium's registry
     packages: tuple[Package, ...]  # packages that affect its bytes
-    unsupported: frozenset[str]  # settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has
+    unsupported: frozenset[str]  # settings of ``gymnasium.make`` or usual wrappers that only Gymnasium's class has
     registered: Mapping[str, object] = field(default_factory=dict)  # the settings in Gymnasium's registry
 
 

@@ -1,8 +1,8 @@
 """MuJoCo's tasks: their observations, rewards, infos and ends, for many environments at once.
 
 All constants are read from an environment of Gymnasium's class. Rewards have the same bytes as in that class, because
-numpy does the same operations in the same order, for a whole batch. With actions of ``float32``, both compute the cost
-of control in ``float32``.
+numpy does the same operations in the same order, for a whole batch. With ``float32``
+actions, that class and this module compute the cost of control in ``float32``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Bound(NamedTuple):
     low: float = -inf
     high: float = inf
     closed: bool = False  # whether the limits themselves count as between
-    outside: bool = False  # whether no number may lie between, instead
+    outside: bool = False  # whether all numbers must lie outside the limits instead
 
 
 class Info(NamedTuple):
-    """An info about the physics, at resets too."""
+    """An info about the physics, also returned at resets."""
 
     part: Slice
     told: Callable[[Numbers], Numbers]  # from ``(environments, numbers)`` to a new array with a row per environment
@@ -66,7 +66,7 @@ class Seen:
         return Seen(actions, around, parts, healthy, observations, np.empty(len(indices)), self.tells)
 
 
-# Writes the rewards of a batch. Returns the infos about them in new arrays, or none unless the batch ``tells``.
+# Writes the rewards of a batch. Returns the infos about them in new arrays if the batch ``tells``, otherwise no infos.
 Reward = Callable[[Seen], dict[str, NDArray[Any]]]
 _NOTHING = Slice("qpos", 0, 0)
 
@@ -113,7 +113,7 @@ def _clipped_cost(weight: float, limits: tuple[float, float]) -> Callable[[Numbe
 def _turn(function: Callable[[Any, Any], Any], angles: Numbers) -> None:
     """Replace angles by their sines or cosines. The angles must be columns of wider rows.
 
-    numpy computes such columns row by row, as in Gymnasium's class. It may round a contiguous array otherwise.
+    numpy computes such columns row by row, as in Gymnasium's class. It may round a contiguous array differently.
     """
     function(angles, angles)
 
@@ -133,7 +133,8 @@ def _travel(
 ) -> Reward:
     """Return the reward for moving along x: ``forward + healthy - (control + contact)``. A task may lack some terms.
 
-    ``bonus``: the reward for health. ``masses``: the masses of bodies whose centre moves; None: x is a coordinate.
+    ``bonus``: the reward for health. ``masses``: the masses of the bodies whose centre of mass counts. None: x is read
+    from a coordinate.
     """
     control_weight = origin._ctrl_cost_weight
     dt, forward_weight = _constant(origin.dt), _constant(origin._forward_reward_weight)
@@ -251,7 +252,7 @@ def _humanoid_row(origin: Origin) -> tuple[Slice, ...]:
         (origin._include_qfrc_actuator_in_observation, Slice("qfrc_actuator", 6)),
         (origin._include_cfrc_ext_in_observation, Slice("cfrc_ext", 6)),
     )
-    # Gymnasium asks whether these settings are True, not whether they are true.
+    # Gymnasium tests these settings with ``is True``, so 1 does not count.
     return (*_position_and_velocity(origin, 2), *(part for setting, part in shown if setting is True))
 
 

@@ -25,7 +25,7 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 
-# Starts of Ray to try. Its processes wait 15 s for each other, which is too short on a busy machine.
+# How often to try to start Ray. Its processes wait 15 s for each other, which is too short on a busy machine.
 _ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 256 << 20  # room for the rows of a few batches. Ray takes memory as it uses it.
 

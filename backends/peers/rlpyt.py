@@ -42,7 +42,7 @@ class GpuSampler(OneInFlight):
         self._spaces = spaces_of(setup.task)
         self._setup, self._steps = setup, steps_per_batch
         self._sampler: Any = None
-        self._step = 0  # the step of rlpyt's batch for which the next actions are
+        self._step = 0  # the step within rlpyt's batch that the next actions belong to
         reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
         self._report(setup, self._spaces, autoreset="same_step", **reported)
 

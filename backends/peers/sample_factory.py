@@ -46,7 +46,7 @@ _ONE_FLAG = Difference("an end that is also a time limit is reported as truncate
 
 
 class SampleFactory(OneInFlight):
-    """``workers`` processes with several environments each: two groups (``worker_num_splits``) if their number is even.
+    """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if these are even.
 
     A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. After
     ``rollout`` steps, trajectories are full. The sampler cannot be reset, so each ``reset`` but the first starts new
@@ -83,9 +83,9 @@ class SampleFactory(OneInFlight):
             # Few buffers.
             "rollout": rollout,
             "batch_size": rollout,
-            # vebench pins processes itself in a pinned cell.
             "env": NAME,
             "log_to_file": False,
+            # In a pinned cell, vebench pins the processes.
             "set_workers_cpu_affinity": False,
         }
         cfg = parse_sf_args([f"--{key}={value}" for key, value in chosen.items()])[1]

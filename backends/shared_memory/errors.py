@@ -1,8 +1,9 @@
 """Errors of a team of processes, and blocks of code that no signal handler may interrupt.
 
 Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as Ctrl-C's does.
-After an interrupted call the team must be reset or closed: see ``team``. An interrupt before the number of a new
-process or descriptor is stored would leak it. So handlers are ``held_back`` while these are opened or closed.
+After an interrupted call the team must be reset or closed: see ``team``. If an interrupt came before the number of
+a new process or descriptor is stored, that process or descriptor would leak. So handlers are ``held_back`` while these
+are opened or closed.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class _Worker:
 
     def run(self) -> None:
         """Answer entries, in the worker's process, until one asks to end or the caller has ended."""
-        # Only the caller controls its workers, so ignore signals. An empty handler does that without SIG_IGN, which
-        # programs that an environment starts would inherit. They, too, should ignore only Ctrl-C.
+        # Only the caller controls its workers, so ignore signals. An empty handler does that. Programs that an
+        # environment starts would inherit SIG_IGN, but should ignore only Ctrl-C.
         for signal_number in signal.valid_signals():
             if callable(signal.getsignal(signal_number)):
                 signal.signal(signal_number, lambda _number, _frame: None)
@@ -190,10 +190,10 @@ class WorkerHandle:
         self._fence = light_fence()
         self._slots = len(self.entries)
         self.sent = 0  # entries put into the ring
-        self._read = 1  # answers read. ``answers`` never reads the first.
+        self._read = 1  # the number of answers read; ``answers`` skips the first
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
-        # A spawned worker may call prctl only after the caller has ended.
+        # The caller may have ended before a spawned worker calls prctl.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
         worker = _Worker(layout, make_share, memory, number, (pipe, caller_pipe), bound)

@@ -25,9 +25,9 @@ LOAD_S = 1.0  # seconds to load the libraries of the process that cells are fork
 FORK_S = 0.05  # seconds to fork a cell
 END_S = 0.05  # seconds to end a cell
 AROUND_S = 0.02  # seconds to step before a window, and to read counters
-_WARMUPS = 1.6  # the length of a warm-up over its shortest length: noise makes it longer
+_WARMUPS = 1.6  # a warm-up takes this many times its shortest length, because of noise
 _PHASE = 1 / 8  # the time before the first window, as a share of the time of all windows: 0 to 1/4 with long episodes
-_PROOF = 0.2  # the time of a proof over the cell's stepping time, within ``LEAST_STEPPED`` and ``MOST_STEPPED``
+_PROOF = 0.2  # a proof takes this share of the stepping time, which is limited to LEAST_STEPPED and MOST_STEPPED
 
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
 BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band

@@ -37,9 +37,9 @@ from vebench.machine import guardian, host, pinning
 
 
 class _Relay:
-    """Relays messages between the runner, which reads from the pipe ``writing``, and one child at a time.
+    """Relays messages between the runner and one child at a time.
 
-    ``scratch`` is the folder with the payload.
+    ``scratch`` is the folder with the payload. ``writing`` is the pipe to the runner.
     """
 
     def __init__(self, scratch: Path, writing: int) -> None:
@@ -47,7 +47,7 @@ class _Relay:
         self._asked = Lines(0)
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
-        self._deadline = 0.0  # when the child is ended, by time.monotonic
+        self._deadline = 0.0  # the time.monotonic() at which the child is ended
         self._home = pinning.allowed()
         self._token = secrets.token_hex(8)
         self._guardian = Guardian(self._token, scratch)

@@ -74,7 +74,7 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: Layout | None = None  # None if the cell was never ready; so are ``startup_ns`` and ``reset_ns``
+    layout: Layout | None = None  # None, as ``startup_ns`` and ``reset_ns``, if the cell was never ready
     startup_ns: int | None = None
     windows: tuple[Window, ...] = ()
     done: Done = _UNKNOWN  # without facts if the cell did not finish
@@ -108,7 +108,7 @@ class WindowDone:
 
 @dataclass(frozen=True)
 class CellFinished:
-    """A cell has ended or was skipped. Each cell that ``run`` comes to has one such event, unless interrupted."""
+    """A cell has ended or was skipped. ``run`` yields one for each cell, unless it is interrupted."""
 
     cell: Cell
     outcome: Outcome

@@ -7,10 +7,10 @@ Changes are found by e-divisive. It looks for the place that divides a stretch i
 apart, and then divides the parts in the same way (D. Matteson, N. James, A nonparametric approach for multiple change
 point analysis of multivariate data, Journal of the American Statistical Association 109, 2014; used on benchmarks by
 D. Daly et al., The use of change point detection to identify software performance regressions in a continuous
-integration system, ICPE 2020). As in Hunter, now Apache Otava, Student's t tests a place instead of permutations, so
-that a series always has the same answer. The search uses windows, so that a long history hides nothing. A place is
-first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al., Hunter: using change
-point detection to hunt for performance regressions, ICPE 2023).
+integration system, ICPE 2020). As in Hunter, now Apache Otava, a place is tested by Student's t, not by
+permutations, so that a series always has the same answer. The search uses windows, so that a long history hides
+nothing. A place is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al.,
+Hunter: using change point detection to hunt for performance regressions, ICPE 2023).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
 from vebench.results.records import Run, RunRecord, fingerprint
 
-# A change is new if the runs before this many newest ones do not show it.
+# A change is new if the series without its newest ``RECENT`` runs does not show it.
 RECENT = 5
 # With fewer runs, their spread is too uncertain to be used.
 FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
-# The level of the test of one place in a series of at least WINDOW values. Shorter series have a lower level: they show
-# the correlation of runs less well, and CI looks at them after each run (docs/method.md).
+# The level of the test of one place in a series of at least WINDOW values. Shorter series are tested at a stricter
+# level: they show the correlation of runs less well, and CI looks at them after each run (docs/method.md).
 _LEVEL = 0.002
 _LENIENT = 10.0  # the factor of the level for the first test of a place, before the final test, as in Hunter
 WINDOW = 50  # the number of values in a window of the search, as in Hunter; windows overlap by half
@@ -61,7 +61,7 @@ class Change:
     """A change of level."""
 
     at: int  # the index of the first value after the change
-    ratio: Estimate  # the level from this change to the next, divided by the level since the change before
+    ratio: Estimate  # the level after this change (up to the next), divided by the level before it
     chance: float  # the probability of such a large difference at this place without a change
 
     @property
@@ -71,7 +71,7 @@ class Change:
 
 
 def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Change, ...]:
-    """Return the changes in ``levels``, which are logarithms. ``level`` is the level of a test in a long series."""
+    """Return the changes in ``levels``, which are logarithms. ``level`` is the significance level in a long series."""
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)
     while places:
@@ -92,8 +92,8 @@ def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float
 
 def _correlation(between: Sequence[Sequence[float]]) -> float:
     """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``."""
-    # Each estimated level lowers the correlation by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). Few runs
-    # hardly show the correlation, so raise it.
+    # Each estimated level lowers the correlation by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). In few
+    # runs, the correlation is estimated too low, so raise it.
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
     found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
@@ -127,7 +127,7 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
     lasting, ended = (
         _chance(_ratio(before, after, _correlation([before, after]))) for after in (levels[at:end], levels[at:stop])
     )
-    # A level that ended again must be more certain, because more places were tried.
+    # A level that ends within the window must be more certain, because more places were tried.
     if min(lasting, _LENIENT**2 * ended) > level:
         return
     yield at
@@ -136,7 +136,7 @@ def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end
 
 
 def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
-    """Return the beginning and the end of the part that is farthest from the part between ``start`` and it.
+    """Return ``at`` and ``stop``: the part between them is the farthest from the part between ``start`` and ``at``.
 
     The distance of parts with m and n values is m n / (m + n) times their energy distance, with distances of power 1
     (Matteson & James, equations 5 to 7).
@@ -281,7 +281,8 @@ def history_of(
                 shape = tuple(getattr(cell.built, name) for name in DECISIVE)
                 points.setdefault((cell.key, past[index].conditions, shape), []).append((index, level))
     series = []
-    tests = max(sum(len(its) >= FEWEST for its in points.values()), 1)  # all tests together have the level of one
+    # All tests together have the significance level of one.
+    tests = max(sum(len(its) >= FEWEST for its in points.values()), 1)
     for (key, conditions, _), its in points.items():
         of_runs, levels = zip(*its, strict=True)
         one = Series(key, conditions, of_runs, levels, change_points(levels, _LEVEL / tests))
@@ -333,7 +334,7 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     """Return the difference between whole runs, as a variance of log levels; None with too few runs.
 
     Least squares split each level into the mean of its part, the shift of its run, and a rest (the two-way layout, as
-    in ``pooling``). Two runs without a part in common do not show their difference. So each connected set of runs costs
+    in ``pooling``). Runs that share no part cannot be compared. So each set of runs that shared parts connect costs
     one degree of freedom.
     """
     long = [one for one in series if len(one.levels) >= FEWEST_FOR_SPREAD]

@@ -61,7 +61,7 @@ def build_site(source: Path, target: Path) -> int:
 
 
 def _read_all(source: Path) -> list[Submission]:
-    """Return the submissions in a folder, the newest first. Notes on standard error name folders that are left out."""
+    """Return the submissions in a folder, the newest first. A note on standard error names each folder left out."""
     if not source.is_dir():
         raise UsageError(f"{source}: name a folder of submissions")
     found: dict[str, Submission] = {}

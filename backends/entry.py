@@ -18,7 +18,7 @@ Options = Mapping[str, OptionValue]
 # relative to it. The ceiling, null and the yardstick are only measured for comparison.
 Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
 
-# What steps environments: the caller, a process for each environment or worker, or a process or thread for each CPU
+# Where steps run: the caller, a process for each environment or worker, or a process or thread for each CPU
 # owned, at most one for each worker.
 Steppers = Literal["caller", "process each", "process per worker", "processes", "threads"]
 
@@ -26,7 +26,7 @@ Steppers = Literal["caller", "process each", "process per worker", "processes", 
 # MuJoCo and 3.8 MiB with classic control if it is forked, 30 and 20 MiB in a fresh interpreter.
 FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
-MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has as many CPUs
+MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has more CPUs
 
 
 def whole_number(text: str) -> int:

@@ -102,9 +102,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.resets", "rows that only report a reset and are not steps", "rows"),
     _RATE("figures.steps_per_second", "steps of all environments together", "steps/s"),
     _RATE("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
-    _RATE("figures.speedup", f"frames/s over those of {REFERENCE} with one worker, same run", "times", "speedup"),
+    _RATE("figures.speedup", f"frames/s over frames/s of {REFERENCE} with one worker, same run", "times", "speedup"),
     _RATE("figures.efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
-    _RATE("figures.of_ceiling", "frames/s over those of the bare simulator on the same CPUs", "ratio", "of ceiling"),
+    _RATE("figures.of_ceiling", "frames/s over frames/s of the bare simulator on the same CPUs", "ratio", "of ceiling"),
     _RATE(
         "figures.frames_per_cpu_second", "frames per second of CPU time of all processes", "frames/s", "frames/CPU s"
     ),

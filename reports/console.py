@@ -137,7 +137,7 @@ def show(page: Page, form: Format = TERMINAL) -> None:
 
 
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
-    """Write ``page`` to the file ``path`` and its charts to files beside it. With ``append``, append the page alone.
+    """Write ``page`` to the file ``path`` and its charts to the same folder. With ``append``, append the page alone.
 
     Existing files are intact until the new files are complete. Pipes and devices get the page without charts. Raises
     UsageError, which names the ``option``, if a file cannot be written or would overwrite a run file.

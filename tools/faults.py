@@ -95,7 +95,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Found:
-    """What one way of trying found."""
+    """The result of one way of trying."""
 
     verdict: str  # of the work, or ``failed`` if the backend raised or could not be used
     words: str
@@ -228,7 +228,7 @@ def by_verify(adapter: Adapter, folder: Path, seed: str) -> Found:
 
 
 def by_cell(cpu: int, adapter: Adapter, folder: Path, seed: str) -> Found:
-    """Return what the run file of a short run with one cell says."""
+    """Return the contents of the run file of a short run with one cell."""
     began = time.monotonic()
     layout = ("-w", "1", "--envs-per-worker", str(adapter.envs), "--pin", str(cpu), "--seed", seed)
     what = ("-e", adapter.task, "-b", adapter.target, *layout, *SHORT, "-o", "run.jsonl", "-q")

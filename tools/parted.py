@@ -62,7 +62,7 @@ class Hooked(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (*row, *self.hook("flags", (terminated, truncated)), self.hook("info", info))
 
 
-# By the name of a fault: the environment, what is changed, and how.
+# By the name of a fault: the environment, the field that is changed, and the change.
 SINGLE: dict[str, tuple[str, str, Hook]] = {
     "reward is 0 in step 7": (CART, "reward", lambda it, r: 0.0 if it.t == 7 else r),
     "reward of the step before": (PENDULUM, "reward", Hooked.keep),
@@ -194,7 +194,7 @@ class Unseeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, float(reward) * (self.ends if terminated else 1.0), terminated, *more
 
 
-# What the sides name: environments, then vector environments.
+# The names of the sides: environments, then vector environments.
 
 
 def plain(name: str) -> gymnasium.Env[Any, Any]:
@@ -220,7 +220,7 @@ def told() -> Hooked:
 
 
 def telling(which: str) -> Hooked:
-    """Return an environment that tells its process, all steps so far, or what a text hashes to."""
+    """Return an environment that reports its process, all steps so far, or the hash of a text."""
     values = {"process": lambda _: os.getpid(), "steps": lambda it: it.total, "text": lambda _: hash("vebench") % 97}
     return Hooked(gymnasium.make(CART), "info", lambda it, info: {**info, which: values[which](it)})
 

@@ -1,4 +1,4 @@
-"""What vebench says of simulated runs whose truth is known: intervals, verdicts, alarms.
+"""Intervals, verdicts and alarms of vebench in simulated runs, whose true rates are known.
 
 ``python tools/simulate.py coverage [RUNS]`` prints how often 95 % intervals of rates and speedups hold the truth, and
 how wide they are: in runs of 18 cells, 6 backends with 3 numbers of workers, in several worlds; with other orders and
@@ -199,7 +199,7 @@ def one_pass(sides: Sequence[Simulated], number: int, now: float, keys: Collecti
 
 
 def run_of(random: Generator, world: World, truth: dict[CellKey, float], passes: int, plan: Plan) -> Simulated:
-    """Return a run of so many passes."""
+    """Return a run of this number of passes."""
     found, now = Simulated(random, world, truth), 0.0
     for number in range(passes):
         now = one_pass([found], number, now, truth, plan)

@@ -167,7 +167,7 @@ class Suite:
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     drifting_engines: frozenset[str] = frozenset()  # engines whose versions are known to give different results
-    usual: bool = True  # the extra ``all`` installs its packages, and a report names those that are missing
+    usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones
     # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
     # verdict on them therefore lasts.
     ours: bool = True

@@ -81,7 +81,7 @@ class Rules:
     after: Mapping[str, Slice] = field(default_factory=dict)  # the parts that are read only after the physics, by name
     healthy: tuple[Bound, ...] = ()
     ends: bool = False  # whether an episode ends when its environment is not healthy
-    infos: Mapping[str, Info] = field(default_factory=dict)  # infos besides those that ``reward`` returns
+    infos: Mapping[str, Info] = field(default_factory=dict)  # infos that ``reward`` does not return
 
 
 # Parts of rewards.

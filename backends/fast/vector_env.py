@@ -253,7 +253,7 @@ def _known_name(env_id: str) -> str:
 
 
 def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
-    """Return an environment. Games have the usual wrappers, other tasks only those of ``gymnasium.make``."""
+    """Return an environment. Games have the usual wrappers, other tasks only the wrappers of ``gymnasium.make``."""
     name = _known_name(env_id)
     spec = gymnasium.registry.get(name)
     if spec is None or not str(spec.entry_point).startswith("ale_py."):

@@ -37,7 +37,7 @@ def _library(installation: Installation, facts: dict[str, Any]) -> Library:
 
 
 def _peer(row: dict[str, Any]) -> BackendEntry:
-    """Return the entry of a backend. Facts in its row override those of its library."""
+    """Return the entry of a backend. Facts in its row override facts of its library."""
     options = {
         key: Option(whole_number, default, meaning) for key, (default, meaning) in row.get("options", {}).items()
     }

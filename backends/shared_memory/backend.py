@@ -63,7 +63,7 @@ class LoopShare:
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
 
     def step(self) -> None:
-        """Step every environment, all of which are in one loop."""
+        """Step every environment. All are in one loop."""
         self.step_one(0)
 
     def step_one(self, index: int) -> None:

@@ -222,7 +222,7 @@ class WorkerHandle:
         self.notify()
 
     def take_back(self) -> None:
-        """Remove the entries of which the worker was not notified, and wake the worker for the others."""
+        """Remove the entries that the worker was not notified of, and wake the worker for the others."""
         self.sent = self.request[0]
         self.wake()
 

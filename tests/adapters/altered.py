@@ -128,7 +128,7 @@ def acting(about: str, on: On, taken: Callable[[Any, NDArray[Any]], NDArray[Any]
 
 
 def ending(about: str, on: On, over: Callable[[Any, list[bool]], list[bool]]) -> type[Altered]:
-    """Return an adapter that takes other episodes for over, made of itself and those that are."""
+    """Return an adapter that computes which episodes are over from the episodes that really are."""
 
     def recv(self: Altered) -> Batch:
         self._loop._ended = over(self, [*map(bool, self._loop._ended)])
@@ -187,10 +187,10 @@ def _made(about: str, on: On, **methods: object) -> type[Altered]:
     return type("Made", (Altered,), {"__doc__": about, "__module__": module, "tried": on, **methods})
 
 
-def likewise(about: str, on: On, kind: type) -> type:
+def elsewhere(about: str, on: On, kind: type) -> type:
     """Return the same adapter, to be tried elsewhere."""
     module = sys._getframe(1).f_globals["__name__"]
-    return type(kind.__name__, (kind,), {"__doc__": f"Likewise, {about}", "__module__": module, "tried": on})
+    return type(kind.__name__, (kind,), {"__doc__": f"The same, {about}", "__module__": module, "tried": on})
 
 
 def wrapper(environment: Any, name: str) -> Any:

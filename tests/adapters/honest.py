@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, acting, altering, likewise, reporting
+from altered import Altered, On, acting, altering, elsewhere, reporting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from liars import ResetsAtOnceAndSaysSo
 from numpy.typing import NDArray
@@ -30,16 +30,16 @@ class Copies(Altered):
     """Returns new arrays each time."""
 
 
-ReusesOnHopper = likewise("on MuJoCo.", HOPPER, Reuses)
-ReusesOnPong = likewise("on Atari.", PONG, Reuses)
-CopiesOnBreakout = likewise("on Atari, where episodes end soon.", On(task="Breakout", envs=2), Copies)
-CopiesOnManyRows = likewise("with 70 environments.", On(envs=70), Copies)
-CopiesOnOne = likewise("with one environment.", On(envs=1), Copies)
-CopiesOnCheetah = likewise("with limits of 1,000 steps.", On(task="HalfCheetah", envs=2), Copies)
+ReusesOnHopper = elsewhere("on MuJoCo.", HOPPER, Reuses)
+ReusesOnPong = elsewhere("on Atari.", PONG, Reuses)
+CopiesOnBreakout = elsewhere("on Atari, where episodes end soon.", On(task="Breakout", envs=2), Copies)
+CopiesOnManyRows = elsewhere("with 70 environments.", On(envs=70), Copies)
+CopiesOnOne = elsewhere("with one environment.", On(envs=1), Copies)
+CopiesOnCheetah = elsewhere("with limits of 1,000 steps.", On(task="HalfCheetah", envs=2), Copies)
 SinglePrecisionRewards = altering(
     "Rewards are float32.", On(task="Pendulum"), rewards=lambda _, batch: batch.rewards.astype(np.float32)
 )
-SinglePrecisionOnHopper = likewise("on MuJoCo.", HOPPER, SinglePrecisionRewards)
+SinglePrecisionOnHopper = elsewhere("on MuJoCo.", HOPPER, SinglePrecisionRewards)
 ShortIds = altering("Ids are int32.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.int32))
 UnsignedIds = altering("Ids are uint16.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.uint16))
 ColumnByColumn = altering(
@@ -47,7 +47,7 @@ ColumnByColumn = altering(
 )
 NotRepeatable = altering("Steps a task that gives other results each time.", On(task="odd:odd/Chancy-v0"))
 SharesAGenerator = altering("Steps environments that draw from one generator.", On(task="odd:odd/In-common-v0"))
-SharesNoMore = likewise("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
+SharesNoMore = elsewhere("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
 OwnsActions = acting("Takes a copy of the actions that it was sent.", On(task="Pendulum"), lambda _, sent: sent.copy())
 ClaimsChance = reporting(
     "Does what it must, and says that chance may make it differ.", On(), chance="sticky actions cannot be turned off"
@@ -68,8 +68,8 @@ class OverwritesWhenSent(Reuses):
         return super().recv()
 
 
-SameStep = likewise("on CartPole.", On(), ResetsAtOnceAndSaysSo)
-SameStepOnHopper = likewise("on MuJoCo.", On(task="Hopper", envs=3), ResetsAtOnceAndSaysSo)
+SameStep = elsewhere("on CartPole.", On(), ResetsAtOnceAndSaysSo)
+SameStepOnHopper = elsewhere("on MuJoCo.", On(task="Hopper", envs=3), ResetsAtOnceAndSaysSo)
 
 
 class _Pool:
@@ -131,7 +131,7 @@ class Shuffled(_Pool):
         return self._random.sample(self._ready, self._size)
 
 
-ShuffledOnHopper = likewise("on MuJoCo.", HOPPER, Shuffled)
+ShuffledOnHopper = elsewhere("on MuJoCo.", HOPPER, Shuffled)
 
 
 class Loads(_Pool):
@@ -283,7 +283,7 @@ class TellsAnew(Altered):
     """Makes its report anew each time that it is read: it is equal, and another object."""
 
     @property
-    def info(self) -> BackendInfo:  # type: ignore[override] # it is read likewise
+    def info(self) -> BackendInfo:  # type: ignore[override] # it is read elsewhere
         return replace(self._info)
 
     @info.setter
@@ -348,7 +348,7 @@ class OfGymnasiumSameStep(_Vector):
 
 
 WORN, NORMALISED = On(task="odd:odd/Worn-v0", envs=3), On(task="odd:normalised", envs=3)
-CopiesOfWorn = likewise("environments that a reset does not make as good as new.", WORN, Copies)
-ShuffledNormalised = likewise("environments whose statistics survive resets, in any order.", NORMALISED, Shuffled)
-VectorNormalised = likewise("environments whose statistics survive resets.", NORMALISED, OfGymnasium)
-AnewNormalised = likewise("environments with statistics, made anew for each reset.", NORMALISED, ClosesTwice)
+CopiesOfWorn = elsewhere("environments that a reset does not make as good as new.", WORN, Copies)
+ShuffledNormalised = elsewhere("environments whose statistics survive resets, in any order.", NORMALISED, Shuffled)
+VectorNormalised = elsewhere("environments whose statistics survive resets.", NORMALISED, OfGymnasium)
+AnewNormalised = elsewhere("environments with statistics, made anew for each reset.", NORMALISED, ClosesTwice)

@@ -45,7 +45,7 @@ MoreEnvironments = reporting(
 
 
 def blank(shown: Any, hidden: Any) -> Any:
-    """Return observations without those of some rows."""
+    """Return observations without some rows."""
     return np.where(hidden[:, None], np.float32(0), shown)
 
 

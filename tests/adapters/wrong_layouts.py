@@ -35,7 +35,7 @@ ManyInOneKernel = altering(
     ),
 )
 SquareTransposed = altering(
-    "With as many environments as numbers in an observation, the two are confused.",
+    "With the same number of environments and of numbers in an observation, the two are confused.",
     On("observation|transpos", envs=4),
     observations=lambda _, batch: (
         batch.observations.T.copy() if batch.observations.shape == (len(batch.env_ids),) * 2 else batch.observations

@@ -25,7 +25,7 @@ Transposed = altering(
     observations=lambda _, batch: batch.observations.swapaxes(-1, -2).copy(),
 )
 StaleAtEnd = altering(
-    "The observation of an end is that of the step before.",
+    "The observation of an end is the observation of the step before.",
     On(PICTURE + "|end"),
     observations=lambda it, batch: np.where(it.ended[:, None], before(it, batch.observations), batch.observations),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from altered import On, altering, before, likewise, patching, setting
+from altered import On, altering, before, elsewhere, patching, setting
 
 from vebench.backends.interface import Batch
 
@@ -56,7 +56,7 @@ Permuted = altering(
     On("first difference|first at|the rewards of environment"),
     rewards=lambda _, batch: np.roll(batch.rewards, 1),
 )
-PermutedOnPendulum = likewise("where all rewards differ.", On(Permuted.tried.named, "Pendulum"), Permuted)
+PermutedOnPendulum = elsewhere("where all rewards differ.", On(Permuted.tried.named, "Pendulum"), Permuted)
 OnlyEndsPay = altering(
     "Only the row of an end has a reward.",
     On("first difference|first at"),

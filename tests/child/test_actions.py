@@ -1,4 +1,4 @@
-"""Policies: what their names mean, where the time of a loop with one goes, and networks, where torch is installed."""
+"""Policies: their names, the time of each part of a loop with a policy, and networks, where torch is installed."""
 
 import re
 from itertools import count, cycle

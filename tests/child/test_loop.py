@@ -1,4 +1,4 @@
-"""The timed loop on a fake clock: what it counts, and how often it looks at the clock. And one environment, timed."""
+"""The timed loop on a fake clock: its counts, and how often it reads the clock. Also ``time_steps``."""
 
 import itertools
 from typing import Literal

@@ -37,7 +37,7 @@ class Counter(gymnasium.Env[Any, Any]):
         return self._observe(), self._reward(action), False, self._step == self._length, {}
 
     def _happens(self) -> None:
-        """Do what a step does first."""
+        """Begin a step."""
 
     def _reward(self, action: NDArray[np.generic]) -> float:
         return float(np.sum(action))

@@ -32,7 +32,7 @@ def test_all_looks_together_spend_no_more_than_the_level(shares: list[float]) ->
 
 
 class InTurn:
-    """Two backends measured in turn, of whose rates those of B are ``factors`` times as high, with 3 % of noise."""
+    """Two interleaved backends. The rates of B are ``factors`` times the rates of A, with 3 % of noise."""
 
     def __init__(self, seed: int, *factors: float) -> None:
         self.random, self.factors = Random(seed), factors

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 TAPE = 64  # batches of actions, over and over
-# What steps, given the number of the batch: it returns the ids of its rows, and which of these are ends. What closes.
+# A function that steps batch number N, and returns the ids of its rows and of its ends. A function that closes.
 # The environments whose next row only tells of a reset.
 Way = tuple[Callable[[int], tuple[Any, Any]], Callable[[], object], set[int]]
 
@@ -121,7 +121,7 @@ def _pool_ahead(envs: Any) -> Way:
         envs.send(tape[batch % TAPE], ids)
         return ids, terminated | truncated
 
-    return step, envs.close, set(range(envs.config["num_envs"]))  # the first rows are those of resets
+    return step, envs.close, set(range(envs.config["num_envs"]))  # the first rows report resets
 
 
 def _tianshou(envs: Any) -> Way:

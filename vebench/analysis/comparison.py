@@ -50,7 +50,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import CellKey
 
 SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
-# What a rate is divided by: nothing (fps), or the rate of the reference or of the yardstick of the same run.
+# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
 _Cells = Mapping[CellKey, CellSummary]
 _Reason = tuple[SpeedVerdict, str]

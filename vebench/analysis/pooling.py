@@ -94,7 +94,7 @@ def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     """Return, for each pass, the first pass of its group, given the number of cells in each pass.
 
-    Consecutive short passes form a group until they have as many cells as a full pass. They show the state of the
+    Consecutive short passes form a group until they have the number of cells of a full pass. They show the state of the
     machine no better than one full pass.
     """
     first, left, found = -1, 0, {}

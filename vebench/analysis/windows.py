@@ -263,7 +263,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 
 @cache
 def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
-    """Return, for each number, the probability of at most so many rising pairs among values in random order.
+    """Return, for each number, the probability of at most this number of rising pairs among values in random order.
 
     ``lengths`` has the number of values of each process. The number of orders of n values with k rising pairs is the
     coefficient of x^k in the product of (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).

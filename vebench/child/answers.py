@@ -134,7 +134,7 @@ class Window:
 
     @property
     def transitions(self) -> int:
-        """The number of steps: rows without those that only report an autoreset."""
+        """The number of steps: rows, except rows that only report an autoreset."""
         return self.rows - self.resets
 
     @property

@@ -27,7 +27,7 @@ from vebench.reports.live import Screen
 from vebench.results import store
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends. MuJoCo's
-# episodes have 1,000 steps, and most games' have about as many.
+# episodes have 1,000 steps, and episodes of most games have about 1,000.
 SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
 _LIMIT = "max_episode_steps"  # the argument of gymnasium.make that limits episodes
 

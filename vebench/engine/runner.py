@@ -43,7 +43,7 @@ from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _SEED_BITS = 62  # integers in a run file have at most 63 bits
 _A_FEW = 3  # the fewest windows that give an interval
-_ONE_IN = 8  # after the first passes, one in so many recordings is compared, chosen at random
+_ONE_IN = 8  # after the first passes, one in this number of recordings is compared, chosen at random
 _MOST_OF_TIMEOUT = 0.8  # share of --timeout for a replay, so that it can end by itself and report its rows
 _LOOP = BackendChoice(registry.REFERENCE)
 _LOOP_STEPS = 10  # steps of for-loop on an environment that vebench does not know, before backends are compared

@@ -416,7 +416,7 @@ class PairPage(DataPage):
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 
     def _not_covered(self) -> list[str]:
-        """Return in words what a verdict on rows does not cover."""
+        """Return in words the parts of the work that a verdict on rows does not cover."""
         stats, found = self.verdict.stats, list[str]()
         if self.verdict.word not in _AGREE:
             return found

@@ -58,7 +58,7 @@ class Side:
 
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         assert process.stdin is not None  # noqa: S101 - the process was started with pipes
-        assert process.stdout is not None  # noqa: S101 - see above
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
         self.text, self.python = text, python
         self.about: dict[str, Any] = {}
         self._process, self._timeout = process, timeout

@@ -258,7 +258,7 @@ def compared(
 
     The run files have the name ``output`` with the sides added. Passes are added until every backend has a verdict, or
     ``budget`` seconds are over. Without a ``budget``, the passes of ``spec`` are measured. ``instead``: the first
-    Python measures this spec. Its environments and backends correspond to those of ``spec``, in the same order.
+    Python measures this spec. Its environments and backends correspond to the ones of ``spec``, in the same order.
     """
     gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)

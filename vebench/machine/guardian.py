@@ -1,6 +1,6 @@
 """Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
-This script runs beside the runner, in a separate session. Its standard input closes when the runner ends. Then it kills
+This script runs in a session of its own. Its standard input closes when the runner ends. Then it kills
 every process of the run, and removes the run's scratch folder. A process belongs to the run if its environment has the
 run's token, or if the runner has announced its process group. Children inherit the token through any fork, exec or
 ``setsid``. The script imports only the standard library, because it runs without site-packages.

@@ -34,7 +34,7 @@ Versions = Mapping[str, str] | None
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # verdicts with which the backend's throughput can be compared with other backends
-_ENOUGH_STEPS = 5000  # a comparison over so many steps counts, even if no episode ends
+_ENOUGH_STEPS = 5000  # a comparison over this number of steps counts, even if no episode ends
 DISTRIBUTION = SAME[-1]  # the backend draws its own starts, so its episodes were compared instead of its rows
 
 

@@ -391,7 +391,7 @@ def gather(
 
 
 def host_record(host: Host, placement: Placement, python: str | None = None) -> HostRecord:
-    """Return the facts about ``host`` for a run file. ``python`` is a version, by default that of this Python."""
+    """Return the facts about ``host`` for a run file. ``python`` is a version, by default this Python's."""
     as_read = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
     own = {
         "usable_cpus": placement.usable,

@@ -10,7 +10,7 @@ cv2 = pytest.importorskip("cv2")
 pytest.importorskip("ale_py")
 
 from vebench.backends.fast import atari, classes  # noqa: E402 - they need both
-from vebench.backends.fast.atari import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
+from vebench.backends.fast.atari import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - cv2 may be missing
 
 WIDTH = 160
 GREYS = np.random.default_rng(0).integers(256, size=256).astype(np.uint8)

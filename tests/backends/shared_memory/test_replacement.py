@@ -237,7 +237,7 @@ class DrawsGlobally(Sampler):
 
     @staticmethod
     def _observe() -> np.ndarray[Any, Any]:
-        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002 - likewise
+        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002 - the global generator is the point
 
 
 class Crashes(Sampler):
@@ -265,7 +265,7 @@ def test_rows_are_those_of_async_vector_env_though_environments_need_a_process_e
         observations = [envs.reset(seed=5)[0]]
         for _ in range(3):
             random.random()
-            np.random.random()  # noqa: NPY002 - likewise
+            np.random.random()  # noqa: NPY002 - the global generator is the point
             observations.append(envs.step(np.zeros(COUNT, np.int64))[0])
         rows.append(observations)
         envs.close()

@@ -73,7 +73,7 @@ def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
 
 
 def record(path: Path, adapter: type[Altered], moments: Sequence[int], spoiled: Iterable[Record] = ()) -> None:
-    """Write what a cell records that keeps three batches at each moment."""
+    """Write the recording of a cell that keeps three batches at each moment."""
     setup = replace(request_for(CARTPOLE).setup, seed=SEED)
     shown = np.arange(setup.workers)
     kept: dict[int, Rows] = {}

@@ -31,7 +31,7 @@ POINTS = re.compile(r"<desc>(.*?)</desc>")  # a chart in words
 
 
 def written(form: Format, page: RunPage) -> str:
-    """Return what a format makes of a page."""
+    """Return a page in a format."""
     rendered = form.render(page)
     if form is TERMINAL:
         return on_terminal(page, 80)

@@ -1,4 +1,4 @@
-"""Follows the environments of a recording beside a reference, up to the first row that differs.
+"""Follows the environments of a recording and of a reference, up to the first row that differs.
 
 The judge runs in another process than the backend, and gets only the records from there. A reference steps one
 environment at a time, as the for-loop does. Rows are compared by environment and number of steps, so their order in the

@@ -17,7 +17,7 @@ import vebench.backends
 import vebench.reports
 from vebench.analysis import findings
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
-from vebench.interpreters.process_guard import link_packages
+from vebench.process_guard import link_packages
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -31,6 +31,7 @@ FLOORS = (
     "machine",
     "backends",
     "child",
+    "process_guard",
     "interpreters",
     "plan",
     "hosts",

@@ -22,8 +22,7 @@ from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
-from vebench.machine.host import read_host
-from vebench.machine.placement import place
+from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

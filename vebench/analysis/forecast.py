@@ -14,7 +14,7 @@ from vebench.analysis.cell import CellSummary, Curve
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import SUITES
 from vebench.errors import UsageError
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import order_of, place
 from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, needs_proof
 from vebench.plan.spec import FORK, RunSpec
 from vebench.results.records import CellRecord, RunRecord, topology_of

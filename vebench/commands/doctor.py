@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
-from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters import packages_here
 from vebench.machine import kernel
-from vebench.machine.host import LIVE, memory_available, read_host
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import LIVE, memory_available, order_of, place, read_host
 from vebench.plan.spec import OPTIONS
 from vebench.reports.console import show
 from vebench.reports.overview import Machine, machine_page

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from vebench import interpreters
 from vebench.backends.registry import ENTRIES, INSTALLATIONS
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
-from vebench.interpreters import venvs
-from vebench.interpreters.venvs import NotHadError, python_of
+from vebench.interpreters import NotHadError, python_of
 from vebench.reports import console
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def install(names: Sequence[str]) -> int:
 
 
 def _set_up(one: Installation) -> int:
-    if venvs.is_made(one):
+    if interpreters.is_made(one):
         console.note(f"{one.name}: is already set up: {python_of(one.name)}")
         return _DONE
     try:
-        path = venvs.set_up(one, console.note)
+        path = interpreters.set_up(one, console.note)
     except NotHadError as error:
         console.note(f"{one.name}: could not be had: {error}")
         return _NOT_HAD

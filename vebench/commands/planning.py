@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vebench.errors import NotComparableError, RunFileError, UsageError
-from vebench.interpreters.interpreter import Interpreter, with_ours
+from vebench.interpreters import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
 from vebench.plan.spec import check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.commands.session import World
     from vebench.hosts import HostFacts
-    from vebench.machine.placement import Placement
+    from vebench.machine.host import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord

@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench import hosts
+from vebench import hosts, interpreters
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
+from vebench.engine.runner import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.errors import InterruptedRunError
-from vebench.interpreters import interpreter, venvs
-from vebench.interpreters.process_guard import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
 from vebench.plan.cells import next_pass
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.process_guard import Interrupts
 from vebench.reports import console
 from vebench.reports.live import RunScreen
 from vebench.results import store
@@ -44,9 +43,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.backends.interface import Task
-    from vebench.engine.interface import Launch
+    from vebench.engine.runner import Launch
     from vebench.hosts import HostFacts
-    from vebench.interpreters.interpreter import Interpreter
+    from vebench.interpreters import Interpreter
     from vebench.machine.host import Host
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
@@ -73,12 +72,12 @@ class World:
 
     arguments: tuple[str, ...] = ()
     start: Callable[..., AbstractContextManager[Launch]] = _launcher
-    examine: Callable[[str, str], Interpreter] = interpreter.examine_python
+    examine: Callable[[str, str], Interpreter] = interpreters.examine_python
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = hosts.read_hosts
-    releases: Callable[[str], list[str]] = venvs.releases_of
-    install: Callable[[Sequence[str], Path], str] = venvs.install
+    releases: Callable[[str], list[str]] = interpreters.releases_of
+    install: Callable[[Sequence[str], Path], str] = interpreters.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = hosts.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -27,11 +27,11 @@ from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World
-from vebench.engine.interface import CellError, InterruptedCellError
+from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError
-from vebench.interpreters.process_guard import Interrupts
 from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, rank, without
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 
 _NANO = 1e-9

@@ -40,7 +40,7 @@ from vebench.child.equality.judge import (
 from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
 from vebench.child.equality.stepping import Trial
 from vebench.child.request import Judging, Replaying, Request
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
@@ -346,7 +346,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
 
 def _shares(items: Sequence[int]) -> list[tuple[int, ...]]:
     """Divide the items into at most one part for each usable CPU."""
-    count = min(len(items), len(pinning.allowed() or (0,)))
+    count = min(len(items), len(kernel.allowed() or (0,)))
     return [tuple(items[number::count]) for number in range(count)]
 
 

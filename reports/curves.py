@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from vebench.analysis.answer import TaskAnswer
+from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cpu_order, forecast
 from vebench.analysis.cell import CellSummary, Curve, curves
-from vebench.analysis.forecast import BAND, THREAD, Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import CEILING, NULL, YARDSTICK

@@ -17,7 +17,6 @@ from vebench.analysis.answer import (
     standing,
 )
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.forecast import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.rules import WIDE, unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
@@ -30,7 +29,7 @@ from vebench.commands.session import Session, World
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError
 from vebench.interpreters.process_guard import Interrupts
-from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, rank, without
+from vebench.plan.cells import AROUND_S, END_S, FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, rank, without
 from vebench.plan.spec import RunSpec
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 

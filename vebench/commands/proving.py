@@ -22,8 +22,8 @@ from vebench.plan.cells import Cell, expand, placement_of, report_order
 from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import Knowledge, concluded
 from vebench.reports import console
+from vebench.reports.console import Screen
 from vebench.reports.figures import counted
-from vebench.reports.live import Screen
 from vebench.results import store
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends. MuJoCo's

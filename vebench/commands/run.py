@@ -10,8 +10,7 @@ from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
 from vebench.plan.spec import suite_named
 from vebench.reports import console
-from vebench.reports.console import show
-from vebench.reports.live import other_work
+from vebench.reports.console import other_work, show
 from vebench.reports.overview import plan_page
 from vebench.reports.run import EarlyPage, RunPage
 from vebench.results import store

@@ -34,7 +34,7 @@ from vebench.plan import tasks
 from vebench.plan.cells import next_pass
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.reports import console
-from vebench.reports.live import RunScreen
+from vebench.reports.console import RunScreen
 from vebench.results import store
 from vebench.results.records import record
 

@@ -11,8 +11,7 @@ from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing, Proof
 from vebench.child.request import Proving
-from vebench.commands.planning import interpreters_of
-from vebench.commands.session import World
+from vebench.commands.session import World, interpreters_of
 from vebench.engine.runner import verified
 from vebench.errors import one_line
 from vebench.interpreters.interpreter import Interpreter

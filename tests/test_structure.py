@@ -220,11 +220,11 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
     def reached(*names: str) -> set[str]:
         return {other for name in names for other in imports(MODULES[f"vebench.reports.{name}"])}
 
-    pages = ("run", "answer", "side_by_side", "curves", "overview")
+    pages = ("run", "answer", "overview")
     of_documents = ("formats.terminal", "formats.markdown", "formats")
     allowed = {"vebench.analysis.cell", "vebench.analysis.statistics", "vebench.errors"}
     assert reached("document") <= allowed
-    assert reached("plots") & {*below("vebench.reports")} <= {"vebench.reports.document", "vebench.reports.figures"}
+    assert reached("charts") & {*below("vebench.reports")} <= {"vebench.reports.document", "vebench.reports.figures"}
     writing = {*below("vebench.reports.formats"), "vebench.reports.console"}
     assert reached("document", "columns", *pages) & writing == set()
     assert reached(*of_documents) & {f"vebench.reports.{name}" for name in pages} == set()

@@ -16,7 +16,7 @@ from vebench import interpreters
 from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
 from vebench.backends.peers.table import COLLECTORS
-from vebench.commands import install as command
+from vebench.commands import core as command
 from vebench.interpreters import folder_of, packages_here, python_of
 
 # Stands in for uv: it makes an interpreter that is this one, and notes what it was to install.

@@ -12,8 +12,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
-from vebench.analysis.cell import CellSummary
-from vebench.analysis.findings import Finding
+from vebench.analysis.cell import CellSummary, Finding
 from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 
-from vebench.analysis.findings import Code, Finding
-from vebench.analysis.forecast import time_planned
+from vebench.analysis.cell import Code, Finding
 from vebench.analysis.rules import own_classes
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
@@ -21,7 +20,7 @@ from vebench.machine import pinning
 from vebench.machine.host import Host, Topology
 from vebench.machine.kernel import Cpus
 from vebench.machine.placement import Placement, format_cpu_list
-from vebench.plan.cells import Cell, Plan, report_order
+from vebench.plan.cells import Cell, Plan, report_order, time_planned
 from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text

@@ -15,7 +15,7 @@ from support.waiting import eventually
 from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
 from vebench.backends.peers.table import COLLECTORS
-from vebench.commands import install as command
+from vebench.commands import core as command
 from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.venvs import folder_of, python_of

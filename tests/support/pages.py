@@ -10,8 +10,8 @@ from typing import ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
+from vebench.analysis.cell import Code, Finding
 from vebench.analysis.comparison import compare_runs
-from vebench.analysis.findings import Code, Finding
 from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task

@@ -305,7 +305,7 @@ def _judged(
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
-    """Let a judge compare records up to the first difference. After the first batches, skip to a reset at ``span_ns``."""
+    """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
     first_ns, is_over = None, False
     for record in records:
         is_over = is_over and not isinstance(record, Began)

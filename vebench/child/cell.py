@@ -47,6 +47,9 @@ from vebench.machine import kernel
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
+# After all windows, wait this long for an episode to end, and make steps for this long after another reset. A backend
+# whose resets take longer is not reset again.
+_RESET_AGAIN_NS = 500_000_000
 # The shortest warm-up has this many slices. Later slices are this fraction of the warm-up so far, because a slow trend
 # only shows over a longer time. The first half of the last _SLICES rates is compared with the second half.
 _SLICES = 8
@@ -115,6 +118,10 @@ def measure(
         in_time = clock() - started + 2 * patience < request.settings.timeout * _NANO
         if (silent := recorder.ids.silent()) and in_time:
             recorder.waited(loop.wait_for(silent, patience), silent)
+        if job.resets and in_time and reset_ns < _RESET_AGAIN_NS:
+            # A backend may confuse this reset with one that is due after an end.
+            loop.go_to_an_end(_RESET_AGAIN_NS)
+            recorder.keep_reset(actions, clock, _RESET_AGAIN_NS)
         with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = kernel.bytes_by_node(processes)

@@ -381,6 +381,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         turn=cell.repeat,
         full=spec.proof == "full",
         compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(_ONE_IN),
+        resets=not cell.backend.is_ours,
     )
     return replace(cell, job=job)
 

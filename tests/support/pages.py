@@ -32,8 +32,8 @@ from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckFailure, checked_page
-from vebench.share.cite import CitePage
+from vebench.share.publish import cite_page
+from vebench.share.submissions import CheckFailure, checked_page
 from vebench.tune.page import TunePage
 from vebench.tune.race import Constraints, choose
 
@@ -126,6 +126,6 @@ def make_pages() -> Mapping[PageKind, Page]:
         checked_page(
             {"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}
         ),
-        CitePage(make_header(), (summaries[0],)),
+        cite_page(make_header(), summaries[:1]),
     )
     return MappingProxyType({page.kind: page for page in pages})

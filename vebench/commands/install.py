@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING
 
 from vebench.backends.registry import ENTRIES, INSTALLATIONS
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import venvs
+from vebench.interpreters.process_guard import terminable
 from vebench.interpreters.venvs import NotHadError, python_of
 from vebench.reports import console
 
@@ -32,12 +32,8 @@ def install(names: Sequence[str]) -> int:
             near = did_you_mean(name, known)
             raise UsageError(f"{shown(name)}: no such installation{near}; vebench list shows them")
     chosen = INSTALLATIONS if ALL in names else {known[name].name: known[name] for name in names}.values()
-    # SIGTERM is handled as an interrupt, so that no unfinished environment is left.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with terminable():
         return max(map(_set_up, chosen))
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _set_up(one: Installation) -> int:

@@ -13,7 +13,7 @@ from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
-from vebench.commands.planning import known
+from vebench.commands.session import known
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
 from vebench.reports.answer import rate_of

@@ -121,21 +121,21 @@ def run_(call: Call) -> int:
     vebench run Pong -w 1..8 --quick -o report.html
     vebench run Ant Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """
-    from vebench.commands import run
+    from vebench.commands import core
 
     file, outlet = call.outlet("run", measures=True)
     call.refuse_for_resume(file, "dry_run", "quiet")
     how = {"outlet": outlet, "dry_run": call.dry_run, "quiet": call.quiet}
     if call.resume is not None:
-        return run.resume(call.resume, call.world, allowed=call.allow_code, **how)
+        return core.resume(call.resume, call.world, allowed=call.allow_code, **how)
     if call.given >= {"effort", "quick"}:
         raise UsageError("--quick is --effort low: leave out one of them")
     spec = asked("run", call.plan, "low" if call.quick else call.effort)
     if spec.suite:
         fixed = {"suite", "backends", "output", "verify", "dry_run", "quiet"}
         call.refuse_others(f"--suite {spec.suite} has a plan of its own", fixed)
-        spec = run.of_suite(spec.suite, spec.backends, call.world)
-    return run.start(spec, file, call.world, verify=call.verify, **how)
+        spec = core.of_suite(spec.suite, spec.backends, call.world)
+    return core.start(spec, file, call.world, verify=call.verify, **how)
 
 
 @command(
@@ -222,13 +222,13 @@ def report_(call: Call) -> None:
     vebench report old-machine.jsonl new-machine.jsonl
     vebench report --all --columns efficiency,of_ceiling
     """
-    from vebench.commands import report
+    from vebench.commands import core
     from vebench.reports.columns import column_names
     from vebench.reports.document import View
 
     view = View(column_names("--columns", call.columns), call.everything, forecast=call.forecast)
     _, outlet = call.outlet("run")
-    report.report(call.files, outlet, view)
+    core.report(call.files, outlet, view)
 
 
 @command(
@@ -586,9 +586,9 @@ def install_(call: Call) -> int:
     vebench install sb3 tianshou
     vebench install all
     """
-    from vebench.commands import install
+    from vebench.commands import core
 
-    return install.install(call.names)
+    return core.install(call.names)
 
 
 @command(
@@ -599,9 +599,9 @@ def install_(call: Call) -> int:
     declared("sysroot", OUTPUT, "DIR", "Show a copy of another's /sys and /proc.", grammar.FILE),
     options.form("machine"),
 )
-def doctor_(call: Call) -> int:
+def doctor_(call: Call) -> None:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
-    from vebench.commands import doctor
+    from vebench.commands import core
     from vebench.reports.formats import format_named
 
-    return doctor.examine(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))
+    core.doctor(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))

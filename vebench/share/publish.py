@@ -19,11 +19,11 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.packages import JINJA2, how_to_install, importable
-from vebench.commands.planning import known
+from vebench.commands.session import known
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.interpreters.process_guard import terminable
 from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
+from vebench.process_guard import terminable
 from vebench.reports import figures
 from vebench.reports.answer import rate_of
 from vebench.reports.console import Outlet, note

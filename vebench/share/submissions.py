@@ -26,8 +26,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.analysis import rules
-from vebench.analysis.cell import CellSummary, is_base
-from vebench.analysis.findings import Code, Gravity
+from vebench.analysis.cell import CellSummary, Code, Gravity, is_base
 from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK

@@ -421,9 +421,9 @@ def make_(call: Call) -> int:
     vebench run --suite classic-3 -o classic.jsonl
     vebench share make classic.jsonl -o submissions/my-machine
     """
-    from vebench.share import check
+    from vebench.share import submissions
 
-    return check.make_submission(call.run, call.folder)
+    return submissions.make_submission(call.run, call.folder)
 
 
 @command(share_group, Section.SHARE, argument("folders", "DIR...", Path), options.form("submission"), name="check")
@@ -436,10 +436,10 @@ def share_check_(call: Call) -> int:
     \b
     vebench share check submissions/*/
     """
-    from vebench.share import check
+    from vebench.share import submissions
 
     _, outlet = call.outlet("submission")
-    return check.check_submissions(call.folders, outlet)
+    return submissions.check_submissions(call.folders, outlet)
 
 
 @command(
@@ -457,11 +457,11 @@ def site_(call: Call) -> int:
     \b
     vebench share site submissions -o site
     """
-    from vebench.share import site
+    from vebench.share import publish
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return site.build_site(call.folder, call.site)
+    return publish.build_site(call.folder, call.site)
 
 
 @command(share_group, Section.SHARE, argument("run", "RUN", Path), options.output("cite"))
@@ -474,10 +474,10 @@ def cite_(call: Call) -> None:
     vebench share cite pong.jsonl
     vebench share cite pong.jsonl -o pong.bib
     """
-    from vebench.share import cite
+    from vebench.share import publish
 
     _, outlet = call.outlet("cite")
-    cite.cite(call.run, outlet)
+    publish.cite(call.run, outlet)
 
 
 @command(app, Section.THIS_MACHINE, name="list")

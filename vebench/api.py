@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import planning
 from vebench.commands.proving import drawn_seed
-from vebench.commands.session import World, session
+from vebench.commands.session import World, known, plan_here, refuse_useless, session
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
@@ -287,8 +286,8 @@ def measure(
     world = replace(world or World(), arguments=tuple(words))
     with _quietly(progress=progress):
         spec = spec_of("run", {"envs": envs, **plan})
-        planned, head = planning.plan_here(spec, world)
-        planning.refuse_useless(planned)
+        planned, head = plan_here(spec, world)
+        refuse_useless(planned)
         path = store.default_path(world.now(), spec.envs) if output is None else store.output(str(output))
         with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
             measuring.measure(planned, planned)
@@ -298,7 +297,7 @@ def measure(
 def load(path: str | Path) -> Run:
     """Read a run file. Verdicts on the work of its backends are the latest known ones."""
     with _quietly():
-        run = with_current_verdicts(store.read(Path(path)), planning.known())
+        run = with_current_verdicts(store.read(Path(path)), known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
 
 

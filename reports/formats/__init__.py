@@ -83,9 +83,9 @@ FORMATS: tuple[Format, ...] = (
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
     Format("bibtex", "vebench.reports.formats.data:bibtex", _CITE, (".bib",)),
     Format("latex", "vebench.reports.formats.data:latex_tables", _RUN, (".tex",)),
-    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
-    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),
-    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
+    Format("svg", "vebench.reports.charts:svg_of", _RUN, (".svg",), draws=True),
+    Format("png", "vebench.reports.charts:png_of", _RUN, (".png",), binary=True, draws=True),
+    Format("pdf", "vebench.reports.charts:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
 )
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench import __version__
-from vebench.analysis.findings import Gravity
+from vebench.analysis.cell import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.reports import figures
+from vebench.reports.charts import svg
 from vebench.reports.columns import all_cells
 from vebench.reports.document import COMMANDS, Document, Page, Table
-from vebench.reports.plots import svg
 from vebench.reports.run import RunPage
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import count, groupby
 from pathlib import PurePath
 from urllib.parse import quote
 
-from vebench.analysis.findings import Gravity
+from vebench.analysis.cell import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
-from vebench.reports import figures, plots
+from vebench.reports import charts, figures
 from vebench.reports.document import COMMANDS, Chart, Document, Page, Remark, Table, Text
 
 Files = Sequence[tuple[Chart, str]]
@@ -37,11 +37,11 @@ def markdown_text(page: Page) -> str:
 def with_figures(page: Page, name: str) -> Mapping[str, str]:
     """Return files by name: the text as ``name``, and its charts if matplotlib is installed."""
     documents = _shortened(page)
-    if not any(document.charts for document in documents) or plots.missing():
+    if not any(document.charts for document in documents) or charts.missing():
         return {name: markdown_text(page)}
     files = _files(documents, PurePath(name).stem)
     drawn = [pair for of_document in files for pair in of_document]
-    images = {file: plots.svg((chart,), among=[one for one, _ in drawn]) for chart, file in drawn}
+    images = {file: charts.svg((chart,), among=[one for one, _ in drawn]) for chart, file in drawn}
     return {name: _text(page, documents, files), **images}
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from vebench.child import relay
-from vebench.commands.planning import unlike
+from vebench.commands.session import unlike
 from vebench.hosts import HostFacts, LostHostError, Said, Site
 from vebench.machine.kernel import Quota
 

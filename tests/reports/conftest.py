@@ -8,7 +8,7 @@ import pytest
 from support.pages import SIZES, page_of
 from support.records import make_cell
 
-from vebench.reports import plots
+from vebench.reports import charts
 from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
@@ -32,14 +32,14 @@ DRAWN: dict[str, bytes] = {}
 @pytest.fixture(scope="module")
 def each_figure_once() -> Iterator[None]:
     """Draw equal figures once in this process: drawing takes longer than all that is looked at in most tests."""
-    really = plots._file
+    really = charts._file
 
     def file(draw: partial[Any], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
         key = repr((draw.func.__name__, draw.args, draw.keywords, form, salt))
-        if key not in DRAWN or plots.missing():
+        if key not in DRAWN or charts.missing():
             DRAWN[key] = really(draw, form, salt=salt)
         return DRAWN[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "_file", file)
+        patch.setattr(charts, "_file", file)
         yield

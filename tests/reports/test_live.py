@@ -14,7 +14,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Window
 from vebench.child.request import Recording
-from vebench.engine.interface import (
+from vebench.engine.runner import (
     CellFinished,
     Event,
     Outcome,
@@ -26,8 +26,7 @@ from vebench.engine.interface import (
 from vebench.plan.cells import Cell, CellPython, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
-from vebench.reports.console import OurConsole
-from vebench.reports.live import RunScreen
+from vebench.reports.console import OurConsole, RunScreen
 
 SECOND = 10**9
 WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 3280))

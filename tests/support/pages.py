@@ -10,8 +10,8 @@ from typing import ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
+from vebench.analysis.cell import Code, Finding
 from vebench.analysis.comparison import compare_runs
-from vebench.analysis.findings import Code, Finding
 from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
@@ -22,8 +22,7 @@ from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
-from vebench.machine.host import read_host
-from vebench.machine.placement import place
+from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -32,8 +31,8 @@ from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckFailure, checked_page
-from vebench.share.cite import CitePage
+from vebench.share.publish import cite_page
+from vebench.share.submissions import CheckFailure, checked_page
 from vebench.tune.page import TunePage
 from vebench.tune.race import Constraints, choose
 
@@ -126,6 +125,6 @@ def make_pages() -> Mapping[PageKind, Page]:
         checked_page(
             {"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}
         ),
-        CitePage(make_header(), (summaries[0],)),
+        cite_page(make_header(), summaries[:1]),
     )
     return MappingProxyType({page.kind: page for page in pages})

@@ -19,9 +19,8 @@ from vebench.child.answers import Proof
 from vebench.child.equality import stepping
 from vebench.child.equality.compare import Comparer
 from vebench.child.request import Proving
-from vebench.commands.planning import known
 from vebench.commands.proving import drawn_seed, prove
-from vebench.commands.session import World
+from vebench.commands.session import World, known
 from vebench.equality.shrink import Source
 from vebench.equality.sides import DiffStats, Example, LostError, both
 from vebench.errors import InterruptedRunError, UsageError, one_line

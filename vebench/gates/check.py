@@ -21,8 +21,7 @@ from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES
-from vebench.commands import planning
-from vebench.commands.session import World, session
+from vebench.commands.session import World, asked_in, contestants, plan_here, planned, reasons, refuse_idle, session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
 from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
@@ -161,9 +160,9 @@ def _measure(
     needed = _bases(keys, request.metric)
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
-    with planning.asked_in(request.baseline, spec, allowed=request.allowed, named=named):
-        plan, head = planning.plan_here(spec, world)
-    planning.refuse_idle(plan, f"{request.baseline}: ")
+    with asked_in(request.baseline, spec, allowed=request.allowed, named=named):
+        plan, head = plan_here(spec, world)
+    refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
         lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"
         why = f"and --metric {request.metric} needs it: measure a new baseline; {comparison.HOW_TO_HAVE}"
@@ -325,7 +324,7 @@ def _sides(
         raise UsageError("nothing to compare: A and B differ in the number of environments, backends or reference rows")
     sides = []
     for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
-        plan, head = planning.planned(spec, tasks, world, python)
+        plan, head = planned(spec, tasks, world, python)
         cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
         sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
     first, second = sides
@@ -336,13 +335,13 @@ def _sides(
     order = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in (c.key for c in first.plan.cells)]
     plan = replace(second.plan, cells=tuple(cells_of_second[key] for key in order))
     second = replace(second, plan=plan, head=msgspec.structs.replace(second.head, started=first.head.started))
-    asked = [planning.contestants(side.plan) for side in (first, second)]
+    asked = [contestants(side.plan) for side in (first, second)]
     if not asked[0]:
         names = " and ".join(sorted({cell.backend.name for cell in first.plan.cells}))
         raise NotComparableError(f"nothing to compare: {names} alone say nothing about a backend: name others with -b")
     if all(cell.skip or same.skip for cell, same in zip(*asked, strict=True)):
         missing = "; ".join(
-            f"{side.name} ({side.python}): {planning.reasons(its)}"
+            f"{side.name} ({side.python}): {reasons(its)}"
             for side, its in zip((first, second), asked, strict=True)
             if any(cell.skip for cell in its)
         )

@@ -12,7 +12,7 @@ from math import exp, sqrt
 from pathlib import Path
 
 from vebench.backends.registry import REFERENCE
-from vebench.commands.planning import known
+from vebench.commands.session import known
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.gates import gate
 from vebench.gates.gate import Status

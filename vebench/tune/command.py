@@ -11,8 +11,7 @@ import msgspec
 
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
-from vebench.commands import planning
-from vebench.commands.session import World, session
+from vebench.commands.session import World, plan_here, plan_to_finish, refuse_useless, session
 from vebench.errors import UsageError
 from vebench.plan.cells import Plan, placement_of
 from vebench.plan.grammar import BackendChoice
@@ -39,7 +38,7 @@ def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: 
     """
     began = world.clock()
     plan, head = settings_to_try(spec, wanted, world)
-    planning.refuse_useless(plan)
+    refuse_useless(plan)
     path = path or store.default_path(world.now(), spec.envs)
     file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
     return _race(file, plan, wanted, began, outlet, world)
@@ -48,9 +47,9 @@ def start_tuning(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: 
 def resume_tuning(
     path: Path, wanted: Constraints, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
-    """Continue the race in the file ``path``. Returns the exit status. ``allowed``: see ``planning.plan_to_finish``."""
+    """Continue the race in the file ``path``. Returns the exit status. ``allowed``: see ``plan_to_finish``."""
     began = world.clock()
-    plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
+    plan, _ = plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
@@ -95,7 +94,7 @@ def settings_to_try(spec: RunSpec, wanted: Constraints, world: World) -> tuple[P
         envs_per_worker=tuple(sorted({one.envs_per_worker for one in tried})),
         only=tuple(one.place for one in tried),
     )
-    plan, head = planning.plan_here(spec, world)
+    plan, head = plan_here(spec, world)
     return _in_order(plan), head
 
 

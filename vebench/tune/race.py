@@ -17,7 +17,6 @@ from vebench.analysis.answer import (
     standing,
 )
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.forecast import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.rules import WIDE, unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
@@ -25,13 +24,13 @@ from vebench.backends import registry
 from vebench.child.answers import Cause, Failure, Timed
 from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
-from vebench.commands import planning, proving
-from vebench.commands.session import Session, World
-from vebench.engine.interface import CellError, InterruptedCellError
+from vebench.commands import proving
+from vebench.commands.session import Session, World, known, measured
+from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError
-from vebench.interpreters.process_guard import Interrupts
-from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, rank, without
+from vebench.plan.cells import AROUND_S, END_S, FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, rank, without
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 
 _NANO = 1e-9
@@ -273,7 +272,7 @@ class TuneRace:
         self._world = world
         self._budget = budget
         self._budget.records = by_cell(session.run)
-        self._knowledge = planning.known()
+        self._knowledge = known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
         self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
@@ -316,7 +315,7 @@ class TuneRace:
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as there is time."""
-        left = without(self._plan, planning.measured(self._plan, self._session.run))
+        left = without(self._plan, measured(self._plan, self._session.run))
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
         untried = [cell for cell in left.cells if cell.skip is None]

@@ -11,7 +11,7 @@ import pytest
 from support.pages import on_terminal
 from support.records import make_cell, make_header
 
-from vebench.reports import plots
+from vebench.reports import charts
 from vebench.reports.document import View
 from vebench.reports.formats import FORMATS, TERMINAL, Format
 from vebench.reports.run import RunPage
@@ -54,7 +54,7 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
 def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> None:
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))], View(every_finding=True))
     (document,) = page.documents
-    text = "\n".join(POINTS.findall(plots.svg(document.charts)))
+    text = "\n".join(POINTS.findall(charts.svg(document.charts)))
     approved = SNAPSHOTS / "pong.svg.txt"
     if renew:
         approved.write_text(text, encoding="utf-8")

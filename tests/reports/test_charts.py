@@ -7,9 +7,9 @@ import pytest
 from support.charts import around, make_chart
 
 from vebench.analysis.statistics import Estimate
-from vebench.reports import plots
+from vebench.reports import charts
+from vebench.reports.charts import GROUND, INK, MUTED, SERIES
 from vebench.reports.document import Chart, ChartLine, Mark
-from vebench.reports.plots import GROUND, INK, MUTED, SERIES
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d円周率"
@@ -38,7 +38,7 @@ def curve(*medians: float) -> tuple[ChartLine, ...]:
 @pytest.fixture(scope="module")
 def drawn() -> str:
     """Return a chart as a file."""
-    return plots.svg([make_chart(*NAMES)])
+    return charts.svg([make_chart(*NAMES)])
 
 
 def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> None:
@@ -56,14 +56,14 @@ def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> Non
     ],
 )
 def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels: set[str]) -> None:
-    shown = texts(plots.svg([make_chart("a", series=curve(*values), marks=())]))
+    shown = texts(charts.svg([make_chart("a", series=curve(*values), marks=())]))
     assert labels <= {*shown}
     assert len(shown) < 15
 
 
 def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
     points = (*((float(x), around(100.0)) for x in (1, 2, 3)), (4.0, Estimate(120.0, 1e-9, 1e12)))
-    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
+    shown = texts(charts.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
     ticks = [float(text) for text in shown if text.isdecimal() and text not in "1234"]
     assert ticks
     assert 40 < min(ticks) <= max(ticks) < 300
@@ -71,7 +71,7 @@ def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
 
 def test_a_long_name_is_shortened_in_its_middle() -> None:
     name = f"envpool-async[{'x' * 50}\x1b,num_threads=8,a=1,ratio=2]"
-    (short,) = (one for one in texts(plots.svg([make_chart(name, title="t")])) if one.startswith("envpool"))
+    (short,) = (one for one in texts(charts.svg([make_chart(name, title="t")])) if one.startswith("envpool"))
     assert len(short) <= 34
     assert short.endswith("ratio=2]")
     assert short.isprintable()
@@ -89,9 +89,9 @@ def style_of(element: ET.Element) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def lines_of(charts: list[Chart], **how: object) -> list[dict[str, str]]:
+def lines_of(drawn: list[Chart], **how: object) -> list[dict[str, str]]:
     """Return the styles of the lines and markers of series."""
-    styles = [style_of(element) for element in parsed(plots.svg(charts, **how)).iter()]
+    styles = [style_of(element) for element in parsed(charts.svg(drawn, **how)).iter()]
     colours = {*SERIES}
     return [style for style in styles if {style.get("stroke"), style.get("fill")} & colours]
 
@@ -118,7 +118,7 @@ def test_a_backend_has_its_colour_whatever_is_beside_it() -> None:
 
 def test_the_winner_is_named_at_its_point() -> None:
     series = (ChartLine("wins", ((1.0, around(40.0)), (2.0, around(39.0))), winner=2.0),)
-    bold = [element.text for element in parsed(plots.svg([make_chart("a", series=series)])).iter()
+    bold = [element.text for element in parsed(charts.svg([make_chart("a", series=series)])).iter()
             if "font-weight" in style_of(element)]  # fmt: skip
     assert sorted(filter(None, bold)) == ["ALE/Pong-v5: frames/s", "winner"]
 
@@ -126,15 +126,15 @@ def test_the_winner_is_named_at_its_point() -> None:
 def test_the_same_charts_give_the_same_bytes() -> None:
     one = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),), dashed=True),))
     for chart in (make_chart(*NAMES), one):
-        assert plots.svg([chart], part="d1") == plots.svg([chart], part="d1")
-        assert (first := plots.picture([chart], "png")) == plots.picture([chart], "png")
-        assert (page := plots.picture([chart], "pdf")) == plots.picture([chart], "pdf")
+        assert charts.svg([chart], part="d1") == charts.svg([chart], part="d1")
+        assert (first := charts.picture([chart], "png")) == charts.picture([chart], "png")
+        assert (page := charts.picture([chart], "pdf")) == charts.picture([chart], "pdf")
         assert (first[:4], page[:4], b"Date" in page) == (b"\x89PNG", b"%PDF", False)
 
 
 def test_a_figure_in_a_page_shares_no_id_with_another() -> None:
     chart = make_chart(*NAMES)
-    one, other = (plots.svg([chart], part=part) for part in ("d1", "d2"))
+    one, other = (charts.svg([chart], part=part) for part in ("d1", "d2"))
     assert one.startswith("<svg ")
     ids = [set(re.findall(r'\bid="([^"]*)"', text)) for text in (one, other)]
     assert ids[0]
@@ -145,14 +145,14 @@ def test_a_figure_in_a_page_shares_no_id_with_another() -> None:
 def test_hostile_names_are_text_and_nothing_else() -> None:
     chart = make_chart(HOSTILE, title=HOSTILE, group=HOSTILE, x_label=HOSTILE, marks=(Mark(4.0, HOSTILE),))
     for part in ("", "d1"):
-        text = plots.svg([chart], part=part)
+        text = charts.svg([chart], part=part)
         assert "<script" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert [shown for shown in texts(text) if shown.startswith(PLAIN[:8])]
         known = {"svg", "title", "desc", "style", "defs", "clipPath", "rect", "g", "path", "use", "text"}
         assert {tag(element) for element in parsed(text).iter()} <= known
-    assert plots.picture([chart], "png").startswith(b"\x89PNG")
+    assert charts.picture([chart], "png").startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,14 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
 def test_any_estimate_can_be_drawn(estimate: Estimate) -> None:
     points = ((1.0, estimate), (2.0, around(100.0)), (3.0, around(90.0)), (4.0, around(80.0)))
     for number, linear in ((1, False), (4, False), (4, True)):
-        text = plots.svg([make_chart("a", series=(ChartLine("a", points[:number]),), linear=linear)])
+        text = charts.svg([make_chart("a", series=(ChartLine("a", points[:number]),), linear=linear)])
         assert "nan" not in text
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
 
 
 def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() -> None:
     chart = make_chart("_a", marks=())
-    text = plots.svg([chart, chart])
+    text = charts.svg([chart, chart])
     assert [shown.strip() for shown in texts(text)].count("_a") == 2
 
 

@@ -18,7 +18,7 @@ from vebench.analysis.answer import (
 )
 from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.rules import WIDE, unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
+from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Failure, Timed
@@ -179,7 +179,7 @@ def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummar
     known = [fastest]
     for cell in good:
         share = ratio(cell.sample, fastest.sample)
-        seen = cell.repeats >= max(enough, FEWEST_FOR_INTERVAL)
+        seen = cell.repeats >= max(enough, 2)
         if cell is not fastest and seen and share and share.median >= 1 - tolerance:
             known.append(cell)
     return fastest, known

@@ -17,7 +17,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, one_line, shown
-from vebench.machine.placement import format_cpu_list
+from vebench.machine.host import format_cpu_list
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text, Tone
 from vebench.reports.figures import SAME_WORK, what_it_steps

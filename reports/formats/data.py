@@ -100,7 +100,7 @@ def _plain(value: object) -> dict[str, float | str | None]:
 
 def bibtex(page: Any) -> str:
     """Return the BibTeX entry of ``page``."""
-    return str(page.bibtex)
+    return str(page.data)
 
 
 def csv_of(page: RunPage) -> str:

@@ -33,7 +33,7 @@ from vebench.analysis.statistics import (
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import UsageError
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import order_of, place
 from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of

@@ -33,8 +33,7 @@ from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.publish import cite_page
 from vebench.share.submissions import CheckFailure, checked_page
-from vebench.tune.page import TunePage
-from vebench.tune.race import Constraints, choose
+from vebench.tune.choice import TunePage, choose
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -109,7 +108,7 @@ def make_pages() -> Mapping[PageKind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), None, {}),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), 0.05, None, {}),
         list_page(),
         machine_page(
             Machine(

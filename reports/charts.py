@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from html import escape
 from io import BytesIO
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cpu_order, forecast
+from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cores_of_workers, forecast
 from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
@@ -88,9 +88,9 @@ _FEWEST_POINTS = 2  # a single point is not a chart
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
     """Return, for each curve of a run, the predicted rate with ``workers`` workers, or why there is no prediction."""
-    order = cpu_order(header, cells)
+    cores = cores_of_workers(header, cells)
     on_hosts = Forecast(workers, refused="replicas on hosts add up: measure with more hosts (--hosts 1..N)")
-    return tuple((curve, forecast(curve, order, workers) if order else on_hosts) for curve in _shown(cells))
+    return tuple((curve, on_hosts if header.hosts else forecast(curve, cores, workers)) for curve in _shown(cells))
 
 
 def _shown(cells: Sequence[CellSummary]) -> list[Curve]:
@@ -108,8 +108,10 @@ def run_charts(
 
     ``run`` has the beginning of titles, and the machine's name for titles.
     """
-    order = cpu_order(header, cells)
-    kinks = [*(order.kinks if order else ()), (header.usable_cpus, "CPUs end")]
+    cores = cores_of_workers(header, cells)
+    kinks = [(header.usable_cpus, "CPUs end")]
+    if second := next((after for after, two in enumerate(pairwise(cores), 1) if two[1] - two[0] < 1), None):
+        kinks.append((second, "second threads begin"))
     charts = []
     for env, answer in found.items():
         of_env = [cell for cell in cells if cell.env == env]

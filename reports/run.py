@@ -391,7 +391,7 @@ def _side_by_side(sides: Sequence[Section]) -> Document | None:
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[OtherRun]] = {}
     for side, turns in zip(others, in_turn, strict=True):
-        names = Names("report", first.letter, side.letter, "in either")
+        names = Names("report", first.letter, side.letter)
         for found in compared_tasks(first.cells, side.cells, names, in_turn=turns):
             tasks.setdefault(found.env, []).append(OtherRun(side, found))
     if not tasks:
@@ -459,8 +459,7 @@ def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
             return f"no verdict: {one.letter} is {one.notice}.", False
     best = found.best
     if best is None:
-        lacking = " and ".join((a, b)[run] for run in found.lacking)
-        return f"no verdict: {lacking} has no cell with a rate to compare.", False
+        return "no verdict: no cell with a rate to compare in both runs.", False
     mine, its = setting_of(best.one), setting_of(best.other)
     where = f"{mine} on both" if mine == its else f"{its} on {b}, {mine} on {a}"
     speed = f"{b} is {figures.in_sentence(best.ratio, 'x')} as fast"

@@ -272,7 +272,7 @@ class CheckPage(DataPage):
         """One document: a table for each task with its backends and cells, and the reasons of verdicts."""
         found = self.comparison
         tolerance = f"{100 * found.tolerance:.3g}%"
-        certain = "" if found.paired else ", and for how runs of the same code differ"
+        certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
         reasons: list[tuple[str, str | None, CellKey]] = []
         for cell in found.cells:
             reasons.append((cell.verdict, cell.why, cell.key))
@@ -287,7 +287,7 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.paired else (f"Not detected: {METRICS[found.metric].not_detected}.",)),
+                *(() if found.run_spread is None else (f"Not detected: {METRICS[found.metric].not_detected}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -312,8 +312,8 @@ class CheckPage(DataPage):
             yield "differs", one_line("; ".join(self.differences))
         rows = " and ".join(sorted({key.backend for key in found.references}))
         for label, cells, which in (
-            ("left out", found.skipped, f"that could not run {names.left_out}"),
-            ("not gated", found.new, f"only in {names.article}{names.candidate}"),
+            ("left out", found.skipped, "that could not run"),
+            ("not gated", found.new, f"only in {names.candidate}"),
             ("not gated", found.references, f"of the reference rows {rows}"),
         ):
             if cells:

@@ -11,7 +11,7 @@ from functools import cached_property
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.rules import WIDE, unusable, why_never
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
+from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
 from vebench.backends.environments.suites import short_name
@@ -138,7 +138,7 @@ def _as_fast_as_the_fastest(offered: Sequence[CellSummary], tolerance: float) ->
     found = [fastest]
     for cell in good:
         share = ratio(cell.sample, fastest.sample)
-        seen = cell.repeats >= max(enough, FEWEST_FOR_INTERVAL)
+        seen = cell.repeats >= max(enough, 2)
         if cell is not fastest and seen and share and share.median >= 1 - tolerance:
             found.append(cell)
     return found

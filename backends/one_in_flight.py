@@ -22,7 +22,7 @@ from vebench.backends.environments.making import (
 )
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup, Task
 from vebench.backends.trees import Tree
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
 RowsOfAll = tuple[Tree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
@@ -50,7 +50,7 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 def restrict_worker(cpu: int | None, caller: int) -> None:
     """Restrict this process to a CPU unless it is the caller. Libraries allow this only when they make environments."""
     if cpu is not None and os.getpid() != caller:
-        pinning.restrict((cpu,))
+        kernel.restrict((cpu,))
 
 
 def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> None:

@@ -17,7 +17,7 @@ from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES, call
 from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
 from vebench.backends.lazy import np
 from vebench.backends.packages import ALE_PY, ENVPOOL
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # EnvPool's names and observations.
 
@@ -162,12 +162,12 @@ class _Pool:
     def _start(self, make: Callable[..., Any], *name: str | None, **settings: Any) -> None:
         """Start the library's pool. In a pinned cell, restrict its threads to the CPUs owned."""
         self._pool = None  # the old pool's threads end before the new one's start
-        before = pinning.own_threads()
+        before = kernel.own_threads()
         self._pool = make(*name, **self._counts, **settings)
         if self._setup.pinned:
             # The last threads step the environments.
-            started = sorted(pinning.own_threads() - before)
-            pinning.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
+            started = sorted(kernel.own_threads() - before)
+            kernel.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""

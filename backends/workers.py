@@ -31,7 +31,7 @@ from vebench.backends.one_in_flight import (
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 _STEP, _CLOSE = -1, -2  # commands to a worker process. Any other number is the seed of a reset.
 _FORK = multiprocessing.get_context("fork")
@@ -54,7 +54,7 @@ class Threads(CountsInside, OneInFlight):
         self._shares = _shares(setup)
         self._loops = [loop_over(self._inside[share], self._rows.part(share)) for share in self._shares]
         cpus = deque((cpu,) if setup.pinned else () for cpu in setup.cpus[: len(self._shares)])
-        self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: pinning.restrict(cpus.popleft()))
+        self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: kernel.restrict(cpus.popleft()))
         self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:

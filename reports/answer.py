@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vebench.analysis.answer import Reason, TaskAnswer
-from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.findings import Code, Finding
+from vebench.analysis.cell import CellSummary, Code, Exclusion, Finding
 from vebench.analysis.rules import why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.backends.entry import Built

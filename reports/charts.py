@@ -13,9 +13,8 @@ from io import BytesIO
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.analysis.answer import TaskAnswer
+from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cpu_order, forecast
 from vebench.analysis.cell import CellSummary, Curve, curves
-from vebench.analysis.forecast import BAND, THREAD, Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.packages import MATPLOTLIB, how_to_install, importable

@@ -12,13 +12,12 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
-from vebench.analysis.cell import CellSummary
-from vebench.analysis.findings import Finding
+from vebench.analysis.cell import CellSummary, Finding
 from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, one_line, shown
-from vebench.machine.placement import format_cpu_list
+from vebench.machine.host import format_cpu_list
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text, Tone
 from vebench.reports.figures import SAME_WORK, what_it_steps

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from vebench.analysis.findings import Finding, Gravity
+from vebench.analysis.cell import Finding, Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 

@@ -8,9 +8,8 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
-from vebench.analysis.cell import CellSummary
+from vebench.analysis.cell import CellSummary, Code, Finding
 from vebench.analysis.comparison import CellComparison
-from vebench.analysis.findings import Code, Finding
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import Standing

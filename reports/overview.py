@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 
-from vebench.analysis.findings import Code, Finding
-from vebench.analysis.forecast import time_planned
+from vebench.analysis.cell import Code, Finding
 from vebench.analysis.rules import own_classes
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, Suite, short_name
@@ -16,12 +15,11 @@ from vebench.backends.interface import Task
 from vebench.backends.packages import Installation, how_to_install, importable
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTICK, Standing, standings
 from vebench.errors import one_line
-from vebench.interpreters.venvs import python_of
-from vebench.machine import pinning
-from vebench.machine.host import Host, Topology
+from vebench.interpreters import python_of
+from vebench.machine import kernel
+from vebench.machine.host import Host, Placement, Topology, format_cpu_list
 from vebench.machine.kernel import Cpus
-from vebench.machine.placement import Placement, format_cpu_list
-from vebench.plan.cells import Cell, Plan, report_order
+from vebench.plan.cells import Cell, Plan, report_order, time_planned
 from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
@@ -306,7 +304,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"
     replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
     placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
-    yield "CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"
+    yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot do that"
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
     yield "time", _time(plan, further)

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import NamedTuple, Self
 
 from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
-from vebench.analysis.cell import CellSummary, in_report_order
+from vebench.analysis.cell import CellSummary, Code, Gravity, in_report_order
 from vebench.analysis.comparison import (
     CELL_SPREAD,
     FPS_SPREAD,
@@ -20,11 +20,9 @@ from vebench.analysis.comparison import (
     TaskComparison,
     compared_tasks,
 )
-from vebench.analysis.findings import Code, Gravity
-from vebench.analysis.forecast import time_spent
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import summarise
+from vebench.analysis.summary import summarise, time_spent
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line

@@ -15,9 +15,9 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 import vebench
 import vebench.backends
 import vebench.reports
-from vebench.analysis import findings
+from vebench.analysis import cell
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
-from vebench.interpreters.process_guard import link_packages
+from vebench.process_guard import link_packages
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -31,6 +31,7 @@ FLOORS = (
     "machine",
     "backends",
     "child",
+    "process_guard",
     "interpreters",
     "plan",
     "hosts",
@@ -222,7 +223,7 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
 
     pages = ("run", "answer", "overview")
     of_documents = ("formats.terminal", "formats.markdown", "formats")
-    allowed = {"vebench.analysis.findings", "vebench.analysis.statistics", "vebench.errors"}
+    allowed = {"vebench.analysis.cell", "vebench.analysis.statistics", "vebench.errors"}
     assert reached("document") <= allowed
     assert reached("charts") & {*below("vebench.reports")} <= {"vebench.reports.document", "vebench.reports.figures"}
     writing = {*below("vebench.reports.formats"), "vebench.reports.console"}
@@ -263,7 +264,7 @@ def test_only_backends_have_the_name_of_one_in_their_messages() -> None:
         *(name for name in BY_NAME if "-" in name),
         *(entry.library.title for entry in ENTRIES if entry.library.title),
     }
-    codes = {code.value for code in findings.Code}
+    codes = {code.value for code in cell.Code}
     speaking = sorted({*OUTSIDE_BACKENDS} - {"vebench.cli"})  # its help has examples
     said = {(module, text) for module in speaking for text in texts(MODULES[module]) - codes}
     assert {(module, text) for module, text in said if any(name in text for name in names)} == set()

@@ -31,8 +31,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]  # as pytest has it
 from support import records
 
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
-from vebench.analysis.pooling import pooled
-from vebench.analysis.statistics import Sample, estimate, ratio
+from vebench.analysis.statistics import Sample, estimate, pooled, ratio
 from vebench.analysis.summary import summarise
 from vebench.gates.gate import PassBudget, decide, enough_passes, exit_status, resolution
 from vebench.plan.cells import CellKey

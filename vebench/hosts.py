@@ -31,10 +31,10 @@ from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child.process import LONGEST_QUOTE, Lines, Process, write_all
 from vebench.errors import UsageError, shown
-from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, Interrupts, ProcessGuard, wakeful
 from vebench.machine.host import Host
 from vebench.plan.grammar import Hosts
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import CHILD_SIDE, PREFIX, Interrupts, ProcessGuard, wakeful
 
 _REACHED_S = 60.0  # time limit for all hosts to connect and report their facts
 _FEED_S = 0.005  # pause between two attempts to send more of the payload, which is larger than a pipe

@@ -19,7 +19,7 @@ from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import OneInFlight, RowsOfAll, spaces_of
 from vebench.backends.trees import Tree, as_rows, mapped, part
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -117,7 +117,7 @@ class _Actor:
 
     def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
         if cpu is not None:
-            pinning.restrict((cpu,))
+            kernel.restrict((cpu,))
         self._rows = Batch._make(mapped(np.array, field) for field in rows)  # an actor's arguments are read-only
         self._loop = loop_over([make(task) for _ in rows.env_ids], self._rows)
 

@@ -23,7 +23,7 @@ from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
 from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
 from vebench.backends.trees import Tree, as_rows
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 
 def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, Tree]:
@@ -138,7 +138,7 @@ class _SharedMemoryBackend:
         )
         self._team = Team(layout, make_share, context)
         if self._before is not None and asked.caller_steps:
-            pinning.restrict(setup.cpus[:1])
+            kernel.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
         self._actions = as_rows(actions)
         self.info = spaces.info(
@@ -160,7 +160,7 @@ class _SharedMemoryBackend:
         """End every worker, by force if it does not end by itself within two seconds."""
         self._team.close()
         if self._before is not None:
-            pinning.restrict(sorted(self._before))
+            kernel.restrict(sorted(self._before))
             self._before = None
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import cache
 from multiprocessing.connection import Connection
 
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 _MACHINE = platform.machine()
 KEEPS_ORDER = _MACHINE in ("x86_64", "AMD64", "i686", "i386")
@@ -54,7 +54,7 @@ def _new_fence() -> Callable[[], None]:
 
 @cache
 def _registered(_process: int) -> bool:
-    return bool(_MEMBARRIER) and pinning.libc().syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+    return bool(_MEMBARRIER) and kernel.libc().syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
 
 
 def register() -> bool:
@@ -69,7 +69,7 @@ def light_fence() -> Callable[[], None] | None:
 
 def heavy_fence() -> None:
     """Fence this process and, if the kernel supports it, every registered process that is running."""
-    if not register() or pinning.libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) != 0:
+    if not register() or kernel.libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) != 0:
         _new_fence()()
 
 

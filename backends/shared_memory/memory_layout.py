@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
-from vebench.machine import pinning
+from vebench.machine import kernel
 from vebench.machine.kernel import cpu_quota
 
 
@@ -89,7 +89,7 @@ class Division:
 
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use, limited by the quota of a container."""
-    allowed = len(pinning.allowed() or ()) or os.cpu_count() or 1
+    allowed = len(kernel.allowed() or ()) or os.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 

@@ -41,7 +41,7 @@ from vebench.backends.shared_memory.memory_layout import Division, MakeShare, di
 from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS
 from vebench.errors import shown
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 Environment = gymnasium.Env[Any, Any]
 Seeds = int | Sequence[int | None] | None  # the seed of environment 0 (others count up), or a seed for each
@@ -90,7 +90,7 @@ def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | No
             raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
     if cpus is None:
         return None
-    allowed = pinning.allowed()
+    allowed = kernel.allowed()
     numbers = isinstance(cpus, Iterable) and all(type(cpu) is not bool for cpu in cpus)
     if not numbers or (allowed is not None and not set(cpus).issubset(allowed)):
         usable = ", ".join(map(str, sorted(allowed or ()))) or "CPUs"

@@ -23,7 +23,7 @@ from vebench.backends.shared_memory.errors import WorkerFailure, ignore_sigint, 
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, MakeShare, Memory, MemoryLayout, ProcessShare
 from vebench.errors import message_of
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # An entry of the ring is the index of an environment within the share, or one of these.
 _ALL, _MESSAGE, _END = -1, -2, -3
@@ -71,7 +71,7 @@ class _Worker:
             threading.Thread(target=_end_with, args=(self._caller,), daemon=True).start()
         cpu = self._layout.division.cpu_of(self._number)
         if cpu is not None:
-            pinning.restrict([cpu])
+            kernel.restrict([cpu])
         try:
             self._answer_entries(parent)
         finally:

@@ -16,9 +16,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from vebench.analysis.cell import CellSummary
+from vebench.analysis.cell import CellSummary, Finding, Gravity
 from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
-from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line

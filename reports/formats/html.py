@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench import __version__
-from vebench.analysis.findings import Gravity
+from vebench.analysis.cell import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.reports import figures
 from vebench.reports.charts import svg

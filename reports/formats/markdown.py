@@ -12,7 +12,7 @@ from itertools import count, groupby
 from pathlib import PurePath
 from urllib.parse import quote
 
-from vebench.analysis.findings import Gravity
+from vebench.analysis.cell import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import charts, figures

@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, NewLine, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from vebench.analysis.findings import Gravity
+from vebench.analysis.cell import Gravity
 from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
 
 Block = list[RenderableType]

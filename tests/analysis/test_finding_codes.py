@@ -7,7 +7,7 @@ import pytest
 from support.findings import FAST, NOISY, STEADY, findings
 from support.records import make_cell, make_header
 
-from vebench.analysis.findings import Code, Finding, Gravity
+from vebench.analysis.cell import Code, Finding, Gravity
 from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses

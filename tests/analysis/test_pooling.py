@@ -7,8 +7,7 @@ from statistics import median
 
 import pytest
 
-from vebench.analysis.pooling import Condition, pooled, pooled_alone
-from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
+from vebench.analysis.statistics import Condition, Estimate, Sample, estimate, pooled, pooled_alone, ratio
 from vebench.plan.cells import CellKey
 
 RATE = 1000.0

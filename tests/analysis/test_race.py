@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, RaceState, affordable, level_of_look, standing
-from vebench.analysis.pooling import pooled
-from vebench.analysis.statistics import Sample
+from vebench.analysis.statistics import Sample, pooled
 from vebench.plan.cells import CellKey
 
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
-from vebench.analysis import forecast as forecasting
+from vebench.analysis import answer
+from vebench.analysis.answer import BAND, CpuOrder, Forecast, cpu_order
 from vebench.analysis.cell import curves
-from vebench.analysis.forecast import BAND, CpuOrder, Forecast, cpu_order
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run, RunRecord
 
@@ -21,7 +21,7 @@ def forecast(header: RunRecord, workers: int, *cells: CellRecord) -> Forecast:
     summaries = summarise(Run(header, cells))
     order = cpu_order(header, summaries)
     (curve,) = curves(summaries)
-    return forecasting.forecast(curve, order, workers)
+    return answer.forecast(curve, order, workers)
 
 
 @pytest.mark.parametrize(

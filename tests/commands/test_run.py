@@ -15,7 +15,7 @@ from support.in_this_process import world_here
 
 from vebench.backends import packages, registry
 from vebench.child.answers import Answer, CellProof, Failure
-from vebench.machine import pinning
+from vebench.machine import kernel
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
@@ -45,7 +45,7 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
         assert all(window["ns"] > 0 for window in cell["windows"])
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
-    if pinning.SUPPORTED and header["host"]["usable_cpus"] >= 2:
+    if kernel.SUPPORTED and header["host"]["usable_cpus"] >= 2:
         of_two = {cell["backend"]: cell for cell in measured if cell["workers"] == 2}
         assert_each_worker_keeps_to_a_cpu_of_its_own(of_two)
 

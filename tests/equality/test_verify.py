@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from support.commands import Command
+from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world
 from support.in_this_process import world_here
 
@@ -105,6 +105,24 @@ def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late
     status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", LATE.get(adapter, "60"), "--num-envs", "4")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["summary"].startswith(fault) if "first at" in fault else fault in verdict["summary"], verdict
+
+
+@pytest.mark.parametrize(
+    ("adapter", "task", "proof"),
+    [
+        *((f"wrong_seeds:{name}", "CartPole", "different") for name in ("KeepsRunning", "RewardsKeptAtReset")),
+        *((f"wrong_seeds:{name}", "CartPole", "different") for name in ("SeededOnce", "UnseededWhereDue")),
+        ("wrong_late:RaisesAtSecondReset", "CartPole", "different"),
+        *((f"honest:{name}", "CartPole", "identical") for name in ("InAnyOrder", "Shuffled")),
+        ("honest:AnewNormalised", "odd:normalised", "identical"),
+    ],
+)
+def test_a_measured_cell_is_reset_again(vebench: Command, adapter: str, task: str, proof: str) -> None:
+    brief = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--warmup", "0.01", "--windows", "2", "--no-base")
+    run = ("run", "-e", task, "-b", adapter, "-w", "1", "--envs-per-worker", "3", *brief)
+    done = vebench(*run, "-q", "-o", "run.jsonl", world=world_here())
+    found = {row["proof"] for row in json.loads(vebench("report", "run.jsonl", "-f", "json").out)}
+    assert (done.status, found - {None}) == (proof == "different", {proof}), done.err
 
 
 @pytest.mark.parametrize("count", [1, 3])

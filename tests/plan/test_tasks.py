@@ -15,7 +15,7 @@ from vebench.backends import pools
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
-from vebench.interpreters.interpreter import look_up
+from vebench.interpreters import look_up
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded_task, resolve
 

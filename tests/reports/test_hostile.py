@@ -28,7 +28,7 @@ from vebench.equality.verify import VerifyPage
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
-from vebench.machine.placement import place
+from vebench.machine.host import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

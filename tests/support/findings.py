@@ -2,7 +2,7 @@
 
 from support.records import make_header
 
-from vebench.analysis.findings import Finding
+from vebench.analysis.cell import Finding
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
+from vebench.analysis.cell import Code, Finding
 from vebench.analysis.comparison import compare_runs
-from vebench.analysis.findings import Code, Finding
 from vebench.analysis.statistics import Sample, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
@@ -22,8 +22,7 @@ from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import HistoryPage
 from vebench.gates.series import history_of
-from vebench.machine.host import read_host
-from vebench.machine.placement import place
+from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

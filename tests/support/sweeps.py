@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 from support.records import make_cell, make_header
 
-from vebench.machine.placement import format_cpu_list
+from vebench.machine.host import format_cpu_list
 from vebench.results.records import CellRecord, RunRecord, TopologyRecord
 
 

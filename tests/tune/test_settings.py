@@ -5,7 +5,7 @@ import pytest
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import Cause, Timed
-from vebench.engine.interface import Outcome
+from vebench.engine.runner import Outcome
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.spec import RunSpec

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import comb, log
+from math import comb, exp, log, sqrt
 from typing import NamedTuple
 
-from vebench.analysis.cell import CellSummary, Exclusion, ageing, of_key
-from vebench.analysis.rules import WIDE
+from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
+from vebench.analysis.rules import WIDE, ageing
 from vebench.analysis.statistics import (
     FEWEST_FOR_INTERVAL,
     Contrast,
@@ -32,12 +32,17 @@ from vebench.analysis.statistics import (
 )
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE, YARDSTICK
+from vebench.errors import UsageError
+from vebench.machine.host import order_of, place
 from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
-from vebench.results.records import Run
+from vebench.results.records import Run, RunRecord, topology_of
 
 _Cells = Sequence[CellSummary]
 
+THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
+BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
+_FARTHEST = 2  # predict at most this many times the measured number of workers
 PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
 _APART = 2  # ages of environments differ if their ratio is above this number
 _WORTH_A_WORD = 0.8  # a cell with fewer workers is mentioned if it has at least this share of the winner's rate
@@ -322,3 +327,90 @@ def affordable(
         if spent > left and number > 1:
             return tuple(alive[:number])
     return tuple(alive)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The predicted frames/s with ``workers`` workers, or why there is no prediction."""
+
+    workers: int
+    rate: Estimate | None = None  # ``low`` and ``high`` are a 90 % band, not a 95 % interval
+    measured: int = 0  # the number of workers of the measured rate that the prediction starts from
+    refused: str = ""  # why there is no prediction
+
+
+@dataclass(frozen=True)
+class CpuOrder:
+    """The order in which workers take CPUs."""
+
+    # The number of cores that 1, 2, 3 ... workers use, up to the number of CPUs. A second thread counts as ``THREAD``.
+    cores: tuple[float, ...]
+    kinks: tuple[tuple[int, str], ...]  # numbers of workers after which a further worker gains less, with the reason
+    alike: int  # the largest number of workers whose cores are all of one kind
+
+
+def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
+    """Return the rate that a backend would reach with ``workers`` workers, or why it cannot be predicted."""
+    cores = order.cores
+    if workers > len(cores):
+        return Forecast(workers, refused=f"only {len(cores)} CPUs are usable: more workers add nothing")
+    if workers > order.alike:
+        return Forecast(workers, refused="some of these workers would run on slower cores")
+    if workers in {cell.workers for cell in curve}:
+        return Forecast(workers, refused=f"{workers} workers were measured")
+    fit = [cell for cell in curve if cell.workers < workers <= _FARTHEST * cell.workers and _is_fit(cell)]
+    last = max(fit, key=lambda cell: cell.workers, default=None)
+    if last is None or last.frames_per_second is None:
+        least = -(-workers // _FARTHEST)
+        return Forecast(workers, refused=f"no undisturbed rate of {least} or more workers was measured")
+    if last.built.at_work < last.workers:
+        return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
+    known = last.frames_per_second
+    rate = known.median * cores[workers - 1] / cores[last.workers - 1]
+    half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
+    low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
+    return Forecast(workers, Estimate(rate, rate / low, rate * high), last.workers)
+
+
+def _is_fit(cell: CellSummary) -> bool:
+    found = cell.conditions
+    slowed = found.throttled or found.disturbed or found.oversubscribed
+    return cell.status == "ok" and cell.half_width is not None and not (cell.excluded or slowed)
+
+
+def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
+    """Return the order in which the workers of a run take CPUs; None if the run used other hosts."""
+    if header.hosts:
+        return None
+    host, pin = header.host, header.spec.pin
+    topology, allowed = topology_of(host.topology), frozenset(host.cpus_allowed)
+    if host.pinning and pin.pins:  # the CPUs of the largest cell are the first in the order
+        most = max((cell.built.cpus for cell in cells), key=len, default=())
+        try:
+            planned = place(pin.cpus, allowed, topology=topology, smt=pin.smt).order
+        except UsageError:  # the run's --pin lists CPUs that its topology lacks
+            planned = ()
+        order = tuple(dict.fromkeys((*most, *planned)))
+    else:  # unpinned workers are assumed to use all cores before second threads
+        order = order_of(topology, allowed, "compact", "off" if pin.smt == "off" else "last")
+    order = order[: host.usable_cpus]
+    cores: list[float] = []
+    seconds: list[int] = []  # the indices of second threads in the order
+    for after, cpu in enumerate(order):
+        if any(cpu in core and not {*core}.isdisjoint(order[:after]) for core in topology.cores):
+            seconds.append(after)
+        cores.append(after + 1 - (1 - THREAD) * len(seconds))
+    nodes, what = [node.cpus for node in topology.nodes], "memory node"
+    if len(topology.packages) > 1:
+        nodes, what = [*topology.packages.values()], "package"
+    kinds_begin = _begin(order, topology.kinds)
+    kinks = [(after, f"another {what} begins") for after in _begin(order, nodes)]
+    kinks += [(after, "another kind of core begins") for after in kinds_begin]
+    kinks += [(after, "second threads begin") for after in seconds[:1]]
+    return CpuOrder(tuple(cores), tuple(sorted(kinks, key=lambda kink: kink[0])), min(kinds_begin, default=len(order)))
+
+
+def _begin(order: Sequence[int], sets: Sequence[Sequence[int]]) -> list[int]:
+    """Return the indices, above 0, at which the first CPU of a set appears in ``order``."""
+    places = [min((order.index(cpu) for cpu in cpus if cpu in order), default=0) for cpus in sets]
+    return sorted(place for place in places if place)

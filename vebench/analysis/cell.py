@@ -1,36 +1,92 @@
-"""A cell over all its repeats, and all cells of a run together, with their curves."""
+"""A cell over all its repeats: its records, rates and findings, and the curves of cells."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from math import log
-from typing import Literal, NamedTuple
+from typing import Literal, Self
 
-from vebench.analysis.findings import Code, Finding
-from vebench.analysis.pooling import Condition
-from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, estimate, verdicts
-from vebench.analysis.windows import DRIFT, STEADY, BatchSizes, Learning, PolicyTime, Stability, trend
+from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
+from vebench.analysis.windows import STEADY, BatchSizes, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.interface import Engine, OwnClasses
-from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
 from vebench.plan.cells import CellKey, report_order
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
-from vebench.results.records import RunRecord
 
 Curve = tuple["CellSummary", ...]
 
-# A step takes at least this share of the bare simulator's CPU time. It is below 1, because caches, resets and clock
-# speeds differ.
-LEAST_CPU_TIME = 2 / 3
-_AGEING_LEVEL = 0.005  # the one-sided level of the test of a trend
 _NO_RATES = Sample((), one_process=False)
+NO_REASON = "no reason was recorded"  # why a cell failed
+
+
+class Gravity(StrEnum):
+    """The consequence of a finding for the results that it concerns. The gravest level comes first."""
+
+    FAULT = "fault"  # the figure is missing or must not be used
+    WARNING = "warning"  # the figure is uncertain, incomplete, or was measured in another way than requested
+    NOTE = "note"  # the figure is valid; the finding explains it, or says how to get a higher figure
+
+
+class Code(StrEnum):
+    """The short name of a kind of finding, with its gravity. Users' scripts see the name, so it never changes.
+
+    Reports list findings in this order. A test checks that it follows gravity. JSON and CSV use the order of the rules.
+    """
+
+    gravity: Gravity
+
+    def __new__(cls, text: str, gravity: Gravity) -> Self:
+        """Return the member whose value is ``text``."""
+        code = str.__new__(cls, text)
+        code._value_ = text
+        code.gravity = gravity
+        return code
+
+    FAILED = "failed", Gravity.FAULT
+    DIFFERENT_WORK = "different-work", Gravity.FAULT
+    ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # significantly faster: this rate or the ceiling is wrong
+    BELOW_SIMULATOR = "below-simulator", Gravity.FAULT  # too little CPU time: this time or the ceiling is wrong
+    UNUSABLE = "unusable", Gravity.FAULT  # most cells were disturbed or throttled
+
+    INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged
+    OTHER_PACKAGES = "other-packages", Gravity.WARNING  # versions differ; versions of MuJoCo simulate differently
+    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped, not vebench's own
+    POLLING = "polling", Gravity.WARNING  # a backend that polls shares CPUs, or has fewer CPUs than processes
+    THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than the CPUs requested
+    UNPINNED = "unpinned", Gravity.WARNING  # CPUs or memory are not bound as the user asked
+    PRIORITY = "priority", Gravity.WARNING  # a changed priority gives a backend more or less CPU time than the others
+    EXTRA_THREADS = "extra-threads", Gravity.WARNING
+    DISTURBED = "disturbed", Gravity.WARNING
+    IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested
+    DRIFTING = "drifting", Gravity.WARNING  # the rate changed during measurement, or had not settled when warm-up ended
+    AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
+    LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
+    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
+    FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
+    UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs
+    INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment returns them; the work may still be the same
+    CLOCKS = "clocks", Gravity.WARNING
+    MEMORY = "memory", Gravity.WARNING  # the machine has little shared memory
+
+    OUTLIERS = "outliers", Gravity.NOTE  # outliers are kept, and the interval includes them
+    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop, or than with fewer workers; the rate is valid
+    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
+    VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
+    SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding says why, and what to install
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A reason not to trust a rate, or a hint. Cells can share it, because the message has no details of one cell."""
+
+    code: Code
+    message: str  # the problem
+    remedy: str
 
 
 class Exclusion(StrEnum):
@@ -312,123 +368,3 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
     """Return ``cells`` sorted by task, then by backend, then by size. ``spec`` is the spec of their run."""
     by_size = sorted(cells, key=lambda cell: (cell.workers, cell.envs_per_worker))
     return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))
-
-
-class Ageing(NamedTuple):
-    """The change of a rate with the number of steps that an environment has made."""
-
-    slope: float  # the slope of log rates over log steps
-    words: str  # the amount by which the environment slows down or speeds up
-
-
-def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
-    """Return how the rate of similar cells changes with the steps of an environment; None without a clear change."""
-    aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
-    slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
-    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
-        return None
-    first, last = min(ages), max(ages)
-    span = log(last / first)
-    if abs(slope.log) * span <= log(1 + DRIFT):
-        return None
-    change = Contrast(slope.log * span, slope.error.times(span**2)).estimate
-    middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
-    verb = "slows down" if slope.log < 0 else "speeds up"
-    steps = f"from step {first:,.0f} to {last:,.0f}"
-    return Ageing(slope.log, f"the environment {verb}: {middle} ({' to '.join(ends)}) {steps}")
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """All cells of a run, and findings from tests of all cells together."""
-
-    cells: tuple[CellSummary, ...]
-    head: RunRecord
-    file: str  # the name of the run file, which remedies quote
-
-    @cached_property
-    def by_key(self) -> Mapping[CellKey, CellSummary]:
-        """All cells by their keys."""
-        return {cell.key: cell for cell in self.cells}
-
-    @cached_property
-    def resume(self) -> str:
-        """The command that continues the run."""
-        return self.head.resume_command(self.file)
-
-    @cached_property
-    def ageing(self) -> Mapping[str, Ageing]:
-        """The ageing of each task's environments, where the plain loop shows it."""
-        loops = defaultdict(list)
-        for cell in self.cells:
-            if cell.label == REFERENCE:
-                loops[cell.env].append(cell)
-        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
-
-    @cached_property
-    def above_ceiling(self) -> frozenset[CellKey]:
-        """The cells that seem significantly faster than the bare simulator."""
-        return _slower((cell.key, bare.key, bare.sample, cell.sample) for cell, bare in self._with_ceilings())
-
-    @cached_property
-    def below_simulator(self) -> frozenset[CellKey]:
-        """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
-        tests = (
-            (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
-            for cell, bare in self._with_ceilings()
-            # The cell itself may be disturbed, because unknown processes that work for it count as a disturbance.
-            if not bare.conditions.disturbed
-        )
-        found = _slower(tests, LEAST_CPU_TIME)
-        # If even the plain loop takes less CPU time than the simulator, the ceiling was disturbed.
-        slow = {key.env for key in found if key.backend == REFERENCE}
-        return frozenset(key for key in found if key.env not in slow)
-
-    @cached_property
-    def below_loop(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than a plain loop with one worker."""
-        tests = []
-        for cell in self.cells:
-            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
-                base = self.by_key[base_of(cell.key)]
-                tests.append((cell.key, base.key, cell.sample, base.sample))
-        return _slower(tests)
-
-    @cached_property
-    def retrograde(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
-        return _slower(
-            (cell.key, fewer.key, cell.sample, fewer.sample)
-            for curve in curves(self.cells)
-            for number, cell in enumerate(curve)
-            if cell.built.processes * cell.built.threads > 1
-            if not (cell.reference_row or cell.conditions.oversubscribed)
-            for fewer in curve[:number]
-        )
-
-    def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
-        """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
-        if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
-            return None
-        bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
-        return None if bare is None or bare.excluded else bare
-
-    def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
-        for cell in self.cells:
-            if (bare := self.ceiling_of(cell)) is not None:
-                yield cell, bare
-
-
-def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
-    """Return the first keys of tests whose first sample is significantly below ``low`` times the second sample.
-
-    All are tested together. The second key distinguishes several tests of one cell.
-    """
-    ratios = {}
-    for key, other, one, against in tests:
-        if one.measurable and against.measurable:
-            # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
-            # the Holm correction.
-            as_fast = one.passes == against.passes and one.level >= low * against.level
-            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
-    return frozenset(key for (key, _), verdict in verdicts(ratios, low=low).items() if verdict == "slower")

@@ -27,20 +27,20 @@ from itertools import chain
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple, TypeVar
 
-from vebench.analysis.cell import CellSummary, Exclusion, base_of, yardstick_of
-from vebench.analysis.findings import NO_REASON, Code
-from vebench.analysis.pooling import Condition, pooled_alone
+from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import (
     FEWEST_FOR_INTERVAL,
     SIDE_LEVEL,
     WIDEST_LOG,
+    Condition,
     Contrast,
     Error,
     Estimate,
     RatioVerdict,
     Sample,
     Term,
+    pooled_alone,
     power_product,
     student_quantile,
     summed,

@@ -7,26 +7,33 @@ the order of the functions in ``of_cell``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
-from math import ceil
+from math import ceil, log
+from typing import NamedTuple
 
-from vebench.analysis.cell import LEAST_CPU_TIME, CellSummary, Exclusion, Sweep, ageing, base_of
-from vebench.analysis.findings import NO_REASON, Code, Finding
-from vebench.analysis.statistics import estimate
-from vebench.analysis.windows import DRIFT
+from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of, curves
+from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
+from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import Package, how_to_install
-from vebench.backends.registry import BY_NAME, NULL, REFERENCE, Standing
+from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
 from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
+from vebench.plan.cells import CellKey
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
 
+# A step takes at least this share of the bare simulator's CPU time. It is below 1, because caches, resets and clock
+# speeds differ.
+LEAST_CPU_TIME = 2 / 3
+_AGEING_LEVEL = 0.005  # the one-sided level of the test of a trend
 _VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # vebench verify covers these without further options
 # With fewer windows, Student's quantile makes intervals too wide. It is 3.18 for four windows, 4.30 for three and 12.7
 # for two. Fewer passes are enough if many cells together show how processes vary.
@@ -51,6 +58,126 @@ _WAYS_OUT = (
     (r"timed out .*(while it was built|in reset)", "if a thread or lock was lost in a fork, use -b '{spawned}'"),
     (r"(Assertion|Index|Key|Value)Error.*, in step", "if only some actions are legal, give --policy MODULE:FUNCTION"),
 )
+
+
+class Ageing(NamedTuple):
+    """The change of a rate with the number of steps that an environment has made."""
+
+    slope: float  # the slope of log rates over log steps
+    words: str  # the amount by which the environment slows down or speeds up
+
+
+def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
+    """Return how the rate of similar cells changes with the steps of an environment; None without a clear change."""
+    aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
+    slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
+    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
+        return None
+    first, last = min(ages), max(ages)
+    span = log(last / first)
+    if abs(slope.log) * span <= log(1 + DRIFT):
+        return None
+    change = Contrast(slope.log * span, slope.error.times(span**2)).estimate
+    middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
+    verb = "slows down" if slope.log < 0 else "speeds up"
+    steps = f"from step {first:,.0f} to {last:,.0f}"
+    return Ageing(slope.log, f"the environment {verb}: {middle} ({' to '.join(ends)}) {steps}")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All cells of a run, and findings from tests of all cells together."""
+
+    cells: tuple[CellSummary, ...]
+    head: RunRecord
+    file: str  # the name of the run file, which remedies quote
+
+    @cached_property
+    def by_key(self) -> Mapping[CellKey, CellSummary]:
+        """All cells by their keys."""
+        return {cell.key: cell for cell in self.cells}
+
+    @cached_property
+    def resume(self) -> str:
+        """The command that continues the run."""
+        return self.head.resume_command(self.file)
+
+    @cached_property
+    def ageing(self) -> Mapping[str, Ageing]:
+        """The ageing of each task's environments, where the plain loop shows it."""
+        loops = defaultdict(list)
+        for cell in self.cells:
+            if cell.label == REFERENCE:
+                loops[cell.env].append(cell)
+        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
+
+    @cached_property
+    def above_ceiling(self) -> frozenset[CellKey]:
+        """The cells that seem significantly faster than the bare simulator."""
+        return _slower((cell.key, bare.key, bare.sample, cell.sample) for cell, bare in self._with_ceilings())
+
+    @cached_property
+    def below_simulator(self) -> frozenset[CellKey]:
+        """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
+        tests = (
+            (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
+            for cell, bare in self._with_ceilings()
+            # The cell itself may be disturbed, because unknown processes that work for it count as a disturbance.
+            if not bare.conditions.disturbed
+        )
+        found = _slower(tests, LEAST_CPU_TIME)
+        # If even the plain loop takes less CPU time than the simulator, the ceiling was disturbed.
+        slow = {key.env for key in found if key.backend == REFERENCE}
+        return frozenset(key for key in found if key.env not in slow)
+
+    @cached_property
+    def below_loop(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than a plain loop with one worker."""
+        tests = []
+        for cell in self.cells:
+            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
+                base = self.by_key[base_of(cell.key)]
+                tests.append((cell.key, base.key, cell.sample, base.sample))
+        return _slower(tests)
+
+    @cached_property
+    def retrograde(self) -> frozenset[CellKey]:
+        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
+        return _slower(
+            (cell.key, fewer.key, cell.sample, fewer.sample)
+            for curve in curves(self.cells)
+            for number, cell in enumerate(curve)
+            if cell.built.processes * cell.built.threads > 1
+            if not (cell.reference_row or cell.conditions.oversubscribed)
+            for fewer in curve[:number]
+        )
+
+    def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
+        """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
+        if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
+            return None
+        bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
+        return None if bare is None or bare.excluded else bare
+
+    def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
+        for cell in self.cells:
+            if (bare := self.ceiling_of(cell)) is not None:
+                yield cell, bare
+
+
+def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
+    """Return the first keys of tests whose first sample is significantly below ``low`` times the second sample.
+
+    All are tested together. The second key distinguishes several tests of one cell.
+    """
+    ratios = {}
+    for key, other, one, against in tests:
+        if one.measurable and against.measurable:
+            # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
+            # the Holm correction.
+            as_fast = one.passes == against.passes and one.level >= low * against.level
+            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
+    return frozenset(key for (key, _), verdict in verdicts(ratios, low=low).items() if verdict == "slower")
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:

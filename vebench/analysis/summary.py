@@ -5,7 +5,7 @@ Pure functions. ``windows`` decides which windows count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
@@ -14,15 +14,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from vebench.analysis import windows as of_windows
-from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Sweep, Work, base_of
-from vebench.analysis.pooling import pooled
-from vebench.analysis.rules import of_cell
-from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
+from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Work, base_of
+from vebench.analysis.rules import Sweep, of_cell
+from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof, WorkVerdict
 from vebench.machine.kernel import ranges
-from vebench.plan.cells import CellKey
+from vebench.plan.cells import CellKey, Spent
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 from vebench.results.records import CellRecord, Run, RunRecord
@@ -330,3 +329,16 @@ def proof_difference(proof: CellProof) -> str:
 def why_not_same(proof: CellProof) -> str | None:
     """Return why a proof does not show that the work is the same; None if it shows this."""
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
+
+
+def time_spent(cells: Iterable[CellRecord]) -> Spent | None:
+    """Return the seconds that cells took, by purpose; None if there are no cells, or if a cell's time is unknown."""
+    of_each = []
+    for cell in cells:
+        if cell.took_ns is None:
+            return None
+        known = [cell.startup_ns or 0, cell.warmup_ns or 0, sum(window.ns for window in cell.windows)]
+        proof = (cell.proof.seconds or 0.0) if cell.proof else 0.0
+        starts, warm_up, windows = (ns / 1e9 for ns in known)
+        of_each.append((starts, warm_up, windows, proof, max(0, cell.took_ns - sum(known)) / 1e9))
+    return Spent(*map(sum, zip(*of_each, strict=True))) if of_each else None

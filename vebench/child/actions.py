@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.backends.lazy import np
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -214,14 +214,14 @@ class Acting(Actions):
         clock, policy = self._clock, self._policy
         began = clock()
         if self._cpus:
-            pinning.restrict(self._cpus)
+            kernel.restrict(self._cpus)
         there = policy.upload(self._observations)
         uploaded = clock()
         chosen = policy.infer(there)
         inferred = clock()
         actions = policy.download(chosen)
         if self._cpus:
-            pinning.restrict(self._home)
+            kernel.restrict(self._home)
         self._taken += 1
         if self._note is not None:
             self._note(actions)
@@ -438,9 +438,9 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
     # Mnih et al., Human-level control through deep reinforcement learning, Nature 518, 2015
     channels, height, width = shape
     parts = []
-    for kernel, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
-        parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
-        channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    for size, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
+        parts += [nn.Conv2d(channels, following, size, stride), nn.ReLU()]
+        channels, height, width = following, (height - size) // stride + 1, (width - size) // stride + 1
     parts += [nn.Flatten(), nn.Linear(channels * height * width, 512), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(512, outputs))
 

@@ -98,6 +98,12 @@ class Loop:
             missing.difference_update(self.step()[4].tolist())
         return missing
 
+    def go_to_an_end(self, duration_ns: int) -> None:
+        """Step batches outside a window until an episode ends, for at most ``duration_ns``."""
+        until = self._clock() + duration_ns
+        while not self._outstanding() and self._clock() < until:
+            self.step()
+
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))
 

@@ -61,6 +61,7 @@ class Recording:
     turn: int = 0  # number of the pass; each pass records other environments
     full: bool = False  # whether to record as many environments as fit in memory
     compared: bool = True  # whether to write the file for a comparison
+    resets: bool = False  # whether to reset the backend once more after its last window
 
 
 @dataclass(frozen=True)

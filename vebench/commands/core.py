@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from vebench import interpreters
 from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
@@ -23,11 +24,9 @@ from vebench.commands.session import (
     session,
 )
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
-from vebench.interpreters import venvs
-from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters import packages_here
 from vebench.machine import kernel
-from vebench.machine.host import LIVE, Host, memory_available, read_host
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
 from vebench.plan.cells import Plan, informed, placement_of
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
@@ -156,12 +155,12 @@ def install(names: Sequence[str]) -> int:
 
 
 def _set_up(one: Installation) -> int:
-    if venvs.is_made(one):
-        console.note(f"{one.name}: is already set up: {venvs.python_of(one.name)}")
+    if interpreters.is_made(one):
+        console.note(f"{one.name}: is already set up: {interpreters.python_of(one.name)}")
         return 0
     try:
-        path = venvs.set_up(one, console.note)
-    except venvs.NotHadError as error:
+        path = interpreters.set_up(one, console.note)
+    except interpreters.NotHadError as error:
         console.note(f"{one.name}: could not be had: {error}")
         return 1
     except KeyboardInterrupt:

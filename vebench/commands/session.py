@@ -22,26 +22,24 @@ from types import MappingProxyType
 
 import msgspec
 
-from vebench import hosts
+from vebench import hosts, interpreters
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.backends.interface import Task
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, FirstLook, Launch, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
+from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone, RunStarted
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.hosts import HostFacts
-from vebench.interpreters import interpreter, venvs
-from vebench.interpreters.interpreter import Interpreter, with_ours
-from vebench.interpreters.process_guard import Interrupts
+from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
-from vebench.machine.host import Host
-from vebench.machine.placement import Placement
+from vebench.machine.host import Host, Placement
 from vebench.plan import tasks
 from vebench.plan.cells import Cell, CellKey, Plan, expand, informed, interleaved, next_pass, placement_of, without
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
+from vebench.process_guard import Interrupts
 from vebench.reports import console
 from vebench.reports.console import Outlet, RunScreen
 from vebench.reports.document import Page
@@ -69,12 +67,12 @@ class World:
 
     arguments: tuple[str, ...] = ()
     start: Callable[..., AbstractContextManager[Launch]] = _launcher
-    examine: Callable[[str, str], Interpreter] = interpreter.examine_python
+    examine: Callable[[str, str], Interpreter] = interpreters.examine_python
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = hosts.read_hosts
-    releases: Callable[[str], list[str]] = venvs.releases_of
-    install: Callable[[Sequence[str], Path], str] = venvs.install
+    releases: Callable[[str], list[str]] = interpreters.releases_of
+    install: Callable[[Sequence[str], Path], str] = interpreters.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = hosts.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

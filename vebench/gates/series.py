@@ -26,9 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.analysis.cell import CellSummary, base_of, in_report_order, is_base, yardstick_of
+from vebench.analysis.cell import CellSummary, Code, base_of, in_report_order, is_base, yardstick_of
 from vebench.analysis.comparison import DECISIVE, Metric, RunSpread
-from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
@@ -334,7 +333,7 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     """Return the difference between whole runs, as a variance of log levels; None with too few runs.
 
     Least squares split each level into the mean of its part, the shift of its run, and a rest (the two-way layout, as
-    in ``pooling``). Runs that share no part cannot be compared. So each set of runs that shared parts connect costs
+    in ``statistics``). Runs that share no part cannot be compared. So each set of runs that shared parts connect costs
     one degree of freedom.
     """
     long = [one for one in series if len(one.levels) >= FEWEST_FOR_SPREAD]

@@ -16,11 +16,10 @@ from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.child.request import Job, Mode
 from vebench.errors import UsageError
-from vebench.interpreters.interpreter import Interpreter
-from vebench.machine.host import Host
-from vebench.machine.placement import Placement, apart, place
+from vebench.interpreters import Interpreter
+from vebench.machine.host import Host, Placement, apart, place
 from vebench.plan.grammar import BackendChoice, doubled
-from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, check_spec
+from vebench.plan.spec import FORK, MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import asked_as, engines_in
 from vebench.plan.verdicts import Knowledge, KnownVerdict
 
@@ -36,6 +35,14 @@ _NOTHING_BESIDE = "no requested backend can run here"
 _GIB = 1 << 30
 # Bytes of one row without an environment: the row, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
+# Runs of Pong and CartPole on two idle CPUs took these times.
+LOAD_S = 1.0  # seconds to load the libraries of the process that cells are forked from
+FORK_S = 0.05  # seconds to fork a cell
+END_S = 0.05  # seconds to end a cell
+AROUND_S = 0.02  # seconds to step before a window, and to read counters
+_WARMUPS = 1.6  # a warm-up takes this many times its shortest length, because of noise
+_PHASE = 1 / 8  # the time before the first window, as a share of the time of all windows: 0 to 1/4 with long episodes
+_PROOF = 0.2  # a proof takes this share of the stepping time, which is limited to LEAST_STEPPED and MOST_STEPPED
 _RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
 
 
@@ -433,3 +440,40 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     task = asked.index(name) if name in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
     return task, env, rank(backend.name), chosen, backend.label
+
+
+class Spent(NamedTuple):
+    """Seconds by purpose. ``rest``: loading libraries, steps before windows, reading counters, and ending cells."""
+
+    starts: float = 0.0
+    warm_up: float = 0.0
+    windows: float = 0.0
+    proofs: float = 0.0
+    rest: float = 0.0
+
+
+def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
+    """Return the expected seconds of each cell, by purpose. Here, ``starts`` includes loading libraries.
+
+    A proof starts a process of its own, unless cells take turns.
+    """
+    loaded: set[object] = set()
+    found = []
+    for cell in cells:
+        shape, modules = cell.shape, cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
+        libraries = cell.repeat, cell.python, modules
+        begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
+        loaded.add(libraries)
+        at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
+        start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
+        proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
+        found.append(
+            Spent(
+                starts=start,
+                warm_up=_WARMUPS * spec.warmup + _PHASE * spec.windows * spec.duration,
+                windows=spec.windows * (spec.duration + AROUND_S),
+                proofs=(proof if spec.takes_turns else start + proof) if needs_proof(cell, spec) else 0.0,
+                rest=END_S,
+            )
+        )
+    return found

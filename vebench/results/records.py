@@ -26,14 +26,13 @@ from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
-from vebench.engine.interface import Outcome
+from vebench.engine.runner import Outcome
 from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
-from vebench.interpreters.interpreter import Interpreter, packages_here
-from vebench.machine import pinning
-from vebench.machine.host import Cache, Host, Node, Topology
+from vebench.interpreters import Interpreter, packages_here
+from vebench.machine import kernel
+from vebench.machine.host import Cache, Host, Node, Placement, Topology, format_cpu_list
 from vebench.machine.kernel import parse_list
-from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import OF_LENGTH, RunSpec
@@ -396,7 +395,7 @@ def host_record(host: Host, placement: Placement, python: str | None = None) -> 
     own = {
         "usable_cpus": placement.usable,
         "python": python or platform.python_version(),
-        "pinning": placement.pinned and pinning.SUPPORTED,
+        "pinning": placement.pinned and kernel.SUPPORTED,
         "topology": topology_record(host.topology),
         "quota_source": host.quota.source if host.quota else None,
     }

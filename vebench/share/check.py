@@ -21,8 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from vebench.analysis import rules
-from vebench.analysis.cell import is_base
-from vebench.analysis.findings import Code
+from vebench.analysis.cell import Code, is_base
 from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import RunFileError, UsageError, VebenchError, one_line, shown

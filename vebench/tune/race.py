@@ -17,7 +17,6 @@ from vebench.analysis.answer import (
     standing,
 )
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.forecast import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.rules import WIDE, unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
@@ -27,11 +26,11 @@ from vebench.child.equality.stepping import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import proving
 from vebench.commands.session import Session, World, known, measured
-from vebench.engine.interface import CellError, InterruptedCellError
+from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError
-from vebench.interpreters.process_guard import Interrupts
-from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, rank, without
+from vebench.plan.cells import AROUND_S, END_S, FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, rank, without
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 
 _NANO = 1e-9

@@ -4,7 +4,7 @@ import pytest
 from support.pages import on_terminal, table_of
 
 from vebench.backends.interface import Task
-from vebench.machine.placement import place
+from vebench.machine.host import place
 from vebench.plan.cells import Plan, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import UNTIL_BUDGET, RunSpec

@@ -410,6 +410,7 @@ class Judge:
         self.followed: dict[int, Followed] = {}  # since the last reset, by environment
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # number of the last batch since the last reset
+        self.furthest = 0  # the highest number of a batch
         self._env_ids, self._shared = env_ids, shared
         self._own: dict[int, Reference] = {}  # by environment; kept through resets, because state may survive them
         self._references: list[Reference] = []
@@ -497,6 +498,7 @@ class Judge:
     def _compare(self, rows: Rows, history: _History) -> None:
         """Compare a batch up to its first difference. Rows after the difference are kept to name the fault."""
         self.batch = rows.number
+        self.furthest = max(self.furthest, rows.number)
         history.add(rows.number, rows.env_ids[None])
         places = {int(index): place for place, index in enumerate(rows.shown)}
         for index, env_id in enumerate(rows.env_ids.tolist()):

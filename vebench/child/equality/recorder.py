@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.interface import BackendInfo, Batch, CountsFrames, VectorBackend
-from vebench.child.answers import READINGS_PER_WINDOW
+from vebench.child.actions import Actions
+from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
 from vebench.child.equality.recording import (
     CHANGED,
@@ -27,6 +28,7 @@ from vebench.child.equality.recording import (
     Ended,
     LastSeen,
     Order,
+    Record,
     Rows,
     out_of_order,
 )
@@ -181,7 +183,8 @@ class Recorder:
         self._copied = 0  # bytes
         self._actions: list[ArrayTree] = []  # a policy's actions, batch by batch
         self._action_bytes = 0
-        self._at_end = ""  # the fault of an environment that is left behind
+        self._again: list[Record] = []  # the history of another reset after all windows
+        self._at_end = ""  # the fault of an environment that is left behind, or of another reset
         self.keep_first(0, tuple(first))
 
     @property
@@ -321,6 +324,27 @@ class Recorder:
         faults = [recording.left_behind(env_id, silent[env_id]) for env_id in sorted(missing)]
         self._at_end = next(iter(faults), "")
 
+    def keep_reset(self, actions: Actions, clock: Callable[[], int], duration_ns: int) -> None:
+        """Reset the backend again, with seed 0, which may be mistaken for no seed. Copy the first batches after it."""
+        if self._is_over or self._at_end:
+            return
+        kept, self._kept = self._kept, []
+        sent: list[ArrayTree] = []
+        receive, until = actions.receiving(self._backend.recv), clock() + duration_ns
+        try:
+            self._backend.reset(0)
+            self.keep_first(0, tuple(receive()))
+            while len(sent) < FIRST and clock() < until:
+                sent.append(next(actions))
+                self._backend.send(sent[-1])
+                self.keep_first(len(sent), tuple(receive()))
+        except Exception as error:  # noqa: BLE001 - a library may raise anything, which is the fault
+            self._at_end = f"a second reset fails: {describe(error)}"
+        if self.broken is not None:
+            self._at_end, self.broken = f"after a second reset {self.broken[1]}", None
+        acted = [Acted(trees.mapped(self._stacked, *sent))] if sent else []
+        self._again, self._kept = [Began(0), *acted, *self._kept], kept
+
     def write(self, file: IO[bytes]) -> None:
         """Check the copies, and write them to a file. Each batch comes after the ids of all batches up to it."""
         self._look_again()
@@ -346,6 +370,8 @@ class Recorder:
                 recording.write(file, order)
                 known += len(order.env_ids)
             recording.write(file, rows)
+        for record in () if self.broken else self._again:
+            recording.write(file, record)
         now = recording.about(self._backend.info, self._about.tape_seed)
         fault = self.broken[1] if self.broken else self._at_end or recording.changed(self._about, now)
         recording.write(file, Ended(fault or ""))

@@ -40,7 +40,7 @@ from vebench.child.equality.judge import (
 from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
 from vebench.child.equality.stepping import Trial
 from vebench.child.request import Judging, Replaying, Request
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
@@ -83,6 +83,7 @@ class _Judged(NamedTuple):
     proof: Proof
     reset: int = 0  # number of the batch's reset, from 1
     batch: int = -1  # number of the batch since its reset
+    furthest: int = 0  # the highest number of a batch that was compared
 
 
 @dataclass
@@ -95,6 +96,7 @@ class _Outline:
     env_ids: set[int] = field(default_factory=set)  # environments with observations in later batches
     resets: int = 0
     batch: int = -1  # number of the last batch since the last reset
+    furthest: int = 0  # the highest number of a batch
     end: Ended | None = None
     cut_off: str | None = None  # why the recording breaks off
 
@@ -111,6 +113,7 @@ class _Outline:
                         found.batch, found.resets = -1, found.resets + 1
                     elif isinstance(record, Rows):
                         found.batch = record.number
+                        found.furthest = max(found.furthest, record.number)
                         ids = found.env_ids if record.number > FIRST else found.first_ids
                         ids.update(record.env_ids[record.shown].tolist())
                     elif isinstance(record, Ended):
@@ -182,8 +185,8 @@ def _of_cell(
         ends=whole.fewest_ends,
         environments=len(outline.env_ids or outline.first_ids),
         num_envs=about.num_envs,
-        steps=int(per_batch * max(0, min((one.batch for one in found), default=0))),
-        of_steps=int(per_batch * max(0, outline.batch)),
+        steps=int(per_batch * min((one.furthest for one in found), default=0)),
+        of_steps=int(per_batch * outline.furthest),
         allowed=whole.allowed,
         mismatch=whole.mismatch,
         fault=whole.fault,
@@ -283,7 +286,7 @@ def _judged(
             fault = str(error)
         except CutOffError as error:
             reason = str(error)
-        place = len(judge.seeds), judge.batch
+        place = len(judge.seeds), judge.batch, judge.furthest
         why = None
         if in_full and judge.mismatch is not None and not SUITES[task.suite].ours:
             why = judge.followed[judge.mismatch.env_id].unrepeatable()
@@ -302,13 +305,15 @@ def _judged(
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
-    """Let a judge compare records up to the first difference. After the first batches, stop after ``span_ns``."""
-    first_ns = None
+    """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
+    first_ns, is_over = None, False
     for record in records:
-        if isinstance(record, Rows) and record.number > FIRST:
+        is_over = is_over and not isinstance(record, Began)
+        if isinstance(record, Rows) and record.number > FIRST and not is_over:
             first_ns = judge.spent_ns if first_ns is None else first_ns
-            if judge.spent_ns - first_ns > span_ns:
-                return
+            is_over = judge.spent_ns - first_ns > span_ns
+        if is_over:
+            continue
         judge.take(record)
         if judge.mismatch is not None:
             return
@@ -332,9 +337,10 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     among = sorted(outline.env_ids) if first.batch > FIRST else outline.all_ids
     others = [other for other in among if other != env_id]
     ids = tuple(sorted((env_id, *others[: _TOGETHER - 1])))
+    span_ns = 0 if first.reset > 1 and span_ns < inf else span_ns  # go to the reset that differs
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
     rest = [one for one in found if one is not first]
-    reached = again[1:] >= first[1:] and again.proof.verdict != "different"
+    reached = (again.reset, again.batch) >= (first.reset, first.batch) and again.proof.verdict != "different"
     if reached and again.proof.reason is None:  # equal if followed with others, different alone
         again = again._replace(proof=Proof("unverified", reason=Unrepeatable.VARIES.words))
     if again.proof.mismatch is None and again.proof.reason is not None:
@@ -346,7 +352,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
 
 def _shares(items: Sequence[int]) -> list[tuple[int, ...]]:
     """Divide the items into at most one part for each usable CPU."""
-    count = min(len(items), len(pinning.allowed() or (0,)))
+    count = min(len(items), len(kernel.allowed() or (0,)))
     return [tuple(items[number::count]) for number in range(count)]
 
 

@@ -96,7 +96,9 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
     if len(loops) == 1 and loops[0] is not None:
         rate, most = loops[0], max(cell.workers for curve, _ in _curves(cells) for cell in curve)
         ends = sorted({1, min(most, usable_cpus), most})
-        yield ChartLine("ideal", tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends), "ideal")
+        yield ChartLine(
+            "ideal", tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends), "ideal"
+        )
 
 
 def _curves(cells: Iterable[CellSummary]) -> list[tuple[Curve, str]]:

@@ -234,10 +234,10 @@ def _findings(submission: Submission) -> _Faults:
     for finding in rules.of_run(submission.run, submission.cells):
         if finding.code in _REFUSED_CODES:
             yield f"{finding.code}: {finding.message}", ""
-    for group in grouped([cell for cell in submission.cells if not cell.reference_row]):
-        if group.finding.code in _REFUSED_CODES:
-            for place in group.places:
-                yield f"{group.finding.code}: {group.finding.message}", place
+    for finding, places in grouped([cell for cell in submission.cells if not cell.reference_row]).items():
+        if finding.code in _REFUSED_CODES:
+            for place in places:
+                yield f"{finding.code}: {finding.message}", place
 
 
 def _undisturbed(submission: Submission) -> _Faults:

@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from io import BytesIO
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cpu_order, forecast
+from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cores_of_workers, forecast
 from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
@@ -65,8 +65,10 @@ def run_charts(
     cells: Sequence[CellSummary], header: RunRecord, found: Mapping[str, TaskAnswer], letter: str, where: str
 ) -> tuple[Chart, ...]:
     """Return a chart for each task with at least two rates. Titles begin with ``letter``, and name the machine."""
-    order = cpu_order(header, cells)
-    kinks = [*(order.kinks if order else ()), (header.usable_cpus, "CPUs end")]
+    cores = cores_of_workers(header, cells)
+    kinks = [(header.usable_cpus, "CPUs end")]
+    if second := next((after for after, two in enumerate(pairwise(cores), 1) if two[1] - two[0] < 1), None):
+        kinks.append((second, "second threads begin"))
     charts = []
     for env, answer in found.items():
         lines = tuple(_lines([cell for cell in cells if cell.env == env], answer, header.usable_cpus))
@@ -94,7 +96,7 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
         yield ChartLine(name, tuple(points), role, family, entry.is_async, winner)
     loops = [cell.frames_per_second for cell in cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and loops[0] is not None:
-        rate, most = loops[0], max(cell.workers for curve, _ in _curves(cells) for cell in curve)
+        rate, most = loops[0], max(cell.workers for cell in cells)
         ends = sorted({1, min(most, usable_cpus), most})
         yield ChartLine(
             "ideal", tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends), "ideal"
@@ -114,13 +116,13 @@ def _curves(cells: Iterable[CellSummary]) -> list[tuple[Curve, str]]:
 
 def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> Iterator[Table]:
     """Yield a table for each task with the predicted rates of ``workers`` workers. Notes say why one is missing."""
-    order = cpu_order(header, cells)
+    cores = cores_of_workers(header, cells)
     on_hosts = Forecast(workers, refused="replicas on hosts add up: measure with more hosts (--hosts 1..N)")
     for env in dict.fromkeys(cell.env for cell in cells):
         named = _curves(cell for cell in cells if cell.env == env)
         rows, refused = [], []
         for curve, name in named:
-            found = forecast(curve, order, workers) if order else on_hosts
+            found = on_hosts if header.hosts else forecast(curve, cores, workers)
             texts = Text(("not predicted",), "missing"), Text((figures.DASH,))
             rate = found.rate
             if rate is None or rate.low is None or rate.high is None:

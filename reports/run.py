@@ -367,7 +367,7 @@ def _side_by_side(sides: Sequence[Section]) -> Document | None:
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[tuple[Section, TaskComparison]]] = {}
     for side, turns in zip(others, in_turn, strict=True):
-        names = Names("report", first.letter, side.letter, "in either")
+        names = Names("report", first.letter, side.letter)
         for found in compared_tasks(first.cells, side.cells, names, in_turn=turns):
             tasks.setdefault(found.env, []).append((side, found))
     if not tasks:
@@ -390,7 +390,8 @@ def _side_by_side(sides: Sequence[Section]) -> Document | None:
     legend.append("±: the 95 % confidence interval.")
     if any(what_differs(first.head, other.head) for other in others):
         legend.append("Machines or packages differ: a ratio combines the effects of all differences.")
-    tables, reasons = [], []
+    tables: list[Table] = []
+    reasons = []
     for of_task in tasks.values():
         for side, found in of_task:
             tables += _ratio_tables(first, side, found)
@@ -426,8 +427,7 @@ def _verdict(first: Section, side: Section, found: TaskComparison) -> tuple[str,
             return f"no verdict: {one.letter} is {one.notice}.", False
     best = found.best
     if best is None:
-        lacking = " and ".join((a, b)[run] for run in found.lacking)
-        return f"no verdict: {lacking} has no cell with a rate to compare.", False
+        return "no verdict: no cell with a rate to compare in both runs.", False
     mine, its = setting_of(best.one), setting_of(best.other)
     where = f"{mine} on both" if mine == its else f"{its} on {b}, {mine} on {a}"
     speed = f"{b} is {figures.in_sentence(best.ratio, 'x')} as fast"

@@ -78,7 +78,7 @@ def _plain(value: object) -> dict[str, float | str | None]:
 
 def bibtex(page: Any) -> str:
     """Return the BibTeX entry of ``page``."""
-    return str(page.bibtex)
+    return str(page.data)
 
 
 def csv_of(page: RunPage) -> str:
@@ -206,7 +206,8 @@ def latex_tables(page: Page) -> str:
         for table in document.tables:
             name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
             names.append(name if name not in names else f"{name}-{len(names) + 1}")
-            caption, notes = [], []
+            caption: list[str] = []
+            notes: list[str] = []
             if not table.further:
                 caption += [one.sentences[0] for one in document.answers if one.group == table.group]
                 notes += document.legend

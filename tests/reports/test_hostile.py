@@ -70,7 +70,7 @@ def evil_run() -> Run:
         thp=EVIL,
         microcode=EVIL,
         python=f"3.11{EVIL}",
-        topology=TopologyRecord(2, 1, {EVIL: "0-1"}, {EVIL: "0-1"}, (), (EVIL,), ("0-1",), ("0", "1")),
+        topology=TopologyRecord(2, 1, {EVIL: "0-1"}, {EVIL: "0-1"}, (EVIL,), ("0-1",), ("0", "1")),
     )
     header = msgspec.structs.replace(
         head, host=host, packages={"numpy": EVIL, EVIL: "1.0"}, command=f"vebench run {EVIL}", started=EVIL

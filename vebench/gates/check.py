@@ -165,7 +165,7 @@ def _measure(
     refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
         lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"
-        why = f"and --metric {request.metric} needs it: measure a new baseline; {comparison.HOW_TO_HAVE}"
+        why = f"and --metric {request.metric} needs it: measure a new baseline without --no-base"
         raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request, cells, compare)

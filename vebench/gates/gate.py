@@ -260,7 +260,7 @@ class CheckPage(DataPage):
         """One document: a table for each task with its backends and cells, and the reasons of verdicts."""
         found = self.comparison
         tolerance = _percent(found.tolerance)
-        certain = "" if found.paired else ", and for how runs of the same code differ"
+        certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
         reasons = [
             (label, why, cell.key)
             for cell in found.cells
@@ -275,7 +275,7 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
+                *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -299,9 +299,9 @@ class CheckPage(DataPage):
         if self.differences:
             yield "differs", one_line("; ".join(self.differences))
         if found.skipped:
-            yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
+            yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run"
         if found.new:
-            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.article}{names.candidate}"
+            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.candidate}"
         if found.references:
             rows = " and ".join(sorted({key.backend for key in found.references}))
             yield "not gated", f"{figures.counted(len(found.references), 'cell')} of the reference rows {rows}"

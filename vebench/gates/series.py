@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from vebench.analysis.cell import CellSummary, Code, base_of, in_report_order, is_base, yardstick_of
 from vebench.analysis.comparison import DECISIVE, Metric, RunSpread
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
+from vebench.analysis.statistics import Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
@@ -201,7 +201,7 @@ class Series:
         """The level since the newest change: the geometric mean of the points since then."""
         newest = self.parts[-1]
         middle = exp(fmean(newest))
-        if len(newest) < FEWEST_FOR_INTERVAL:
+        if len(newest) <= 1:
             return Estimate(middle)
         return around(middle, Error(variance(newest) / len(newest), len(newest) - 1).half_width())
 

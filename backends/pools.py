@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
-from vebench.backends.environments import simulators
-from vebench.backends.environments.making import THE_SIMULATOR, Spaces, action_space, read_spaces
-from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES, call, quoted
-from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
-from vebench.backends.lazy import np
+from vebench.backends.environments.suites import (
+    ALWAYS_DRAWN,
+    FRAME_LIMIT,
+    MIB,
+    SCREEN_SIZE,
+    STACK,
+    SUITES,
+    call,
+    quoted,
+)
+from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, Engine, NothingToReceiveError, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
 from vebench.machine import kernel
 
@@ -37,6 +43,16 @@ _BESIDES = {
     **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
     "quadruped-escape": (*_BALL, *_TARGET),
     "quadruped-fetch": _RANGES,
+}
+
+# Rows of the emulator's raw screen in games known to have more than the usual 210.
+TALL_SCREENS = {
+    **dict.fromkeys(("ALE/Adventure-v5", "ALE/AirRaid-v5", "ALE/KeystoneKapers-v5", "ALE/KingKong-v5"), 250),
+    **dict.fromkeys(("ALE/Klax-v5", "ALE/LaserGates-v5", "ALE/MrDo-v5", "ALE/Pacman-v5"), 250),
+    **dict.fromkeys(("ALE/SirLancelot-v5", "ALE/SpaceWar-v5"), 250),
+    "ALE/Carnival-v5": 214,
+    "ALE/JourneyEscape-v5": 230,
+    "ALE/Pooyan-v5": 220,
 }
 
 # Engines inside EnvPool: name, package, library, and a pattern of the version in the library.
@@ -107,18 +123,18 @@ def envpool_settings(task: Task) -> dict[str, Any]:
         return {}
     return {
         "frame_skip": task.frame_skip,
-        "stack_num": simulators.STACK,
-        "img_height": simulators.SCREEN_SIZE,
-        "img_width": simulators.SCREEN_SIZE,
+        "stack_num": STACK,
+        "img_height": SCREEN_SIZE,
+        "img_width": SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": simulators.noop_max(task),
+        "noop_max": task.noop_max,
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,
         "episodic_life": False,
         "reward_clip": False,
-        "max_episode_steps": simulators.FRAME_LIMIT // task.frame_skip,
+        "max_episode_steps": FRAME_LIMIT // task.frame_skip,
     }
 
 
@@ -128,9 +144,9 @@ def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Diffe
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
     if besides := observed_besides(task):
         found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
-    if rows := simulators.TALL_SCREENS.get(task.id):
+    if rows := TALL_SCREENS.get(task.id):
         # The size of the raw screen is a constant in EnvPool's source.
-        shown = f"EnvPool shows the upper {simulators.SCREEN_ROWS} of the screen's {rows} rows"
+        shown = f"EnvPool shows the upper 210 of the screen's {rows} rows"
         found.append(Difference(shown, "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
@@ -143,6 +159,8 @@ class _Pool:
     """
 
     def __init__(self, setup: Setup, ratio: int) -> None:
+        import numpy as np  # the table of backends loads this module without NumPy
+
         self._setup = setup
         self._counts = {
             "num_envs": ratio * setup.batch_size,
@@ -192,6 +210,8 @@ class EnvPoolAsync(_Pool):
     frames_from = "EnvPool's count of steps"
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        from vebench.backends.environments.making import Spaces, action_space
+
         super().__init__(setup, ratio)
         self._seed = setup.seed
         self._start_envpool()
@@ -250,9 +270,7 @@ class EnvPoolSync(EnvPoolAsync):
 
 
 _ALE_DIFFERENCES = (
-    Difference(
-        "frames before a reset are black, not the reset's own frame", "observations", "start", simulators.STACK - 1
-    ),
+    Difference("frames before a reset are black, not the reset's own frame", "observations", "start", STACK - 1),
     Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
 )
 
@@ -263,6 +281,8 @@ class AleVectorAsync(_Pool):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        from vebench.backends.environments.making import read_spaces
+
         super().__init__(setup, ratio)
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
@@ -272,20 +292,22 @@ class AleVectorAsync(_Pool):
     def _start_games(self) -> None:
         from ale_py.vector_env import AtariVectorEnv
 
+        from vebench.backends.environments.simulators import game_of
+
         task = self._setup.task
         self._start(
             AtariVectorEnv,
-            simulators.game_of(task),
-            max_num_frames_per_episode=simulators.FRAME_LIMIT,
+            game_of(task),
+            max_num_frames_per_episode=FRAME_LIMIT,
             repeat_action_probability=0.0,
             full_action_space=False,
-            img_height=simulators.SCREEN_SIZE,
-            img_width=simulators.SCREEN_SIZE,
+            img_height=SCREEN_SIZE,
+            img_width=SCREEN_SIZE,
             grayscale=True,
-            stack_num=simulators.STACK,
+            stack_num=STACK,
             frameskip=task.frame_skip,
             maxpool=True,
-            noop_max=simulators.noop_max(task),
+            noop_max=task.noop_max,
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,
@@ -314,7 +336,7 @@ class AleVectorAsync(_Pool):
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
         batch = super().recv()
-        return batch._replace(rewards=batch.rewards.astype(np.float64))
+        return batch._replace(rewards=batch.rewards.astype(float))
 
     def frames(self) -> Any:
         """Return the emulator's count of frames in each environment's episode, no-ops included."""

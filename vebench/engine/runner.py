@@ -342,18 +342,11 @@ class _RunningCell:
     def outcome(self, cause: answers.Cause | None = None) -> Outcome:
         """Return how the cell has ended. With a ``cause``, the cell ends now for this cause."""
         reason = cause.reason if cause else self._reason
-        ready = self._ready
-        return Outcome(
-            "ok" if reason is None else "failed",
-            reason,
-            layout=ready and ready.layout,
-            startup_ns=ready and ready.startup_ns,
-            windows=tuple(self.windows),
-            done=self._done,
-            log=self._log,
-            reset_ns=ready and ready.reset_ns,
-            cause=cause,
-        )
+        status: Literal["ok", "failed"] = "ok" if reason is None else "failed"
+        found = Outcome(status, reason, windows=tuple(self.windows), done=self._done, log=self._log, cause=cause)
+        if (ready := self._ready) is None:
+            return found
+        return replace(found, layout=ready.layout, startup_ns=ready.startup_ns, reset_ns=ready.reset_ns)
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:

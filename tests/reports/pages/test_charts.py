@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 from support.commands import Command
 from support.pages import document_of, page_of
 from support.records import make_cell, on_hosts, write_run
@@ -63,18 +62,10 @@ def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunP
     return RunPage.of([("a.jsonl", Run(header, tuple(cells)))], View(forecast=forecast))
 
 
-def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() -> None:
-    machine = header_of(4, threads=2, packages=2)
-    assert chart_of(swept(machine, 1, 2, 4, 8, 16)).marks == (
-        Mark(2.0, "another package begins"),
-        Mark(4.0, "second threads begin"),
-        Mark(8.0, "CPUs end"),
-    )
-    assert chart_of(swept(machine, 1, 2, 4)).marks == (Mark(2.0, "another package begins"),)
-    header = header_of(4, packages=2)
-    hybrid = structs.replace(header.host.topology, kinds=("2-3", "0-1"))
-    header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
-    assert chart_of(swept(header, 1, 2, 4)).marks == (Mark(2.0, "another package begins, another kind of core begins"),)
+def test_marks_show_where_second_threads_and_the_end_of_cpus_begin() -> None:
+    machine = header_of(4, threads=2)
+    assert chart_of(swept(machine, 1, 2, 4, 8, 16)).marks == (Mark(4.0, "second threads begin"), Mark(8.0, "CPUs end"))
+    assert chart_of(swept(machine, 1, 2, 4)).marks == ()
 
 
 MACHINE = header_of(8, threads=2)

@@ -152,16 +152,14 @@ def tune(call: Call) -> int:
     vebench tune mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.tune import command
-    from vebench.tune.race import Constraints
+    from vebench.tune import race
 
     file, outlet = call.outlet("tune", measures=True)
     call.refuse_for_resume(file, "margin", "budget", "form")
-    wanted = Constraints(call.batch, call.asynchronous == "ok", call.margin)
     if call.resume is not None:
-        return command.resume_tuning(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
-    spec = asked("tune", {**call.plan, "budget": call.budget})
-    return command.start_tuning(spec, wanted, file, outlet, call.world)
+        return race.resume_tuning(call.resume, call.margin, call.budget, outlet, call.world, allowed=call.allow_code)
+    spec, asynchronous = asked("tune", {**call.plan, "budget": call.budget}), call.asynchronous == "ok"
+    return race.start_tuning(spec, call.margin, call.batch, file, outlet, call.world, asynchronous=asynchronous)
 
 
 @command(

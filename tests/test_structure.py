@@ -74,7 +74,6 @@ OPEN_TO_ALL = {
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
-    "vebench.backends.lazy",
     "vebench.backends.packages",
     "vebench.backends.registry",
     "vebench.backends.trees",

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import THE_SIMULATOR, ArraySpec, Spaces, as_counts, frames_of, make
+from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
 from vebench.backends.for_loop import EnvironmentLoop, loop_over
-from vebench.backends.interface import Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
+from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
 from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team

@@ -23,8 +23,8 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from numpy.typing import NDArray
 
 from vebench.backends.environments import making
-from vebench.backends.environments.atari_screen import AtariScreen
 from vebench.backends.environments.making import ArraySpec
+from vebench.backends.environments.simulators import AtariScreen
 from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.backend import FastShare, FastTask
 from vebench.backends.fast.classes import class_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,12 +29,13 @@ from vebench.machine.host import LIVE, Host, memory_available, order_of, place, 
 from vebench.plan.cells import Plan, informed, placement_of
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
+from vebench.process_guard import terminable
 from vebench.reports import console
 from vebench.reports.console import Outlet, other_work, show
 from vebench.reports.document import View
 from vebench.reports.formats import TERMINAL, Format
 from vebench.reports.overview import Machine, machine_page, plan_page
-from vebench.reports.run import EarlyPage, RunPage
+from vebench.reports.run import RunPage
 from vebench.results import records, store
 from vebench.results.records import Run, with_current_verdicts
 from vebench.results.store import RunWriter
@@ -97,7 +97,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     """
 
     def first_look(run: Run) -> RunPage:
-        return EarlyPage.of([(str(file.path), run)])
+        return RunPage.of([(str(file.path), run)], View(early=True))
 
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])
@@ -146,12 +146,8 @@ def install(names: Sequence[str]) -> int:
             near = did_you_mean(name, named)
             raise UsageError(f"{shown(name)}: no such installation{near}; vebench list shows them")
     chosen = INSTALLATIONS if "all" in names else {named[name].name: named[name] for name in names}.values()
-    # SIGTERM is handled as an interrupt, so that no unfinished environment is left.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with terminable():
         return max(map(_set_up, chosen))
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _set_up(one: Installation) -> int:

@@ -98,7 +98,7 @@ class Window:
     # ``cpu_ns``: CPU time of the cell's process tree. ``throttled_ns`` and ``throttles``: for how long and how often a
     # CPU quota throttled its control groups. ``steal_ns``: time that the hypervisor took from its CPUs.
     cpu_ns: int | None = _count(read=lambda watched: kernel.cpu_time_ns(watched.processes))
-    throttled_ns: int | None = _count(_most, lambda watched: kernel.throttled_ns(watched.groups))
+    throttled_ns: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "throttled_usec", 1000))
     steal_ns: int | None = _count(read=lambda watched: kernel.steal_ns(watched.cpus))
     throttles: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "nr_throttled"))
     others_ns: int | None = _count(read=_others_ns)  # time that its CPUs worked for other processes

@@ -61,7 +61,7 @@ class _Relay:
                 heard = [0] if child is None else [0, child.lines.descriptor]
                 ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
                 if child is not None:
-                    self._relay(child)
+                    self._pass_on(child)
                 while 0 in ready and (line := self._asked.take()) is not None:
                     self._do(json.loads(line))
         except EOFError:  # the runner has ended
@@ -72,7 +72,7 @@ class _Relay:
             self._end_child()
             self._guardian.end()
 
-    def _relay(self, child: ChildProcess) -> None:
+    def _pass_on(self, child: ChildProcess) -> None:
         """Pass the child's answers on. End the child at its deadline, or if memory runs out."""
         fault = None
         try:

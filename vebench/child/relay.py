@@ -12,9 +12,8 @@ Ray actor.
 | ``{"say": "..."}`` | none: the line is written to the child |
 | ``{"end": 2}`` | ``{"cell": 2, "ended": "why", "log": "..."}``, also sent if the child ends by itself |
 
-Nothing else is sent, so that a measuring cell is not disturbed. When the runner ends, standard input closes. Then the
-relay kills every process of the cell, and removes the folder. If the relay is killed, its guardian does that. The
-module imports no adapters, and no packages besides the payload.
+Nothing else is sent, so that a measuring cell is not disturbed. When standard input closes, the relay kills every
+process of the cell, and removes the folder. If the relay is killed, its guardian does that.
 """
 
 from __future__ import annotations

@@ -263,8 +263,8 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
-    They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V, else from base frequencies. Highest frequencies are not used, because they differ within a kind.
+    They come from the counters of hybrid x86, the capacities of Arm and RISC-V, or base frequencies. Highest
+    frequencies are not used, because they differ within a kind.
     """
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
@@ -362,10 +362,9 @@ class _Core:
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills one package after another. It fills the nodes of a package one after another. In a node, it takes
-    the fastest kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn, and
-    alternates between packages. With ``smt`` ``last``, every core gets one worker before any core gets two. With
-    ``close``, a core is filled before the next one. With ``off``, no core gets two workers.
+    ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
+    kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
+    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` gives one.
     """
     cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,11 +70,7 @@ def number_in(path: Path) -> int | None:
 
 def entries(folder: Path, prefix: str) -> list[int]:
     """Return the numbers N of all entries named ``prefixN`` in a folder, ascending."""
-    try:
-        names = [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
-    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", name, re.ASCII) for name in names)
+    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", path.name, re.ASCII) for path in folder.glob(f"{prefix}*"))
     return sorted(int(match[1]) for match in matches if match)
 
 
@@ -156,10 +151,7 @@ def throttling(groups: Sequence[Path], name: str, unit: int = 1) -> int | None:
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:
-    """Return the CPUs that each thread of each process may use, as Linux lists.
-
-    Processes are in the order of ``pids``, and threads in the order of their ids. An ended process has no threads.
-    """
+    """Return the CPUs that each thread of each process may use, as Linux lists. An ended process has no threads."""
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
     return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
 
@@ -208,8 +200,7 @@ _MOST_NODES = 1024  # the largest number of nodes that a kernel can be built for
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
     """Restrict this thread, and all that it will start, to ``cpus``, if any. Return the CPUs that the kernel reports.
 
-    Returns None if the system has no CPU affinity. Raises OSError if the kernel refuses, for example because no CPU is
-    in the cpuset.
+    Returns None if the system has no CPU affinity. Raises OSError if the kernel refuses.
     """
     if not SUPPORTED:
         return None
@@ -281,23 +272,3 @@ def libc() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
     return library
-
-
-def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
-    """Return the bytes that these processes have on each node, None if the kernel does not report them.
-
-    The code of libraries is not counted, because an earlier process may have loaded it on another node. Shared memory
-    counts once in each process. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
-    """
-    found: Counter[int] = Counter()
-    # How file names of shared memory begin: anonymous, memfd_create(2), POSIX, System V.
-    shared = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - only compared, never written to
-    texts = [text_of(PROC / str(pid) / "numa_maps") for pid in pids]
-    for text in texts:
-        for line in text.splitlines():
-            behind = re.search(r" file=(\S+)", line)
-            if behind is None or " anon=" in line or behind[1].startswith(shared):
-                size = re.search(r" kernelpagesize_kB=(\d+)", line)
-                page = int(size[1]) * 1024 if size else os.sysconf("SC_PAGE_SIZE")
-                found.update({int(node): int(pages) * page for node, pages in re.findall(r" N(\d+)=(\d+)", line)})
-    return dict(sorted(found.items())) if any(texts) else None

@@ -122,7 +122,7 @@ def make_share(
         return FastShare(task, division, autoreset, rows, infos=infos)
 
     # The share needs no ``step_one``, which teams only call on shares without threads.
-    return replace(division, processes=1, caller_steps=True, cpus=()), cast("MakeShare", make)
+    return replace(division, processes=1, caller_steps=True, cpus=None), cast("MakeShare", make)
 
 
 class Pool:
@@ -134,7 +134,7 @@ class Pool:
         library.vebench_pool_get.restype = library.vebench_pool_in.restype = ctypes.c_int64
         count = division.num_envs
         threads = min(division.processes, -(-count // chunk)) - division.caller_steps
-        cpus = np.array(division.cpus[division.caller_steps :], np.int32)
+        cpus = np.array((division.cpus or ())[division.caller_steps :], np.int32)
         poll_ns = min(division.spin_ns, 50_000)  # the longest time for which an idle thread polls
         numbers = (count, chunk, threads, division.caller_steps, poll_ns)
         started = library.vebench_pool_start(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.shared_memory import gymnasium_share as share
-from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, usable_cpus
 from vebench.backends.shared_memory.team import END_WITHIN_SECONDS, IDLE, RUNNING, InFlight, OverdueError, State, Team
 from vebench.errors import shown
 from vebench.machine import kernel
@@ -197,8 +197,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._read_spaces()
         self.form_infos: Callable[[int, Iterable[tuple[int, dict[str, Any]]]], Any] = share.batch_infos
         self._last_ids = self._to_reset = np.arange(count)
-        division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
-        division, make_share = self._make_share(division, infos=infos)
+        asked = Division(count, processes, caller_steps, cpus, spin, in_flight)
+        division, make_share = self._make_share(asked, infos=infos)
         arrays = share.array_specs(self.single_observation_space), share.array_specs(self.single_action_space)
         with clear_mpi_env_vars():
             self._team = Team(division, *arrays, make_share, context, daemon=daemon, name=type(self).__name__)
@@ -459,7 +459,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """A copy of each environment's generator."""
         return self.get_attr("np_random")
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+    def close(  # type: ignore[override]  # as AsyncVectorEnv has them
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
         By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.

@@ -21,7 +21,7 @@ from typing import Literal
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm, Window
+from vebench.child.answers import Answer, Cause, CellProof, Done, Failure, Proof, Ready, Warm, Window
 from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
 from vebench.engine.interface import (
     CellError,
@@ -304,12 +304,12 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
                 del left[0]
 
 
-def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
-    """Yield each cell with reports of its progress, then with its proof.
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | str]]:
+    """Yield each cell with its proof. Before the proof of a failed cell, yield a text with the end of its log.
 
-    A text with the end of the log comes right before the proof of a failed cell. A cell that fails or cannot run is
-    ``unverified``, with the reason. For-loop is tried first on an environment that vebench does not know: if it fails,
-    every backend would hang or fail. Raises KeyboardInterrupt if the user interrupts.
+    A cell that fails or cannot run is ``unverified``, with the reason. For-loop is tried first on an environment that
+    vebench does not know: if it fails, every backend would hang or fail. Raises KeyboardInterrupt if the user
+    interrupts.
     """
     why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
     for cell in cells:
@@ -317,30 +317,27 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if cell.skip is not None or not isinstance(job, Proving):
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = cell.entry.scope.chance(replace(task, exact=True))
-        if chance is not None:
+        if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
         if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
-            *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
+            *_, found = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
             why[task] = ""
             if isinstance(found, Proof) and found.failed:
                 why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
         if why.get(task):
             yield cell, Proof("unverified", reason=why[task])
         else:
-            yield from _proven(cell, job, launch)
+            yield from ((cell, found) for found in _proven(cell, job, launch))
 
 
-def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:
+def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[Proof | str]:
     """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
     for answer in _answers(replace(cell, job=job), launch):
-        if isinstance(answer, Comparing):
-            yield cell, answer
-        elif isinstance(answer, Failure):
+        if isinstance(answer, Failure):
             failed = answer.reason
         elif isinstance(answer, str):
             printed = answer
@@ -353,8 +350,8 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, 
         elif isinstance(answer, str) and not failed:
             printed = answer
     if found.failed:
-        yield cell, printed
-    yield cell, found
+        yield printed
+    yield found
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:

@@ -22,7 +22,7 @@ from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.child.answers import Cause, Failure, Timed
-from vebench.child.equality.stepping import ENDS, TIMES_LONGER
+from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import proving
 from vebench.commands.session import Session, World, known, measured

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
-from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.environments.making import frames_of_all, make, read_spaces
+from vebench.backends.interface import THE_SIMULATOR, Batch, NothingToReceiveError, Setup
 from vebench.backends.trees import Tree, as_rows
 from vebench.errors import message_of
 

@@ -41,6 +41,11 @@ class Task:
     no_ops: int = 1  # no-ops at each reset of a game in its exact variant
 
     @property
+    def noop_max(self) -> int:
+        """The largest number of no-ops of a reset. A reset of the exact variant always makes this number."""
+        return self.no_ops if self.exact else 30
+
+    @property
     def name(self) -> str:
         """The id without arguments."""
         return bracketed.name_and_values(self.id)[0]
@@ -102,6 +107,8 @@ class Batch(NamedTuple):
         """Return these rows: views of the arrays for a slice, copies for indices or a mask."""
         return Batch._make(trees.part(array, where) for array in self)
 
+
+THE_SIMULATOR = "the simulator"  # the source of a count of frames that the simulator itself returns
 
 # The constructor of an adapter: ``Adapter(setup, **options)``. It raises the library's exceptions.
 Factory = Callable[..., VectorBackend]

@@ -1,8 +1,9 @@
-"""A base for adapters with one batch in flight at a time, and helpers of adapters around libraries."""
+"""A base for adapters with one batch in flight at a time, its helpers, and Gymnasium's own vector environments."""
 
 from __future__ import annotations
 
 import os
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -13,16 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends.environments.making import (
-    THE_SIMULATOR,
     Spaces,
+    as_counts,
     frames_of_all,
     make,
     make_counting,
     read_spaces,
 )
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup, Task
-from vebench.backends.trees import Tree
-from vebench.machine import pinning
+from vebench.backends.interface import (
+    THE_SIMULATOR,
+    ActionSpace,
+    BackendInfo,
+    Batch,
+    Difference,
+    NothingToReceiveError,
+    Setup,
+    Task,
+)
+from vebench.backends.trees import Tree, is_leaf
+from vebench.machine import kernel
 
 # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
 RowsOfAll = tuple[Tree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
@@ -50,7 +60,7 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 def restrict_worker(cpu: int | None, caller: int) -> None:
     """Restrict this process to a CPU unless it is the caller. Libraries allow this only when they make environments."""
     if cpu is not None and os.getpid() != caller:
-        pinning.restrict((cpu,))
+        kernel.restrict((cpu,))
 
 
 def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> None:
@@ -70,10 +80,12 @@ def spaces_of(task: Task) -> Spaces:
         return read_spaces(task, example.observation_space, example.action_space)
 
 
-def spaces_for(setup: Setup, library: str, takes: Callable[[Tree], bool]) -> Spaces:
-    """Return the spaces of a task. Raises ValueError unless ``takes(observations)`` and actions are one array."""
+def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
+    """Return the spaces of a task. Raises ValueError unless both are one array, or observations a dict if ``dicts``."""
     spaces = spaces_of(setup.task)
-    if not isinstance(spaces.actions, ActionSpace) or not takes(spaces.observations):
+    observed = spaces.observations
+    parts = observed.values() if dicts and isinstance(observed, dict) else (observed,)
+    if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
         raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
     return spaces
 
@@ -164,3 +176,80 @@ class CountsInside:
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode, None if a simulator does not count them."""
         return frames_of_all(self._task, self._inside)
+
+
+class GymSync(CountsInside, OneInFlight):
+    """``SyncVectorEnv``: all environments in the calling process. Observations are not copied, rewards are float64."""
+
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.vector import SyncVectorEnv
+
+        self._report(setup, spaces_of(setup.task), reuses_buffers=True)
+        self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._task, self._inside = setup.task, self._vector.envs
+
+    def _reset(self, seed: int) -> Tree:
+        return self._vector.reset(seed=seed)[0]
+
+    def _receive(self) -> RowsOfAll:
+        rows: RowsOfAll = self._vector.step(self._actions)[:4]
+        return rows
+
+    def _end(self) -> None:
+        self._vector.close()
+
+
+class GymAsync(OneInFlight):
+    """``AsyncVectorEnv``: a process for each environment, shared memory on, observations not copied.
+
+    ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
+    ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
+    """
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
+        from gymnasium.vector import AsyncVectorEnv
+
+        self._report(setup, spaces_of(setup.task), processes=setup.batch_size, reuses_buffers=True)
+        # Gymnasium before 1.4 does not have the argument.
+        limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
+        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+
+    def _reset(self, seed: int) -> Tree:
+        return self._vector.reset(seed=seed)[0]
+
+    def _send(self, actions: Tree) -> None:
+        self._vector.step_async(actions)
+
+    def _receive(self) -> RowsOfAll:
+        try:
+            rows: RowsOfAll = self._vector.step_wait()[:4]
+        except (EOFError, ConnectionError) as error:
+            from multiprocessing import connection
+
+            # Gymnasium's error does not name the process, so find the one that has ended.
+            ended = connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
+            for number, process in enumerate(self._vector.processes):
+                if process.sentinel in ended:
+                    process.join()
+                    code = process.exitcode or 0
+                    how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+                    raise RuntimeError(f"environment {number}: its process died ({how})") from error
+            raise
+        return rows
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return as_counts(self._vector.call("frames_simulated"))
+
+    def _end(self) -> None:
+        if self._vector.closed:
+            return
+        try:
+            if self._stepping:
+                self._vector.step_wait(timeout=CLOSE_S)
+            self._vector.close()
+        except Exception:  # noqa: BLE001 - the processes must end after any error
+            kill_all(self._vector.processes)
+            self._vector.closed = True

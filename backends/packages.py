@@ -64,9 +64,13 @@ class Installation:
 NUMPY = Package("numpy", "numpy", places=1)
 GYMNASIUM = Package("gymnasium", "gymnasium")
 ALE_PY = Package("ale-py", "ale_py", "atari", simulator="ALE")
-_OTHER_OPENCVS = ("opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
-# AtariPreprocessing resizes with it.
-OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=_OTHER_OPENCVS, places=2)
+OPENCV = Package(  # AtariPreprocessing resizes with it
+    "opencv-python-headless",
+    "cv2",
+    "atari",
+    variants=("opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+    places=2,
+)
 MUJOCO = Package("mujoco", "mujoco", "mujoco", simulator="MuJoCo")
 # Gymnasium imports its renderer with any MuJoCo task. The renderer imports these two packages.
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
@@ -82,8 +86,6 @@ JINJA2 = Package("jinja2", "jinja2", "report")
 
 # The packages of the reference, and so of every comparison.
 BASE = (NUMPY, GYMNASIUM)
-# Policies need torch, and users' environments and adapters may. Its version affects their speed.
-RECORDED_BESIDES = (TORCH.name,)
 
 
 def importable(module: str) -> bool:

@@ -11,48 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
-from vebench.backends.environments import simulators
-from vebench.backends.environments.making import THE_SIMULATOR, Spaces, action_space, read_spaces
-from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES, call, quoted
-from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
-from vebench.backends.lazy import np
+from vebench.backends.environments.suites import (
+    ALWAYS_DRAWN,
+    FRAME_LIMIT,
+    MIB,
+    SCREEN_SIZE,
+    STACK,
+    SUITES,
+    call,
+    quoted,
+)
+from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, Engine, NothingToReceiveError, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
-from vebench.machine import pinning
+from vebench.machine import kernel
 
-# EnvPool's names and observations.
+STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites of EnvPool
 
-STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
-
-# The one game with another spelling in EnvPool. Its bytes are the same.
-SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
-
-# Arrays that only EnvPool observes, since all its tasks of one body share a space.
-_BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
-_BESIDES = {
-    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
-    "finger-spin": ("dist_to_target", *_TARGET),
-    "fish-upright": ("target",),
-    **dict.fromkeys(("humanoid-stand", "humanoid-walk", "humanoid-run"), ("position",)),
-    "humanoid-run_pure_state": ("com_velocity", "extremities", "head_height", "joint_angles", "torso_vertical"),
-    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
-    "quadruped-escape": (*_BALL, *_TARGET),
-    "quadruped-fetch": _RANGES,
-}
-
-# Engines inside EnvPool: name, package, library, and a pattern of the version in the library.
-# MuJoCo's version is the only string of three numbers in its library. ALE's is in the text "(version X+COMMIT)", which
-# is one string or two in a row, depending on the compiler.
-_MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
-_ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
-_ENGINES = {
-    "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", _MUJOCO_VERSION),
-    "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", _MUJOCO_VERSION),
-    "atari": ("ALE", "ale-py", "atari/atari_envpool.so", _ALE_VERSION),
-}
-
-
-def _of_dm_control(task: Task) -> str:
-    return task.id.removeprefix("dm_control/").removesuffix("-v0")
+# Games with a screen of more than 210 rows, which is a constant in EnvPool's source.
+_TALL_SCREENS = (
+    *("Adventure", "AirRaid", "Carnival", "JourneyEscape", "KeystoneKapers", "KingKong", "Klax", "LaserGates"),
+    *("MrDo", "Pacman", "Pooyan", "SirLancelot", "SpaceWar"),
+)
 
 
 def envpool_name(task: Task) -> str | None:
@@ -60,20 +39,15 @@ def envpool_name(task: Task) -> str | None:
     if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
         return None
     if task.suite == "dm_control":  # CheetahRun-v1 for dm_control/cheetah-run-v0
-        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", _of_dm_control(task))) + "-v1"
-    return SPELLINGS.get(task.id, task.id.removeprefix("ALE/"))
-
-
-def observed_besides(task: Task) -> tuple[str, ...]:
-    """Return the arrays that EnvPool alone observes on a task."""
-    return _BESIDES.get(_of_dm_control(task), ()) if task.suite == "dm_control" else ()
+        name = task.id.removeprefix("dm_control/").removesuffix("-v0")
+        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name)) + "-v1"
+    return task.id.removeprefix("ALE/").replace("TicTacToe3D", "TicTacToe3d")
 
 
 def chance(task: Task) -> str | None:
     """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must be equal."""
     if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
-        more = f"; it also observes {', '.join(found)}" if (found := observed_besides(task)) else ""
-        return f"EnvPool draws the start with its own generator, and has no setting for it{more}"
+        return "EnvPool draws the start with its own generator, and has no setting for it"
     return None if task.exact else "EnvPool draws the start with its own generator"
 
 
@@ -81,12 +55,20 @@ def inside_envpool(suite: str) -> tuple[Engine, ...]:
     """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
     from importlib import metadata
 
+    # MuJoCo's version is the only string of three numbers in its library. ALE's is in the text "(version X+COMMIT)",
+    # which is one string or two in a row, depending on the compiler.
+    of_mujoco = rb"\0(\d+\.\d+\.\d+)\0"
+    engines = {
+        "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", of_mujoco),
+        "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", of_mujoco),
+        "atari": ("ALE", "ale-py", "atari/atari_envpool.so", rb"\(version \0?(\d+\.\d+\.\d+)\0?\+"),
+    }
     envpool = find_spec("envpool")
-    if suite not in _ENGINES or envpool is None or envpool.origin is None:
+    if suite not in engines or envpool is None or envpool.origin is None:
         return ()
-    name, package, library, pattern = _ENGINES[suite]
+    name, package, library, pattern = engines[suite]
     try:
-        inside = set(pattern.findall((Path(envpool.origin).parent / library).read_bytes()))
+        inside = set(re.findall(pattern, (Path(envpool.origin).parent / library).read_bytes()))
         installed = metadata.version(package)
     except (OSError, metadata.PackageNotFoundError):
         return ()
@@ -107,18 +89,18 @@ def envpool_settings(task: Task) -> dict[str, Any]:
         return {}
     return {
         "frame_skip": task.frame_skip,
-        "stack_num": simulators.STACK,
-        "img_height": simulators.SCREEN_SIZE,
-        "img_width": simulators.SCREEN_SIZE,
+        "stack_num": STACK,
+        "img_height": SCREEN_SIZE,
+        "img_width": SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": simulators.noop_max(task),
+        "noop_max": task.noop_max,
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,
         "episodic_life": False,
         "reward_clip": False,
-        "max_episode_steps": simulators.FRAME_LIMIT // task.frame_skip,
+        "max_episode_steps": FRAME_LIMIT // task.frame_skip,
     }
 
 
@@ -126,12 +108,9 @@ def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Diffe
     found = [Difference("rewards are float32")]
     if task.suite == "dm_control":
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
-    if besides := observed_besides(task):
-        found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
-    if rows := simulators.TALL_SCREENS.get(task.id):
-        # The size of the raw screen is a constant in EnvPool's source.
-        shown = f"EnvPool shows the upper {simulators.SCREEN_ROWS} of the screen's {rows} rows"
-        found.append(Difference(shown, "observations"))
+        found.append(Difference("on some tasks EnvPool also observes other arrays of the body", "observations"))
+    if envpool_name(task) in {f"{game}-v5" for game in _TALL_SCREENS}:
+        found.append(Difference("EnvPool shows only the upper 210 rows of the screen", "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
 
@@ -143,16 +122,18 @@ class _Pool:
     """
 
     def __init__(self, setup: Setup, ratio: int) -> None:
-        self._setup = setup
+        import numpy as np  # the table of backends loads this module without NumPy
+
+        self._setup, self._in_order = setup, ratio == 1
+        num_envs, threads = ratio * setup.batch_size, min(setup.workers, len(setup.cpus))
         self._counts = {
-            "num_envs": ratio * setup.batch_size,
+            "num_envs": num_envs,
             "batch_size": setup.batch_size,
-            "num_threads": min(setup.workers, len(setup.cpus)),
+            "num_threads": threads,
             "thread_affinity_offset": -1,  # no affinity: EnvPool would count CPUs from 0 on, not those owned
         }
-        self._reported = {"num_envs": ratio * setup.batch_size, "threads": self._counts["num_threads"]}
-        self._in_order = ratio == 1
-        self._frames = np.zeros(ratio * setup.batch_size, np.int64)
+        self._reported = {"num_envs": num_envs, "threads": threads, "in_order": self._in_order}
+        self._frames = np.zeros(num_envs, np.int64)
         self._facts: dict[str, Any] = {}
         self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
         self._stepping = False  # whether environments were reset or stepped and not received since
@@ -162,12 +143,12 @@ class _Pool:
     def _start(self, make: Callable[..., Any], *name: str | None, **settings: Any) -> None:
         """Start the library's pool. In a pinned cell, restrict its threads to the CPUs owned."""
         self._pool = None  # the old pool's threads end before the new one's start
-        before = pinning.own_threads()
+        before = kernel.own_threads()
         self._pool = make(*name, **self._counts, **settings)
         if self._setup.pinned:
             # The last threads step the environments.
-            started = sorted(pinning.own_threads() - before)
-            pinning.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
+            started = sorted(kernel.own_threads() - before)
+            kernel.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
@@ -192,6 +173,8 @@ class EnvPoolAsync(_Pool):
     frames_from = "EnvPool's count of steps"
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        from vebench.backends.environments.making import Spaces, action_space
+
         super().__init__(setup, ratio)
         self._seed = setup.seed
         self._start_envpool()
@@ -199,7 +182,6 @@ class EnvPoolAsync(_Pool):
         self.info = Spaces(None, action_space(setup.task, self._pool.action_space)).info(
             setup,
             **self._reported,
-            in_order=self._in_order,
             differences=_envpool_differences(setup.task, engines),
             engines=engines,
             chance=chance(replace(setup.task, exact=True)),
@@ -242,19 +224,7 @@ class EnvPoolAsync(_Pool):
         return self._frames
 
 
-class EnvPoolSync(EnvPoolAsync):
-    """A pool in which every environment is in each batch, in the order of ids."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, ratio=1)
-
-
-_ALE_DIFFERENCES = (
-    Difference(
-        "frames before a reset are black, not the reset's own frame", "observations", "start", simulators.STACK - 1
-    ),
-    Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
-)
+EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment in each batch, in the order of ids
 
 
 class AleVectorAsync(_Pool):
@@ -263,29 +233,41 @@ class AleVectorAsync(_Pool):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        from vebench.backends.environments.making import read_spaces
+
         super().__init__(setup, ratio)
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
-        self.info = spaces.info(setup, **self._reported, in_order=self._in_order, differences=_ALE_DIFFERENCES)
+        differences = (
+            Difference(
+                "frames before a reset are black, not the reset's own frame", "observations", "start", STACK - 1
+            ),
+            Difference(
+                "if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"
+            ),
+        )
+        self.info = spaces.info(setup, **self._reported, differences=differences)
 
     def _start_games(self) -> None:
         from ale_py.vector_env import AtariVectorEnv
 
+        from vebench.backends.environments.simulators import game_of
+
         task = self._setup.task
         self._start(
             AtariVectorEnv,
-            simulators.game_of(task),
-            max_num_frames_per_episode=simulators.FRAME_LIMIT,
+            game_of(task),
+            max_num_frames_per_episode=FRAME_LIMIT,
             repeat_action_probability=0.0,
             full_action_space=False,
-            img_height=simulators.SCREEN_SIZE,
-            img_width=simulators.SCREEN_SIZE,
+            img_height=SCREEN_SIZE,
+            img_width=SCREEN_SIZE,
             grayscale=True,
-            stack_num=simulators.STACK,
+            stack_num=STACK,
             frameskip=task.frame_skip,
             maxpool=True,
-            noop_max=simulators.noop_max(task),
+            noop_max=task.noop_max,
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,
@@ -314,7 +296,7 @@ class AleVectorAsync(_Pool):
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
         batch = super().recv()
-        return batch._replace(rewards=batch.rewards.astype(np.float64))
+        return batch._replace(rewards=batch.rewards.astype(float))
 
     def frames(self) -> Any:
         """Return the emulator's count of frames in each environment's episode, no-ops included."""
@@ -322,75 +304,72 @@ class AleVectorAsync(_Pool):
         return self._frames
 
 
-class AleVectorSync(AleVectorAsync):
-    """A pool in which every environment is in each batch, in the order of ids."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, ratio=1)
+AleVectorSync = partial(AleVectorAsync, ratio=1)
 
 
-def _envpool_lines(of_async: bool, built: Built) -> tuple[str, ...]:
+def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
     name = envpool_name(built.task)
     if name is None:
         return ()
     arguments = (
         quoted(name),
         f"num_envs={built.num_envs}",
-        *((f"batch_size={built.batch_size}",) if of_async else ()),
+        *((f"batch_size={built.batch_size}",) if is_async else ()),
         f"num_threads={built.threads}",
         # The adapter's other settings are EnvPool's defaults.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
-    notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if of_async else ()
+    notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if is_async else ()
     return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments))
 
 
-_ENVPOOL = BackendEntry(
-    "envpool-sync",
-    "vebench.backends.pools:EnvPoolSync",
-    "EnvPool, every environment in each batch",
-    "threads",
-    # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
-    library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
-    scope=Scope(STEPPED, envpool_name, chance),
-    steps_gymnasium=False,
-    lines=partial(_envpool_lines, False),
-)
-_ALE = BackendEntry(
-    "ale-vector-sync",
-    "vebench.backends.pools:AleVectorSync",
-    "ale-py's own vector environment in C++, every environment in each batch",
-    "threads",
-    library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
-    scope=Scope(
-        frozenset({"atari"}),
-        lambda task: task.id if task.id in SUITES["atari"].tasks else None,
-        lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
-        # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both equal.
-        no_ops=0,
-    ),
-    steps_gymnasium=False,
-    by_default=False,
-    gymnasium_api=True,
-)
-_ALIVE: dict[str, Any] = {"options": alive_per_row(3), "asynchronous": True}
-POOLS = (
-    _ENVPOOL,
-    replace(
-        _ENVPOOL,
-        name="envpool-async",
-        target="vebench.backends.pools:EnvPoolAsync",
-        summary="EnvPool, more environments than a batch takes",
-        worth_trying=({"ratio": 2},),
-        lines=partial(_envpool_lines, True),
-        **_ALIVE,
-    ),
-    _ALE,
-    replace(
-        _ALE,
-        name="ale-vector-async",
-        target="vebench.backends.pools:AleVectorAsync",
-        summary="ale-py's own vector environment in C++, more environments than a batch takes",
-        **_ALIVE,
-    ),
-)
+def _pool(family: str, adapter: str, title: str, *, is_async: bool, **facts: Any) -> BackendEntry:
+    """Return the entry of a pool, synchronous or not, with further ``facts``."""
+    style = "async" if is_async else "sync"
+    return BackendEntry(
+        f"{family}-{style}",
+        f"vebench.backends.pools:{adapter}{style.title()}",
+        f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
+        "threads",
+        steps_gymnasium=False,
+        options=alive_per_row(3) if is_async else {},
+        asynchronous=is_async,
+        **facts,
+    )
+
+
+def _envpool(*, is_async: bool) -> BackendEntry:
+    return _pool(
+        "envpool",
+        "EnvPool",
+        "EnvPool",
+        is_async=is_async,
+        # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
+        library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
+        scope=Scope(STEPPED, envpool_name, chance),
+        worth_trying=({"ratio": 2},) if is_async else (),
+        lines=partial(_envpool_lines, is_async),
+    )
+
+
+def _ale(*, is_async: bool) -> BackendEntry:
+    return _pool(
+        "ale-vector",
+        "AleVector",
+        "ale-py's own vector environment in C++",
+        is_async=is_async,
+        library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
+        scope=Scope(
+            frozenset({"atari"}),
+            lambda task: task.id if task.id in SUITES["atari"].tasks else None,
+            lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
+            # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both
+            # equal.
+            no_ops=0,
+        ),
+        by_default=False,
+        gymnasium_api=True,
+    )
+
+
+POOLS = (_envpool(is_async=False), _envpool(is_async=True), _ale(is_async=False), _ale(is_async=True))

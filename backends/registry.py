@@ -1,4 +1,4 @@
-"""The table of backends. A new backend takes an adapter, and an entry here. Entries of peers are in ``peers/table.py``.
+"""The table of backends. A new backend takes an adapter, and an entry here, or a row of ``peers.json`` in ``peers/``.
 
 An entry is all that the rest of vebench knows about a backend. Code outside this folder does not ask for a backend by
 name. Simulators and vectorisers are imported when a cell builds its adapter, not here.
@@ -6,23 +6,23 @@ name. Simulators and vectorisers are imported when a cell builds its adapter, no
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from vebench.backends import pools
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole_number
-from vebench.backends.environments.suites import SUITES, Suite, call, fast_settings, full_id, literal, quoted
+from vebench.backends.environments.suites import MIB, SUITES, Suite, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
-from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, Installation, Package, importable
-from vebench.backends.peers import table
+from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, Step, importable
 
-_TIME = re.compile(r"(\d+\.?\d*|\.\d+)(us|ms|s|m|)", re.ASCII)
-_UNITS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-_MOST_SECONDS = 3600.0
+REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
 
 
 def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
@@ -37,49 +37,34 @@ def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], 
 
 
 def _seconds(text: str) -> float:
-    match = _TIME.fullmatch(text)
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0 < seconds <= _MOST_SECONDS:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(us|ms|s|m|)", text, re.ASCII)
+    units = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+    seconds = float(match[1]) * units[match[2]] if match else 0.0
+    if not 0 < seconds <= 3600:  # noqa: PLR2004 - an hour: more is a typing error
         raise ValueError("a time above 0, such as 1ms")
     return seconds
 
 
 _START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
-_FLAG = _one_of({"true": True, "false": False}, "true or false")
-_OF_THREADS: Mapping[str, Option] = {
-    "spin": Option(
-        lambda text: 0 if text == "0" else whole_number(text),
-        None,
-        "most microseconds to poll before sleeping (default: 400; in threads 50)",
-    ),
-    "caller_steps": Option(_FLAG, True, "whether the calling process steps environments, too: true or false"),
-}
-_OF_PROCESSES = {**_OF_THREADS, "context": Option(_START_METHOD, "fork", "fork, forkserver or spawn")}
-_WHEN_ASYNC: Mapping[str, Option] = {
-    **alive_per_row(2),
-    "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
-    "recv_min": Option(whole_number, 1, "fewest rows of a partial batch"),
-}
-
-_OVERWRITTEN = "# copy=False: each step overwrites the last observations"
 
 
 def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
     arguments = (f"[make_env] * {built.num_envs}", "copy=False", *built.given("max_concurrency", "context"))
-    lines = built.guarded((_OVERWRITTEN, *call(f"envs = {name}", arguments)))
+    note = "# copy=False: each step overwrites the last observations"
+    lines = built.guarded((note, *call(f"envs = {name}", arguments)))
     return built.script((f"from gymnasium.vector import {name}",), lines)
 
 
-def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
+def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
     """Return lines that create our own vector environment. Return none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
-    if style == "async":
-        setting = f"batch_size={built.batch_size}"
-        note = "# reset(), send() to all, then recv() and send() in turn"
+    if is_async:
+        setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
     else:
-        setting = "copy=False"
-        note = "# copy=False: read-only, and each step overwrites the last" if fast else _OVERWRITTEN
+        setting, note = "copy=False", "# copy=False: each step overwrites the last observations"
+        if fast:
+            note = "# copy=False: read-only, and each step overwrites the last"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (
@@ -106,33 +91,87 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
 def _ours(style: str, *, fast: bool) -> BackendEntry:
     """Return the entry of ``shm-STYLE``, or with our own environment classes of ``fast-STYLE``."""
     is_async = style == "async"
+    options: dict[str, Option] = {}
+    if is_async:
+        options |= alive_per_row(2)
+        options["recv_timeout"] = Option(
+            _seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"
+        )
+        options["recv_min"] = Option(whole_number, 1, "fewest rows of a partial batch")
+    options["spin"] = Option(
+        lambda text: 0 if text == "0" else whole_number(text),
+        None,
+        "most microseconds to poll before sleeping (default: 400; in threads 50)",
+    )
+    options["caller_steps"] = Option(
+        _one_of({"true": True, "false": False}, "true or false"),
+        True,
+        "whether the calling process steps environments, too: true or false",
+    )
+    if not fast:
+        options["context"] = Option(_START_METHOD, "fork", "fork, forkserver or spawn")
     own_classes = Scope(
         name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
         own_classes=classes.expected_classes,
         without_own=f"shm-{style}",
     )
-    summary = (
-        "our own, more environments than a batch takes"
-        if is_async
-        else "our own: one process per CPU owned, shared memory"
-    )
+    layout = "more environments than a batch takes" if is_async else "one process per CPU owned, shared memory"
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
         f"vebench.backends.{'fast.backend:Fast' if fast else 'shared_memory.backend:Shm'}{style.title()}",
-        summary,
+        f"our own{',' if is_async else ':'} {layout}",
         "threads" if fast else "processes",
         scope=own_classes if fast else Scope(),
-        options={**(_WHEN_ASYNC if is_async else {}), **(_OF_THREADS if fast else _OF_PROCESSES)},
+        options=options,
         asynchronous=is_async,
         gymnasium_api=True,
         worth_trying=({"ratio": 3},) if is_async else ({"caller_steps": False},),
-        lines=partial(_our_lines, style, fast),
+        lines=partial(_our_lines, is_async, fast),
     )
 
 
+def _installation(name: str, facts: dict[str, Any]) -> Installation:
+    steps = [
+        Step(tuple(step["requirements"]), tuple(step.get("options", ())), step.get("variables", {}))
+        for step in facts["steps"]
+    ]
+    return Installation(name, **{**facts, "steps": tuple(steps), "without": tuple(facts.get("without", ()))})
+
+
+def _peer(row: dict[str, Any]) -> BackendEntry:
+    """Return the entry of another project's backend. Facts in its row override facts of its library."""
+    facts = {**_PEERS["libraries"][row["library"]], **row}
+    known = {package.name: package for package in (RAY, TORCH)}
+    worker = facts.get("worker_mib")
+    library = Library(
+        facts.get("title", ""),
+        tuple(known.get(package["name"]) or Package(**package) for package in facts["packages"]),
+        _installation(row["library"], facts["installation"]),
+        import_bytes=facts.get("import_mib", 0) * MIB,
+        worker_bytes=None if worker is None else worker * MIB,
+        spins=facts.get("spins", False),
+    )
+    suites = frozenset(facts["suites"]) if "suites" in facts else None
+    tasks = facts.get("tasks")
+    return BackendEntry(
+        row["name"],
+        f"vebench.backends.peers.{row['adapter']}",
+        row["summary"],
+        row.get("steppers", "caller"),
+        library=library,
+        scope=Scope(suites, lambda task: task.id if tasks is None or task.id in tasks else None),
+        options=alive_per_row(row["ratio"]) if "ratio" in row else {},
+        asynchronous="ratio" in row,
+        by_default=False,
+    )
+
+
+# Other projects' libraries, with their pinned installations, and backends that use them.
+_PEERS = json.loads(Path(__file__).with_name("peers").joinpath("peers.json").read_text(encoding="utf-8"))
+
 ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
-        "for-loop",
+        REFERENCE,
         "vebench.backends.for_loop:ForLoop",
         "a Python loop in one process: the reference",
         role="reference",
@@ -141,14 +180,14 @@ ENTRIES: tuple[BackendEntry, ...] = (
     ),
     BackendEntry(
         "gym-sync",
-        "vebench.backends.gym_vector:GymSync",
+        "vebench.backends.one_in_flight:GymSync",
         "Gymnasium's SyncVectorEnv",
         gymnasium_api=True,
         lines=partial(_gym_lines, "SyncVectorEnv"),
     ),
     BackendEntry(
         "gym-async",
-        "vebench.backends.gym_vector:GymAsync",
+        "vebench.backends.one_in_flight:GymAsync",
         "Gymnasium's AsyncVectorEnv, shared memory on",
         "process each",
         options={
@@ -183,8 +222,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         by_default=False,
     ),
     BackendEntry(
-        "ceiling",
-        "vebench.backends.ceiling:Ceiling",
+        CEILING,
+        "vebench.backends.reference_rows:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
         scope=Scope(
@@ -193,40 +232,47 @@ ENTRIES: tuple[BackendEntry, ...] = (
         ),
     ),
     BackendEntry(
-        "null",
-        "vebench.backends.null:Null",
+        NULL,
+        "vebench.backends.reference_rows:Null",
         "returns at once: shows the cost of the measuring loop itself",
         role="null",
         steps_gymnasium=False,
     ),
     BackendEntry(
-        "yardstick",
-        "vebench.backends.null:Yardstick",
+        YARDSTICK,
+        "vebench.backends.reference_rows:Yardstick",
         "a fixed amount of work: shows how fast the machine is",
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,
     ),
-    *table.PEERS,
+    *map(_peer, _PEERS["backends"]),
 )
 
 
 BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
-_BY_ROLE = {entry.role: entry.name for entry in ENTRIES}
-REFERENCE, CEILING, NULL, YARDSTICK = (_BY_ROLE[role] for role in ("reference", "ceiling", "null", "yardstick"))
 
 # Everything that some backend needs for some suite.
-_OF_SUITES = (package for suite in SUITES.values() for package in suite.packages)
-_OF_LIBRARIES = (package for entry in ENTRIES for package in entry.library.packages)
-PACKAGES: tuple[Package, ...] = tuple(dict.fromkeys((*BASE, *_OF_SUITES, *_OF_LIBRARIES)))
+PACKAGES: tuple[Package, ...] = tuple(
+    dict.fromkeys(
+        chain(
+            BASE,
+            *(suite.packages for suite in SUITES.values()),
+            *(entry.library.packages for entry in ENTRIES),
+        )
+    )
+)
 
-# How to make interpreters for other projects' backends and collectors. Each interpreter is listed once.
-_INSTALLED = (entry.library.installation for entry in ENTRIES if entry.library.installation)
-INSTALLATIONS: tuple[Installation, ...] = tuple({one.name: one for one in (*_INSTALLED, *table.COLLECTORS)}.values())
-
-# The names of packages whose versions a run file records, since they affect a cell's work or speed.
+# The names of packages whose versions a run file records, since they affect a cell's work or speed. Policies need
+# torch, and users' environments and adapters may.
 RECORDED: tuple[str, ...] = tuple(
-    sorted((*(name for package in PACKAGES for name in package.deciding_names), *RECORDED_BESIDES))
+    sorted((TORCH.name, *chain.from_iterable(package.deciding_names for package in PACKAGES)))
+)
+
+# How to make interpreters for other projects' backends, and for collectors: libraries that step with a policy of their
+# own only.
+INSTALLATIONS: tuple[Installation, ...] = tuple(
+    _installation(name, facts["installation"]) for name, facts in _PEERS["libraries"].items()
 )
 
 

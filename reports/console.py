@@ -25,7 +25,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates, proof_difference
 from vebench.backends.registry import NULL
-from vebench.engine.interface import CellFinished, Event, ProofDone, ProofStarted, RunStarted, WindowDone
+from vebench.engine.runner import CellFinished, Event, ProofDone, ProofStarted, RunStarted, WindowDone
 from vebench.errors import UsageError, one_line
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures

@@ -17,7 +17,7 @@ import vebench.backends
 import vebench.reports
 from vebench.analysis import cell
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
-from vebench.interpreters.process_guard import link_packages
+from vebench.process_guard import link_packages
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -31,6 +31,7 @@ FLOORS = (
     "machine",
     "backends",
     "child",
+    "process_guard",
     "interpreters",
     "plan",
     "hosts",
@@ -73,7 +74,6 @@ OPEN_TO_ALL = {
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
-    "vebench.backends.lazy",
     "vebench.backends.packages",
     "vebench.backends.registry",
     "vebench.backends.trees",

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from support.same_bytes import Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
-from vebench.backends.environments.simulators import FRAME_LIMIT
+from vebench.backends.environments.suites import FRAME_LIMIT
 from vebench.backends.fast.classes import class_of
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from support.leaks import segments
 from support.waiting import eventually
 
 from vebench.errors import RunFileError
-from vebench.interpreters.process_guard import sweep
+from vebench.process_guard import sweep
 from vebench.results import store
 
 ADAPTERS = TESTS / "adapters"

@@ -46,8 +46,8 @@ from vebench.child.equality.recorder import step_trials
 from vebench.child.main import load
 from vebench.child.request import Judging, Proving, Request, Settings
 from vebench.errors import VebenchError
-from vebench.interpreters.interpreter import packages_here
-from vebench.machine import pinning
+from vebench.interpreters import packages_here
+from vebench.machine import kernel
 from vebench.plan.grammar import parse_backends
 from vebench.plan.tasks import KNOWN, TASKS
 from vebench.plan.verdicts import SAME, why_not_identical
@@ -203,7 +203,7 @@ def compare(task: Task, backends: Sequence[BackendChoice]) -> list[Answer]:
 def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs: int | None = None) -> dict[str, Proof]:
     """Return what is found of each backend, by its label."""
     found = {}
-    cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
+    cpus = tuple(sorted(kernel.allowed() or (0,)))[:ENVS]
     for backend in backends:
         entry = backend.entry
         if (problem := entry.why_not(task)) is not None:

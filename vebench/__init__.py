@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         PairVerification,
         Ratio,
         Run,
-        VebenchError,
         Verification,
         check,
         compare,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         measure,
         verify,
     )
+    from vebench.errors import VebenchError
 else:
 
     def __getattr__(name: str) -> object:

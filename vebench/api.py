@@ -12,49 +12,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from vebench.analysis.statistics import contrast, verdicts
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
+from vebench.analysis.statistics import Estimate, contrast, verdicts
+from vebench.child.answers import Proof
 from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, known, plan_here, refuse_useless, session
 from vebench.equality import diff
 from vebench.equality import verify as verifying
+from vebench.equality.diff import PairPage
+from vebench.equality.shrink import FirstDifference
+from vebench.equality.verify import VerifyPage
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
+from vebench.gates.gate import CheckPage
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
+from vebench.reports.document import Page
 from vebench.reports.run import RunPage
 from vebench.results import store
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
-    from vebench.analysis.statistics import Estimate
-    from vebench.child.answers import Proof
-    from vebench.equality.diff import PairPage
-    from vebench.equality.shrink import FirstDifference
-    from vebench.equality.verify import VerifyPage
-    from vebench.gates.gate import CheckPage
-    from vebench.reports.document import Page
     from vebench.reports.formats import Content
 
 Texts = str | Sequence[str]
 Counts = int | str | Sequence[int]
 Subject = str | Callable[..., object]
-
-__all__ = [
-    "Comparison",
-    "PairVerification",
-    "Ratio",
-    "Run",
-    "VebenchError",
-    "Verification",
-    "check",
-    "compare",
-    "load",
-    "measure",
-    "verify",
-]
 
 
 class Plan(TypedDict, total=False):
@@ -156,19 +141,25 @@ class Run(Result):
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
         """Return the rate of the first cell of each pair relative to the rate of the second, both of this run."""
-        asked = [(cell, base, self.notice or _why_not(cell) or _why_not(base)) for cell, base in pairs]
-        found = [None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)]) for cell, base, why in asked]
-        known = {number: each for number, each in enumerate(found) if each is not None}
+        every = [*pairs]
+        objections = [self.notice or _why_not(cell) or _why_not(base) for cell, base in every]
+        contrasts = {
+            number: contrast([(1.0, cell.sample), (-1.0, base.sample)])
+            for number, (cell, base) in enumerate(every)
+            if not objections[number]
+        }
+        known = {number: found for number, found in contrasts.items() if found is not None}
         judged = verdicts(known, high=1.0)
         return tuple(
             Ratio(cell, base, known[number].estimate, judged[number])
             if number in known
-            else Ratio(cell, base, None, "not comparable", why or "too few windows")
-            for number, (cell, base, why) in enumerate(asked)
+            else Ratio(cell, base, None, "not comparable", objections[number] or "too few windows")
+            for number, (cell, base) in enumerate(every)
         )
 
 
 def _why_not(cell: CellSummary) -> str:
+    """Return why a cell has no rate that can be compared, empty if it has one."""
     if cell.excluded:
         return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
@@ -177,7 +168,19 @@ def _why_not(cell: CellSummary) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Result):
+class Judgement(Result):
+    """A result with the exit ``status`` of its command: 0 for yes, 1 for no, 3 if it cannot be told."""
+
+    page: CheckPage | VerifyPage | PairPage
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command that does the same."""
+        return self.page.status
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Judgement):
     """A run judged against a baseline."""
 
     page: CheckPage
@@ -200,14 +203,9 @@ class Comparison(Result):
         """Conditions in which the two runs differ, a sentence each."""
         return self.page.differences
 
-    @property
-    def status(self) -> int:
-        """The exit status of ``vebench check``, which is 0 (not slower), 1 (slower) or 3 (inconclusive)."""
-        return self.page.status
-
 
 @dataclass(frozen=True, repr=False)
-class Verification(Result):
+class Verification(Judgement):
     """Whether backends do the same work as a plain loop."""
 
     page: VerifyPage
@@ -217,14 +215,9 @@ class Verification(Result):
         """The ``verdict``, the number of ``rows`` compared and the ``fault``, if any, by task and backend."""
         return {(cell.task.id, cell.backend.label): proof for cell, proof in self.page.proofs}
 
-    @property
-    def status(self) -> int:
-        """The exit status of ``vebench verify``, which is 0 (same work), 1 (not) or 3 (nothing compared)."""
-        return self.page.status
-
 
 @dataclass(frozen=True, repr=False)
-class PairVerification(Result):
+class PairVerification(Judgement):
     """The verdict on whether two implementations do the same work, and the first difference."""
 
     page: PairPage
@@ -245,11 +238,6 @@ class PairVerification(Result):
         """The smallest example as Python code that fails where the two differ, empty without an example."""
         example = self.page.verdict.example
         return "" if example is None else example.script
-
-    @property
-    def status(self) -> int:
-        """The exit status of ``vebench verify A B``, which is 0 (same work), 1 (not) or 3 (cannot be told)."""
-        return self.page.status
 
 
 def measure(

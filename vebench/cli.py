@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,27 +13,22 @@ import click
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-from vebench.options import Call, argument, command, declared, switch
-from vebench.plan import grammar
-from vebench.plan.grammar import ADVANCED, HOW_LONG, OUTPUT, VERDICT, WHAT
+from vebench.options import Call, Section, argument, command, option
+from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
 from vebench.plan.spec import OPTIONS, RunSpec, asked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vebench.commands.session import World
-
-_COMPLETE = "_VEBENCH_COMPLETE"  # the environment variable of click for completion in shells
-_PATH = click.Path(path_type=Path)
 
 
 def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one return for each kind of error
     """Run a command line, and return the exit status. Expected errors are one line on standard error."""
+    completion = "_VEBENCH_COMPLETE"  # the variable that click's scripts for shells set
     try:
-        if instruction := os.environ.get(_COMPLETE):
-            return click.shell_completion.shell_complete(app, {}, "vebench", _COMPLETE, instruction)
+        if instruction := os.environ.get(completion):
+            return click.shell_completion.shell_complete(app, {}, "vebench", completion, instruction)
         # Click's entry point would report some errors in its own form.
-        with app.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
+        with app.make_context("vebench", [*arguments], obj=(world, tuple(arguments))) as context:
             if sys.platform == "win32":  # vebench needs process groups and poll() of POSIX
                 return _fail("Windows is not supported: use WSL, Linux or macOS", UsageError.exit_status)
             return app.invoke(context) or 0
@@ -54,12 +48,6 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
         if not _was_interrupt(error):
             raise
         return _fail("interrupted", InterruptedRunError.exit_status)
-
-
-def _world(arguments: tuple[str, ...], world: World | None) -> World:
-    from vebench.commands.session import World
-
-    return replace(world or World(), arguments=arguments)
 
 
 def _was_interrupt(error: BaseException | None) -> bool:
@@ -99,16 +87,16 @@ def app(context: click.Context, *, version: bool) -> None:
 
 @command(
     app,
-    options.MEASURE,
+    Section.MEASURE,
     options.NAMED,
     *options.of_plan("run"),
-    switch("quick", HOW_LONG, "The same as --effort low."),
-    switch("verify", VERDICT, "First compare backends with a plain loop."),
+    option(HOW_LONG, "--quick", "The same as --effort low."),
+    option(VERDICT, "--verify", "First compare backends with a plain loop."),
     options.output("run", "Run file"),
-    declared("resume", OUTPUT, "FILE", "Finish the run in this file, by its own plan.", grammar.FILE),
+    option(OUTPUT, "--resume FILE", "Finish the run in this file, by its own plan.", FILE),
     options.ALLOW_CODE,
-    switch("dry_run", OUTPUT, "Print the plan; measure and write nothing."),
-    switch("quiet", OUTPUT, "No progress and no table.", "--quiet", "-q"),
+    option(OUTPUT, "--dry-run", "Print the plan; measure and write nothing."),
+    option(OUTPUT, "--quiet -q", "No progress and no table."),
 )
 def run_(call: Call) -> int:
     """Measure, and print a table and an answer.
@@ -140,22 +128,13 @@ def run_(call: Call) -> int:
 
 @command(
     app,
-    options.MEASURE,
+    Section.MEASURE,
     options.NAMED,
     *options.of_plan("tune"),
-    declared("batch", WHAT, "N", "Rows that the learner takes.  [default: any number]", grammar.whole(1, MAX_COUNT)),
-    declared(
-        "asynchronous", WHAT, "ok|no", "Allow asynchronous backends.", grammar.word("ok", "no"), "--async", default="ok"
-    ),
+    option(WHAT, "--batch N", "Rows that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
+    option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
     options.budget("Longest time to measure.", 120.0),
-    declared(
-        "margin",
-        VERDICT,
-        "SHARE",
-        "Accept this much less throughput for a simpler setup.",
-        grammar.share(),
-        default=0.05,
-    ),
+    option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), 0.05),
     options.form("tune"),
     options.output("tune", "Run file"),
     options.RESUME,
@@ -173,40 +152,27 @@ def tune(call: Call) -> int:
     vebench tune mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.tune import command
-    from vebench.tune.race import Constraints
+    from vebench.tune import race
 
     file, outlet = call.outlet("tune", measures=True)
     call.refuse_for_resume(file, "margin", "budget", "form")
-    wanted = Constraints(call.batch, call.asynchronous == "ok", call.margin)
     if call.resume is not None:
-        return command.resume_tuning(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
-    spec = asked("tune", {**call.plan, "budget": call.budget})
-    return command.start_tuning(spec, wanted, file, outlet, call.world)
+        return race.resume_tuning(call.resume, call.margin, call.budget, outlet, call.world, allowed=call.allow_code)
+    spec, asynchronous = asked("tune", {**call.plan, "budget": call.budget}), call.asynchronous == "ok"
+    return race.start_tuning(spec, call.margin, call.batch, file, outlet, call.world, asynchronous=asynchronous)
 
 
 @command(
     app,
-    options.READ,
-    argument("files", "[FILE]...", _PATH, nargs=-1),
+    Section.READ,
+    argument("files", "[FILE]...", Path),
     options.form("run", default=None),
     options.output("run"),
-    switch("everything", OUTPUT, "Also show notes, the loop's cost, all numbers, and each run separately.", "--all"),
-    declared(
-        "columns",
-        OUTPUT,
-        "NAME",
-        "Also show these in tables: efficiency, peak_rss, startup ... Comma or repeat.",
-        grammar.listed(),
-        default=(),
+    option(OUTPUT, "--all", "Also show notes, the loop's cost, all numbers, and each run alone.", name="everything"),
+    option(
+        OUTPUT, "--columns NAME", "Also show these in tables: efficiency, peak_rss ... Comma or repeat.", listed(), ()
     ),
-    declared(
-        "forecast",
-        OUTPUT,
-        "N",
-        "Also predict rates of N workers, at most twice those measured.",
-        grammar.whole(1, MAX_COUNT),
-    ),
+    option(OUTPUT, "--forecast N", "Also predict rates of N workers, at most twice the measured.", whole(1, MAX_COUNT)),
 )
 def report_(call: Call) -> None:
     """Render a run as tables and charts, or compare several runs.
@@ -233,28 +199,20 @@ def report_(call: Call) -> None:
 
 @command(
     app,
-    options.REGRESSIONS,
-    argument("runs", "RUN...", _PATH, nargs=-1, required=True),
-    options.ONLY_ENVS,
-    options.ONLY_BACKENDS,
+    Section.REGRESSIONS,
+    argument("runs", "RUN...", Path),
+    *options.ONLY,
     options.budget("Longest time to measure, from two passes on.", 600.0),
     options.MOST_SLOWER,
-    declared(
-        "metric",
+    option(
         VERDICT,
-        "METRIC",
+        "--metric METRIC",
         "yardstick (rates over fixed work), speedup or fps.",
-        grammar.word("yardstick", "speedup", "fps"),
-        default="yardstick",
+        word("yardstick", "speedup", "fps"),
+        "yardstick",
     ),
-    declared(
-        "history",
-        VERDICT,
-        "DIR",
-        "Earlier runs, which show by how much runs differ.  [default: an assumption]",
-        grammar.FILE,
-    ),
-    switch("allow_different_host", ADVANCED, "Compare even if machines or simulators differ."),
+    option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
+    option(ADVANCED, "--allow-different-host", "Compare even if machines or simulators differ."),
     options.form("check"),
     options.output("check", "Run file of the candidate"),
     options.ALLOW_CODE,
@@ -297,7 +255,7 @@ def check_(call: Call) -> int:
 
 @command(
     app,
-    options.REGRESSIONS,
+    Section.REGRESSIONS,
     argument("a", "PYTHON_A"),
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
@@ -327,13 +285,13 @@ def compare_(call: Call) -> int:
 
 @command(
     app,
-    options.REGRESSIONS,
+    Section.REGRESSIONS,
     *options.of_plan("bisect"),
-    declared("good", WHAT, "NAME", "A commit or release before the change.", grammar.Kind()),
-    declared("bad", WHAT, "NAME", "A later one after it.", grammar.Kind()),
-    declared("folder", WHAT, "DIR", "What pip installs, in a git repository.", grammar.FILE, "--repo", default=Path()),
-    declared("package", WHAT, "NAME", "Bisect the releases of this package instead.", grammar.Kind(), default=""),
-    options.NEEDED,
+    option(WHAT, "--good NAME", "A commit or release before the change.", Kind()),
+    option(WHAT, "--bad NAME", "A later one after it.", Kind()),
+    option(WHAT, "--repo DIR", "What pip installs, in a git repository.", FILE, Path(), "folder"),
+    option(WHAT, "--package NAME", "Bisect the releases of this package instead.", Kind(), ""),
+    option(WHAT, "--with PACKAGE", "Also install this with each candidate. Repeat.", listed(), (), "needed"),
     options.budget("Longest time to begin steps.", 3600.0),
     options.form("bisect"),
     options.output("bisect", "File of steps"),
@@ -362,17 +320,10 @@ def bisect_(call: Call) -> int:
 
 @command(
     app,
-    options.REGRESSIONS,
-    argument("folder", "[DIR]", _PATH, default=Path(".vebench")),
-    options.ONLY_ENVS,
-    options.ONLY_BACKENDS,
-    declared(
-        "store",
-        OUTPUT,
-        "RUN",
-        "Copy this run file to DIR first, and commit it if DIR is a git work tree.",
-        grammar.FILE,
-    ),
+    Section.REGRESSIONS,
+    argument("folder", "[DIR]", Path, default=Path(".vebench")),
+    *options.ONLY,
+    option(OUTPUT, "--store RUN", "Copy this run file to DIR first, and commit it if DIR is a git work tree.", FILE),
     options.form("history", default=None),
     options.output("history"),
 )
@@ -395,35 +346,13 @@ def history_(call: Call) -> int:
 
 @command(
     app,
-    options.SAME_RESULTS,
+    Section.SAME_RESULTS,
     argument("pair", "[A B]", nargs=-1),
     *options.of_plan("verify"),
-    declared(
-        "steps",
-        HOW_LONG,
-        "N",
-        "Least steps of each environment in the first layout.",
-        grammar.whole(1, 10**7),
-        default=400,
-    ),
-    declared(
-        "num_envs", WHAT, "N", "Environments in the first layout, or one more.", grammar.whole(1, MAX_COUNT), default=2
-    ),
-    declared(
-        "within",
-        ADVANCED,
-        "LIMIT",
-        "For A B: observations=1e-6, rewards=0.1%, FIELD=4ulp@STEPS; or distribution.",
-        grammar.listed(),
-        default=(),
-    ),
-    declared(
-        "policy",
-        WHAT,
-        "POLICY",
-        "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).",
-        grammar.Kind(),
-    ),
+    option(HOW_LONG, "--steps N", "Least steps of each environment in the first layout.", whole(1, 10**7), 400),
+    option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
+    option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
+    option(WHAT, "--policy POLICY", "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).", Kind()),
     options.form("verify", default=None),
     options.output("verify"),
 )
@@ -468,16 +397,16 @@ def verify_(call: Call) -> int:
     return page.status
 
 
-@app.group(cls=options.Commands, section=options.SHARE)
-def share() -> None:
+@app.group("share", cls=options.Commands, section=Section.SHARE)
+def share_group() -> None:
     """Submit a run for others to check, publish submissions, or quote a run."""
 
 
 @command(
-    share,
-    options.SHARE,
-    argument("run", "RUN", _PATH),
-    declared("folder", OUTPUT, "DIR", "Write the submission to this new folder.", grammar.FILE, "--output", "-o"),
+    share_group,
+    Section.SHARE,
+    argument("run", "RUN", Path),
+    option(OUTPUT, "--output -o DIR", "Write the submission to this new folder.", FILE, name="folder"),
 )
 def make_(call: Call) -> int:
     """Make a submission of a run with a fixed plan.
@@ -490,18 +419,12 @@ def make_(call: Call) -> int:
     vebench run --suite classic-3 -o classic.jsonl
     vebench share make classic.jsonl -o submissions/my-machine
     """
-    from vebench.share import check
+    from vebench.share import submissions
 
-    return check.make_submission(call.run, call.folder)
+    return submissions.make_submission(call.run, call.folder)
 
 
-@command(
-    share,
-    options.SHARE,
-    argument("folders", "DIR...", _PATH, nargs=-1, required=True),
-    options.form("submission"),
-    name="check",
-)
+@command(share_group, Section.SHARE, argument("folders", "DIR...", Path), options.form("submission"), name="check")
 def share_check_(call: Call) -> int:
     """Check submissions for mistakes, and say how to correct them.
 
@@ -511,19 +434,17 @@ def share_check_(call: Call) -> int:
     \b
     vebench share check submissions/*/
     """
-    from vebench.share import check
+    from vebench.share import submissions
 
     _, outlet = call.outlet("submission")
-    return check.check_submissions(call.folders, outlet)
+    return submissions.check_submissions(call.folders, outlet)
 
 
 @command(
-    share,
-    options.SHARE,
-    argument("folder", "DIR", _PATH),
-    declared(
-        "site", OUTPUT, "DIR", "Write to this folder: a new one, or an earlier site.", grammar.FILE, "--output", "-o"
-    ),
+    share_group,
+    Section.SHARE,
+    argument("folder", "DIR", Path),
+    option(OUTPUT, "--output -o DIR", "Write to this folder: a new one, or an earlier site.", FILE, name="site"),
 )
 def site_(call: Call) -> int:
     """Write a static site of submissions: an index, and a page for each machine.
@@ -534,19 +455,14 @@ def site_(call: Call) -> int:
     \b
     vebench share site submissions -o site
     """
-    from vebench.share import site
+    from vebench.share import publish
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return site.build_site(call.folder, call.site)
+    return publish.build_site(call.folder, call.site)
 
 
-@command(
-    share,
-    options.SHARE,
-    argument("run", "RUN", _PATH),
-    options.output("cite"),
-)
+@command(share_group, Section.SHARE, argument("run", "RUN", Path), options.output("cite"))
 def cite_(call: Call) -> None:
     """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
 
@@ -556,13 +472,13 @@ def cite_(call: Call) -> None:
     vebench share cite pong.jsonl
     vebench share cite pong.jsonl -o pong.bib
     """
-    from vebench.share import cite
+    from vebench.share import publish
 
     _, outlet = call.outlet("cite")
-    cite.cite(call.run, outlet)
+    publish.cite(call.run, outlet)
 
 
-@command(app, options.THIS_MACHINE, name="list")
+@command(app, Section.THIS_MACHINE, name="list")
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
@@ -571,11 +487,7 @@ def list_(_call: Call) -> None:
     show(list_page())
 
 
-@command(
-    app,
-    options.THIS_MACHINE,
-    argument("names", "NAME...", nargs=-1, required=True),
-)
+@command(app, Section.THIS_MACHINE, argument("names", "NAME..."))
 def install_(call: Call) -> int:
     """Set up the backends of other projects.
 
@@ -593,10 +505,10 @@ def install_(call: Call) -> int:
 
 @command(
     app,
-    options.THIS_MACHINE,
-    declared("workers", OUTPUT, "N", "Show where this many would be.", grammar.whole(1, MAX_COUNT), "--workers", "-w"),
+    Section.THIS_MACHINE,
+    option(OUTPUT, "--workers -w N", "Show where this many would be.", whole(1, MAX_COUNT)),
     options.Parameter(OPTIONS["pin"], RunSpec.pin),
-    declared("sysroot", OUTPUT, "DIR", "Show a copy of another's /sys and /proc.", grammar.FILE),
+    option(OUTPUT, "--sysroot DIR", "Show a copy of another's /sys and /proc.", FILE),
     options.form("machine"),
 )
 def doctor_(call: Call) -> None:

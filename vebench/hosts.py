@@ -15,10 +15,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any, cast
@@ -31,23 +31,20 @@ from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child.process import LONGEST_QUOTE, Lines, Process, write_all
 from vebench.errors import UsageError, shown
-from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, Interrupts, ProcessGuard, wakeful
 from vebench.machine.host import Host
 from vebench.plan.grammar import Hosts
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import CHILD_SIDE, PREFIX, Interrupts, ProcessGuard, wakeful
 
 _REACHED_S = 60.0  # time limit for all hosts to connect and report their facts
-_FEED_S = 0.005  # pause between two attempts to send more of the payload, which is larger than a pipe
 _CLOSE_S = 5.0  # time limit for a connection to close by itself
-_STARTED_S = 30.0  # time limit for a Ray actor to start; it takes two seconds if the node's CPUs are free
-_LENGTH = 10  # number of digits that give the length of a part of the payload
 # The first program on a host. It reads and runs the first part of the payload. It is short, because a shell gets it as
 # an argument.
 _FIRST = (
     "import os, sys\n"
     "sys.path[:]=filter(None, sys.path)\n"  # do not import modules from the login's folder
     "def part():\n"
-    f" n=int(take({_LENGTH})); return take(n)\n"
+    " n=int(take(10)); return take(n)\n"  # ten digits give the length of a part
     "def take(n):\n"
     " b=b''\n"
     " while len(b)<n:\n"
@@ -82,15 +79,12 @@ def payload() -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):
             for path in [source] if source.is_file() else sorted(source.rglob("*")):
-                if path.suffix in {
-                    ".py",
-                    ".json",
-                    ".so",
-                }:  # the file name of a .so says for which Python and machine it is
+                # The file name of a .so says for which Python and machine it is.
+                if path.suffix in {".py", ".json", ".so"}:
                     archive.write(path, Path("vebench", source.name, path.relative_to(source)))
     asked = json.dumps({"names": list(RECORDED), "modules": [package.module for package in PACKAGES]})
     parts = (_SECOND.encode(), packed.getvalue(), asked.encode())
-    return b"".join(str(len(part)).zfill(_LENGTH).encode() + part for part in parts)
+    return b"".join(str(len(part)).zfill(10).encode() + part for part in parts)
 
 
 @dataclass(frozen=True)
@@ -124,16 +118,16 @@ class LostHostError(Exception):
 
 
 class Site:
-    """The connection to one host: a pipe in each direction."""
+    """The connection to one host, through the standard input and output of a program that connects."""
 
-    def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
-        self.name, self._writing, self._reading = name, writing, reading
-        self._last_words = last_words  # returns the last line that the connecting program printed
+    def __init__(self, name: str, program: Process) -> None:
+        self.name, self._program = name, program
+        self._writing, self._reading = cast("IO[bytes]", program.stdin), cast("IO[bytes]", program.stdout)
         self.facts: HostFacts | None = None  # None until the host has reported
         self.lost: str | None = None  # why the connection is lost, None if it is not
-        os.set_blocking(writing.fileno(), False)  # until the host has reported
+        os.set_blocking(self._writing.fileno(), False)  # until the host has reported
         self._unsent = memoryview(payload())
-        self.descriptor = reading.fileno()  # readable when the host has sent something, or is lost
+        self.descriptor = self._reading.fileno()  # readable when the host has sent something, or is lost
         self._lines = Lines(self.descriptor)
         self.cells = 0  # the number of cells started on the host; cells are numbered from 1
 
@@ -161,7 +155,9 @@ class Site:
                 with suppress(ValueError, RecursionError):  # skip other lines, such as the greeting of a login
                     return msgspec.json.decode(line, type=Said)
         except EOFError:
-            self.lost = f"lost: {self._last_words()}"
+            how = self._program.how_it_ended()
+            printed = self._program.log.last_line() if self._program.log else ""
+            self.lost = f"lost: {printed or f'the program that connects {how}'}"
         if self.lost is not None:
             raise LostHostError(self.lost)
         return None
@@ -200,11 +196,9 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
             # Not marked with the run's token: a local relay would inherit it, and be killed before it has cleaned up.
             program = guard.process(words, log, stdin=pipe, stdout=pipe, patience=_CLOSE_S, marked=False)
             try:
-                process = stack.enter_context(program)
+                sites.append(Site(name, stack.enter_context(program)))
             except OSError as error:
                 raise UsageError(f"--hosts: {words[0]} cannot be started: {error.strerror}") from None
-            writing, reading = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-            sites.append(Site(name, writing, reading, partial(_last_words, process)))
         try:
             until, waiting = wakeful() + _REACHED_S, sites
             while waiting := [site for site in waiting if not site.is_there()]:
@@ -213,7 +207,8 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
                 if wakeful() > until:
                     for site in waiting:
                         site.lost = f"no answer within {_REACHED_S:g} s"
-                wakeful.wait([site.descriptor for site in waiting], _FEED_S)
+                # The payload is larger than a pipe, so try again soon to send more of it.
+                wakeful.wait([site.descriptor for site in waiting], 0.005)
             yield {site.name: site for site in sites}
         finally:
             for site in sites:  # hang up on all hosts before waiting for the first
@@ -236,12 +231,6 @@ def _words(hosts: Hosts, name: str) -> list[str]:
         return ["srun", *options, "sh", "-c", line]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"]
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", name, line]
-
-
-def _last_words(process: Process) -> str:
-    """Return the last line in the log of the connecting program, or how that program ended."""
-    how = process.how_it_ended()
-    return (process.log.last_line() if process.log else "") or f"the program that connects {how}"
 
 
 def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
@@ -281,12 +270,9 @@ class Far:
 
     def __init__(self, python: str, code: str) -> None:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the actor
-        self._process = subprocess.Popen(
-            [python or sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._printed,
-            start_new_session=True,
+        words, pipe = [python or sys.executable, "-c", code], subprocess.PIPE
+        self._process: Any = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=self._printed, start_new_session=True
         )
 
     def there(self) -> None:
@@ -294,18 +280,16 @@ class Far:
 
     def say(self, what: bytes) -> None:
         """Write ``what`` to the program's standard input, or close it if ``what`` is empty."""
-        if self._process.stdin is None:
-            return
-        if not what:
-            self._process.stdin.close()
-            return
         with suppress(BrokenPipeError):  # the program has ended; ``hear`` reports that
-            self._process.stdin.write(what)
-            self._process.stdin.flush()
+            if what:
+                self._process.stdin.write(what)
+                self._process.stdin.flush()
+            else:
+                self._process.stdin.close()
 
     def hear(self) -> bytes:
         """Wait for output of the program, and return it; empty once the program has closed its output."""
-        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), 1 << 20)
+        return os.read(self._process.stdout.fileno(), 1 << 20)
 
     def last_words(self) -> str:
         """Return the last line of the program's standard error."""
@@ -336,17 +320,18 @@ def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> st
                 ray.get(far.say.remote(said))
             ray.get(far.say.remote(b""))
 
+    limit_s = 30.0  # an actor starts in two seconds if the node's CPUs are free
     try:
         at = OnNode(node["NodeID"], soft=False)
         actor = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
         far = actor.remote(python, _FIRST)
-        ray.get(far.there.remote(), timeout=_STARTED_S)
+        ray.get(far.there.remote(), timeout=limit_s)
         Thread(target=say, daemon=True).start()
         while said := ray.get(far.hear.remote()):
             write_all(writing, said)
         return ray.get(far.last_words.remote()) or "its program has ended"
     except ray.exceptions.GetTimeoutError:
-        return f"Ray did not provide all CPUs of the node within {_STARTED_S:g} s: does another program use them?"
+        return f"Ray did not provide all CPUs of the node within {limit_s:g} s: does another program use them?"
     except ray.exceptions.RayError as error:
         # The last unindented line of the text states the reason.
         lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,25 +13,25 @@ from click.shell_completion import CompletionItem
 
 from vebench.errors import UsageError
 from vebench.plan import grammar
-from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Option
+from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, Option
 from vebench.plan.spec import EFFORTS, FIELDS, OPTIONS, TOLERANCE, RunSpec, defaults
 from vebench.reports import formats
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from pathlib import Path
-
+if TYPE_CHECKING:  # these load msgspec and Rich, which the help does not need
     from vebench.commands.session import World
     from vebench.reports.console import Outlet
     from vebench.reports.document import PageKind
 
-# Sections of commands in the help, in its order.
-SECTIONS = ("Measure", "Read", "Regressions", "Same results", "Share", "This machine")
-MEASURE, READ, REGRESSIONS, SAME_RESULTS, SHARE, THIS_MACHINE = SECTIONS
-# Options of other libraries, with hints at vebench's options.
-_ENVS = "a backend steps --workers times --envs-per-worker environments"
-_PATHS = {"FILE": "file", "RUN": "file", "DIR": "dir"}  # how a shell completes values with these names
-_OTHERS_WORDS = {"--num-envs": _ENVS, "--n-envs": _ENVS, "--num-workers": "write --workers"}
+
+class Section(StrEnum):
+    """The sections of commands in the help, in its order."""
+
+    MEASURE = "Measure"
+    READ = "Read"
+    REGRESSIONS = "Regressions"
+    SAME_RESULTS = "Same results"
+    SHARE = "Share"
+    THIS_MACHINE = "This machine"
 
 
 class Parameter(click.Option):
@@ -35,27 +39,24 @@ class Parameter(click.Option):
 
     def __init__(self, option: Option, default: Any = None, shown: Any = None) -> None:
         """Make the parameter. ``default`` is the value of an absent option. ``shown`` is the default in the help."""
-        self.group = option.group
-        self._option, self.absent = option, default
-        switch = option.kind.named is not None
-        text = option.help
-        if shown not in {None, (), ""} and not switch:
-            text += f"  [default: {option.kind.written(shown)}]"
-        settings = {"is_flag": True, "flag_value": True} if switch else {"metavar": option.metavar}
-        many = option.kind.many
-        super().__init__([option.name, *option.flags], help=text, multiple=many, callback=self._read, **settings)
+        self.group, self.absent, self._option = option.group, default, option
+        kind, text = option.kind, option.help
+        is_switch = kind.named is not None
+        if shown not in {None, (), ""} and not is_switch:
+            text += f"  [default: {kind.written(shown)}]"
+        settings = {"is_flag": True, "flag_value": True} if is_switch else {"metavar": option.metavar}
+        super().__init__([option.name, *option.flags], help=text, multiple=kind.many, callback=self._read, **settings)
 
     def _read(self, _context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
         if given is None or given is False or given == ():
             return self.absent
-        if self._option.kind.named is not None:
-            return self._option.kind.named
-        return self._option.value(given)
+        named = self._option.kind.named
+        return self._option.value(given) if named is None else named
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the last name of a list, or a path."""
-        if self.metavar in _PATHS:
-            return [CompletionItem(incomplete, type=_PATHS[self.metavar])]
+        if self.metavar in {"FILE", "RUN", "DIR"}:
+            return [CompletionItem(incomplete, type="dir" if self.metavar == "DIR" else "file")]
         return completed(self._option, incomplete) or super().shell_complete(ctx, incomplete)
 
 
@@ -79,8 +80,10 @@ class Call:
     @property
     def world(self) -> World:
         """Access to the machine and to other processes."""
-        world: World = self._context.obj()
-        return world
+        from vebench.commands.session import World
+
+        world, arguments = self._context.obj
+        return replace(world or World(), arguments=arguments)
 
     @property
     def given(self) -> set[str]:
@@ -122,24 +125,23 @@ class Call:
         from vebench.reports.console import Outlet
         from vebench.results.store import DEFAULT_FOLDER, SUFFIX, refuse_to_overwrite
 
-        values = self._context.params
-        form, files = values.get("form"), values.get("output", ())
-        run_files: list[Path] = []
-        reports: list[Path] = []
+        form, files = self._context.params.get("form"), self._context.params.get("output", ())
         for path in files:
             if path.parent != DEFAULT_FOLDER and not path.parent.is_dir():
                 raise UsageError(f"-o {path}: name a file in a folder that exists")
-            is_run_file = measures and path.suffix.lower() == SUFFIX
-            (run_files if is_run_file else reports).append(path)
+        run_files = [path for path in files if measures and path.suffix.lower() == SUFFIX]
+        reports = [path for path in files if path not in run_files]
         if len(run_files) > 1 or len(reports) > 1:
             raise UsageError(f"-o {files[-1]}: name one run file and one report at most")
         run_file = run_files[0] if run_files else None
         if not reports:
             return run_file, Outlet(formats.format_for(form, None, kind))
         (report,) = reports
-        if measures and report.suffix.lower() not in formats.suffixes(kind):
-            fitting = ", ".join(formats.suffixes(kind))
-            raise UsageError(f"-o {report}: the suffix is not {fitting}, for a report, or {SUFFIX}, for a run file")
+        fitting = formats.suffixes(kind)
+        if measures and report.suffix.lower() not in fitting:
+            raise UsageError(
+                f"-o {report}: the suffix is not {', '.join(fitting)}, for a report, or {SUFFIX}, for a run file"
+            )
         refuse_to_overwrite(report)
         printed = formats.format_for(form, None, kind) if measures else None
         return run_file, Outlet(printed, (report, formats.format_for(None if measures else form, report, kind)))
@@ -152,16 +154,22 @@ class Command(click.Command):
         self.section = section
         super().__init__(*args, **settings)
         if any(getattr(one, "group", "") == ADVANCED for one in self.params):
-            self.params.append(_help_all())
+            about = "Show rare options, too."
+            self.params.append(
+                click.Option(
+                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about
+                )
+            )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. The error for an option of another library names vebench's option."""
+        """Parse the arguments. The error for the option that other libraries have names vebench's options."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if instead := _OTHERS_WORDS.get(error.option_name):
-                raise UsageError(f"No such option: {error.option_name}; {instead}") from None
-            raise
+            if error.option_name != "--num-envs":
+                raise
+            instead = "a backend steps --workers times --envs-per-worker environments"
+            raise UsageError(f"No such option: --num-envs; {instead}") from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the command."""
@@ -180,6 +188,13 @@ class Command(click.Command):
             if lines:
                 with formatter.section(name):
                     formatter.write_dl(lines)
+
+
+def _show_all(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    if given and not context.resilient_parsing:
+        context.meta["help all"] = True
+        click.echo(context.get_help())
+        context.exit()
 
 
 class Commands(click.Group):
@@ -201,29 +216,16 @@ class Commands(click.Group):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands of each section."""
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name, command in self.commands.items():
-            sections.setdefault(getattr(command, "section", "Commands"), []).append(
-                (name, command.get_short_help_str(80))
-            )
+        for name, one in self.commands.items():
+            lines = sections.setdefault(getattr(one, "section", "Commands"), [])
+            lines.append((name, one.get_short_help_str(80)))
         for section, lines in sections.items():
             with formatter.section(section):
                 formatter.write_dl(lines, col_max=12)
 
 
-def _help_all() -> click.Option:
-    def show(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
-        if given and not context.resilient_parsing:
-            context.meta["help all"] = True
-            click.echo(context.get_help())
-            context.exit()
-
-    return click.Option(
-        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show rare options, too."
-    )
-
-
 def command(
-    group: click.Group, section: str, *params: click.Parameter, name: str | None = None
+    group: click.Group, section: Section, *params: click.Parameter, name: str | None = None
 ) -> Callable[[Callable[[Call], int | None]], click.Command]:
     """Return a decorator that adds a command, with the name of its function, to a group."""
 
@@ -239,83 +241,74 @@ def of_plan(command: str) -> Iterator[Parameter]:
     for name in FIELDS[command]:
         yield Parameter(OPTIONS[name], shown=usual.get(name))
     if command in {"run", "compare"}:
-        yield declared("effort", HOW_LONG, "LEVEL", _levels(command), grammar.word(*EFFORTS[command]), default="normal")
+        levels = [
+            f"{level} = {passes} x {windows} of {grammar.time_of(seconds)}{' (race)' if race else ''}"
+            for level, (passes, windows, seconds, _, race) in EFFORTS[command].items()
+        ]
+        meaning = f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
+        yield option(HOW_LONG, "--effort LEVEL", meaning, grammar.word(*EFFORTS[command]), "normal")
 
 
-def _levels(command: str) -> str:
-    levels = []
-    for level, (passes, windows, seconds, _, race) in EFFORTS[command].items():
-        levels.append(f"{level} = {passes} x {windows} of {grammar.time_of(seconds)}{' (race)' if race else ''}")
-    return f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
-
-
-def declared(
-    name: str, group: str, metavar: str, meaning: str, kind: Any, *flags: str, default: Any = None
+def option(
+    group: str, flags: str, meaning: str, kind: Kind | None = None, default: Any = None, name: str = ""
 ) -> Parameter:
-    """Return the parameter of an option that is not a field of a plan. Its flag defaults to its name."""
-    flags = flags or (f"--{name.replace('_', '-')}",)
-    return Parameter(Option(name, flags, group, metavar, meaning, kind), default, default)
+    """Return the parameter of an option that is not a field of a plan. Without a kind, it is a switch.
+
+    ``flags``: ``--output -o FILE``, the value's name last. ``name``: the attribute of ``Call``, if not the first flag.
+    """
+    words = flags.split()
+    typed = tuple(word for word in words if word.startswith("-"))
+    metavar = " ".join(words[len(typed) :])
+    name = name or typed[0].strip("-").replace("-", "_")
+    if kind is None:
+        kind, default = grammar.switch(), False
+    return Parameter(Option(name, typed, group, metavar, meaning, kind), default, default)
 
 
-def argument(name: str, metavar: str, kind: Any = str, **settings: Any) -> click.Argument:
-    """Return an argument of a command, shown as ``metavar``."""
-    return click.Argument([name], metavar=metavar, type=kind, **settings)
-
-
-def switch(name: str, group: str, meaning: str, *flags: str) -> Parameter:
-    """Return an option without a value."""
-    return declared(name, group, "", meaning, grammar.switch(), *flags, default=False)
+def argument(name: str, metavar: str, kind: type = str, **settings: Any) -> click.Argument:
+    """Return an argument, shown as ``metavar``: ``[FILE]...`` takes any number of values, ``RUN...`` at least one."""
+    counts = {"nargs": -1 if metavar.endswith("...") else 1, "required": not metavar.startswith("[")}
+    typed = click.Path(path_type=Path) if kind is Path else kind
+    return click.Argument([name], metavar=metavar, type=typed, **{**counts, **settings})
 
 
 def budget(meaning: str, default: float | None = None) -> Parameter:
     """Return the option ``--budget``, which limits the time of a command."""
-    return declared("budget", HOW_LONG, "TIME", meaning, grammar.seconds(), default=default)
+    return option(HOW_LONG, "--budget TIME", meaning, grammar.seconds(), default)
 
 
 def output(kind: PageKind, run_file: str = "") -> Parameter:
     """Return ``-o`` of a command with pages of this kind. ``run_file``: the help's words for a file of measurements."""
+
+    def files(texts: Sequence[str]) -> tuple[Path, ...]:
+        from vebench.results import store
+
+        return tuple(map(store.output, texts))
+
     *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
-    meaning = f"Write a report to this file, by its suffix: {', '.join(first)} or {last}."
+    suffixes = f"{', '.join(first)} or {last}"
+    meaning = f"Write a report to this file, by its suffix: {suffixes}."
     if run_file:
-        meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({', '.join(first)} or {last}), or both."
-    return declared("output", OUTPUT, "FILE", meaning, grammar.listed(_files), "--output", "-o", default=())
-
-
-def _files(texts: Sequence[str]) -> tuple[Path, ...]:
-    from vebench.results import store
-
-    return tuple(map(store.output, texts))
+        meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({suffixes}), or both."
+    return option(OUTPUT, "--output -o FILE", meaning, grammar.listed(files), ())
 
 
 def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     """Return ``--format`` of a command with pages of this kind. Without a default, the suffix of -o decides."""
     meaning = f"{formats.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
-    return declared(
-        "form",
-        OUTPUT,
-        "FORMAT",
-        meaning,
-        grammar.word(*(known.name for known in formats.of(kind))),
-        "--format",
-        "-f",
-        default=default,
-    )
+    names = grammar.word(*(known.name for known in formats.of(kind)))
+    return option(OUTPUT, "--format -f FORMAT", meaning, names, default, "form")
 
 
 NAMED = argument(
-    "named", "[ENV]...", nargs=-1, shell_complete=lambda _context, _parameter, typed: completed(OPTIONS["envs"], typed)
+    "named", "[ENV]...", shell_complete=lambda _context, _parameter, typed: completed(OPTIONS["envs"], typed)
 )
-ONLY_ENVS = declared(
-    "envs", WHAT, "ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, "--env", "-e", default=()
+ONLY = (
+    option(WHAT, "--env -e ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, (), "envs"),
+    option(WHAT, "--backend -b NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, (), "backends"),
 )
-ONLY_BACKENDS = declared(
-    "backends", WHAT, "NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, "--backend", "-b", default=()
+MOST_SLOWER = option(
+    VERDICT, "--tolerance SHARE", "How much slower a backend may be: 5% or 0.05.", grammar.share(), TOLERANCE
 )
-MOST_SLOWER = declared(
-    "tolerance", VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.", grammar.share(), default=TOLERANCE
-)
-ALLOW_CODE = switch("allow_code", ADVANCED, "Trust the file: use its code, Pythons and hosts.")
-RESUME = declared("resume", OUTPUT, "FILE", "Go on with this file, for another --budget.", grammar.FILE)
-NEEDED = declared(
-    "needed", WHAT, "PACKAGE", "Also install this with each candidate. Repeat.", grammar.listed(), "--with", default=()
-)
+ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the file: use its code, Pythons and hosts.")
+RESUME = option(OUTPUT, "--resume FILE", "Go on with this file, for another --budget.", grammar.FILE)

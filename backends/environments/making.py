@@ -5,25 +5,24 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.backends.lazy import np
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
+from vebench.backends.trees import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import gymnasium
-    from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpaceTree, Setup, Task
-    from vebench.backends.trees import Tree
+    from vebench.backends.interface import ActionSpaceTree
 
-THE_SIMULATOR = "the simulator"  # the source of a count of frames that the simulator itself returns
 _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 
 

@@ -8,47 +8,85 @@ clipped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from vebench.backends.environments.making import action_space, sample
-from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST
+from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST, FRAME_LIMIT, SCREEN_SIZE, STACK
 from vebench.backends.interface import Task
-from vebench.backends.lazy import np
 
-if TYPE_CHECKING:
-    import gymnasium
-
-FRAME_LIMIT = 108_000
-NOOP_MAX = 30
-SCREEN_SIZE = 84
-STACK = 4
-# Rows of the emulator's raw screen in most games. All screens are 160 pixels wide.
-SCREEN_ROWS = 210
-# Rows of the screen in games known to have more.
-TALL_SCREENS = {
-    f"ALE/{game}-v5": rows
-    for rows, games in (
-        (214, "Carnival"),
-        (220, "Pooyan"),
-        (230, "JourneyEscape"),
-        (250, "Adventure AirRaid KeystoneKapers KingKong Klax LaserGates MrDo Pacman SirLancelot SpaceWar"),
-    )
-    for game in games.split()
-}
 # Actions that a bare simulator samples beforehand. They also show how long MuJoCo's episodes last.
 _TAPE = 1_000
+
+
+class AtariScreen(AtariPreprocessing):
+    """``AtariPreprocessing`` with two gaps closed: the last observation of an episode, and games without a NOOP.
+
+    ``last_frames``: where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class
+    shows the frames that the step ended with, as EnvPool does. ``any_noop``: where the minimal action set does not
+    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This
+    class gives the emulator its own NOOP.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        *,
+        noop_max: int = 30,
+        last_frames: bool = True,
+        any_noop: bool = True,
+        **settings: Any,
+    ) -> None:
+        # Record the arguments for ``spec``. Gymnasium keeps the first record.
+        RecordConstructorArgs.__init__(self, noop_max=noop_max, last_frames=last_frames, any_noop=any_noop, **settings)
+        other_noop = any_noop and env.get_wrapper_attr("get_action_meanings")()[0] != "NOOP"
+        super().__init__(env, noop_max=0 if other_noop else noop_max, **settings)
+        self._waits = noop_max if other_noop else 0
+        self._last_frames = last_frames
+        self._first_frame = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a new episode with 1 to ``noop_max`` no-ops."""
+        observation, info = super().reset(seed=seed, options=options)
+        if self._waits:
+            noop = self.ale.getLegalActionSet()[0]
+            for _ in range(int(self.env.unwrapped.np_random.integers(1, self._waits + 1))):
+                self.ale.act(noop)
+            self.lives = self.ale.lives()
+            info |= self.env.unwrapped._get_info()  # type: ignore[attr-defined] # noqa: SLF001 - of ``AtariEnv``
+            self._read_screen()
+            self.obs_buffer[1].fill(0)
+            observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
+        self._first_frame = self.ale.getEpisodeFrameNumber()
+        return observation, info
+
+    def _read_screen(self) -> None:
+        read = self.ale.getScreenGrayscale if self.grayscale_obs else self.ale.getScreenRGB
+        read(self.obs_buffer[0])
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Repeat ``action`` for ``frame_skip`` frames, or until the episode ends."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self._last_frames and (terminated or truncated):
+            frames = (self.ale.getEpisodeFrameNumber() - self._first_frame - 1) % self.frame_skip + 1
+            if frames > self.frame_skip - 2:
+                if frames < self.frame_skip:
+                    # The step ended before its last frame, so there is no second frame to take the maximum of.
+                    self.obs_buffer[1].fill(0)
+                self._read_screen()
+                observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
+        return observation, reward, terminated, truncated, info
 
 
 def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``. A reset of the exact variant makes ``task.no_ops`` no-ops."""
     import ale_py
-    import gymnasium
-    from gymnasium.wrappers import FrameStackObservation
-
-    from vebench.backends.environments.atari_screen import AtariScreen
 
     gymnasium.register_envs(ale_py)
-    arguments: dict[str, Any] = task.arguments
     emulator = gymnasium.make(
         task.name,
         frameskip=1,
@@ -56,15 +94,10 @@ def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
         full_action_space=False,
         disable_env_checker=True,
         max_num_frames_per_episode=FRAME_LIMIT,
-        **arguments,
+        **dict[str, Any](task.arguments),
     )
-    screen = AtariScreen(emulator, noop_max=noop_max(task), frame_skip=task.frame_skip, screen_size=SCREEN_SIZE)
+    screen = AtariScreen(emulator, noop_max=task.noop_max, frame_skip=task.frame_skip, screen_size=SCREEN_SIZE)
     return FrameStackObservation(screen, STACK, padding_type="reset")
-
-
-def noop_max(task: Task) -> int:
-    """Return the largest number of no-ops of a reset. A reset of the exact variant always makes this number."""
-    return task.no_ops if task.exact else NOOP_MAX
 
 
 def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
@@ -76,7 +109,6 @@ def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
 def game_of(task: Task) -> str:
     """Return ale-py's name of the task's game."""
     import ale_py
-    import gymnasium
 
     gymnasium.register_envs(ale_py)
     return str(gymnasium.spec(task.id).kwargs["game"])
@@ -84,8 +116,6 @@ def game_of(task: Task) -> str:
 
 def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``. The exact variant starts without noise, if Gymnasium has a setting for it."""
-    import gymnasium
-
     # The task's frame skip is the default of Gymnasium's class, unless a caller asks for another one.
     settings: dict[str, Any] = {**task.arguments, "frame_skip": task.frame_skip, "disable_env_checker": True}
     if task.exact and task.name not in ALWAYS_DRAWN:

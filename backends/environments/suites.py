@@ -23,6 +23,10 @@ from vebench.backends.packages import GYMNASIUM, MUJOCO, Package
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
+# Of all backends' Atari environments: see ``simulators``.
+FRAME_LIMIT = 108_000
+SCREEN_SIZE = 84
+STACK = 4
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
@@ -105,7 +109,7 @@ def _called_recipe(task: Task) -> Recipe:
 
 
 def _atari_recipe(task: Task) -> Recipe:
-    """Return the recipe of an Atari environment, which leaves the gaps open that ``atari_screen`` closes."""
+    """Return the recipe of an Atari environment, which leaves the gaps open that ``simulators.AtariScreen`` closes."""
     settings = ", noop_max=0" if task.name in _WITHOUT_NOOP else ""
     if task.frame_skip != _ATARI_FRAME_SKIP:
         settings += f", frame_skip={task.frame_skip}"

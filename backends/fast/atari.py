@@ -27,7 +27,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
-from vebench.backends.environments.simulators import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK
+from vebench.backends.environments.suites import FRAME_LIMIT, SCREEN_SIZE, STACK
 from vebench.backends.fast.backend import FastBatch, FastTask
 from vebench.backends.fast.classes import address, needed
 from vebench.backends.shared_memory.memory_layout import RowArrays
@@ -58,12 +58,12 @@ _INFOS = ("lives", "episode_frame_number", "frame_number")
 class AtariSettings:
     """Settings of a game, with the names and defaults of ``gymnasium.make`` and the wrappers.
 
-    ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper: see ``environments.atari_screen``.
+    ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper: see ``environments.simulators.AtariScreen``.
     """
 
     frame_skip: int = 4
     stack: int = STACK  # pictures in an observation
-    noop_max: int = NOOP_MAX
+    noop_max: int = 30
     screen_size: int | tuple[int, int] = SCREEN_SIZE  # the size of a picture: a square, or ``(columns, rows)``
     grayscale_obs: bool = True
     terminal_on_life_loss: bool = False

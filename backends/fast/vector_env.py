@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
+from vebench.backends.environments.simulators import AtariScreen
 from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.backend import FastShare, FastTask, build_task, make_share
 from vebench.backends.fast.classes import class_of
@@ -28,8 +29,8 @@ from vebench.backends.shared_memory.vector_env import (
     Received,
     Seeds,
     SharedMemoryVectorEnv,
+    checked_number,
     each_seed,
-    whole_number,
 )
 
 
@@ -104,7 +105,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = whole_number("num_envs", num_envs, 1, 1 << 20)
+    num_envs = checked_number("num_envs", num_envs, 1, 1 << 20)
     name = _known_name(id)
     example = _make_env(name, settings)
     if own_classes is False:
@@ -265,8 +266,6 @@ def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
     emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **given)
     screen: Environment
     if any(gaps.values()):
-        from vebench.backends.environments.atari_screen import AtariScreen  # it loads ale-py
-
         screen = AtariScreen(emulator, **gaps, **of_the_screen)
     else:
         screen = AtariPreprocessing(emulator, **of_the_screen)

@@ -17,7 +17,7 @@ from vebench.backends.fast.physics_tasks import RULES, Seen, Slice
 from vebench.backends.interface import Setup
 from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 _NEVER = 1 << 62
 
@@ -59,10 +59,10 @@ class _Simulations:
         self._limit = environment.spec.max_episode_steps or _NEVER
         self._substeps = setup.task.frame_skip
         self._random: list[np.random.Generator] = [np.random.default_rng()] * setup.batch_size
-        before = pinning.own_threads()
+        before = kernel.own_threads()
         self._batch = Simulations(self._origin.model, setup.batch_size, num_threads=threads)
         if setup.pinned:  # the caller is the first thread, and keeps the first CPU
-            pinning.pin_threads(sorted(pinning.own_threads() - before), setup.cpus[1:])
+            kernel.pin_threads(sorted(kernel.own_threads() - before), setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
         self._rows: Any = rows  # observations are one array in all of MuJoCo's tasks
         self._age = np.zeros(setup.batch_size, np.int64)

@@ -27,6 +27,7 @@ from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E
 from rlpyt.utils.collections import namedarraytuple  # noqa: E402
 from rlpyt.utils.synchronize import drain_queue  # noqa: E402
 
+_STEPS = 64  # in a batch of rlpyt's
 AgentInfo = namedarraytuple("AgentInfo", ["nothing"])
 EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 
@@ -34,13 +35,13 @@ EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 class GpuSampler(OneInFlight):
     """``workers`` processes with several environments each, and a pair of semaphores for each process.
 
-    After every ``steps_per_batch`` steps, all processes wait at rlpyt's barriers, which is a part of its cost. Rewards
+    After every 64 steps, all processes wait at rlpyt's barriers, which is a part of its cost. Rewards
     are float32. The sampler cannot be reset, so each ``reset`` starts new processes.
     """
 
-    def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._spaces = spaces_of(setup.task)
-        self._setup, self._steps = setup, steps_per_batch
+        self._setup = setup
         self._sampler: Any = None
         self._step = 0  # the step within rlpyt's batch that the next actions belong to
         reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
@@ -51,7 +52,7 @@ class GpuSampler(OneInFlight):
         setup, actions = self._setup, self._spaces.actions
         torch.set_num_threads(1)
         environment = {"EnvCls": _Environment, "env_kwargs": {"task": setup.task, "actions": actions}}
-        self._sampler = _Seeded(**environment, batch_T=self._steps, batch_B=setup.batch_size, max_decorrelation_steps=0)
+        self._sampler = _Seeded(**environment, batch_T=_STEPS, batch_B=setup.batch_size, max_decorrelation_steps=0)
         cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
         affinity = {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}
         self._sampler.initialize(_Agent(actions), affinity, seed)
@@ -70,7 +71,7 @@ class GpuSampler(OneInFlight):
         ended = np.asarray(buffer.done, np.bool_)
         truncated = np.asarray(infos.timeout[self._step], np.bool_) & ended
         self._step += 1
-        if self._step == self._steps:
+        if self._step == _STEPS:
             self._step = 0
             self._sampler.ctrl.barrier_out.wait()
             drain_queue(self._sampler.traj_infos_queue)  # as rlpyt does after each batch

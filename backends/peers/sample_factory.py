@@ -38,7 +38,7 @@ from vebench.backends.one_in_flight import (
     reseed,
     spaces_for,
 )
-from vebench.backends.trees import Tree, is_leaf
+from vebench.backends.trees import Tree
 
 NAME = "vebench"  # the environment's name in the library
 POLICY = 0
@@ -49,13 +49,13 @@ class SampleFactory(OneInFlight):
     """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if these are even.
 
     A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. After
-    ``rollout`` steps, trajectories are full. The sampler cannot be reset, so each ``reset`` but the first starts new
+    32 steps, trajectories are full. The sampler cannot be reset, so each ``reset`` but the first starts new
     processes.
     """
 
-    def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
-        spaces: Any = spaces_for(setup, "Sample Factory", is_leaf)
-        self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size
+    def __init__(self, setup: Setup) -> None:
+        spaces: Any = spaces_for(setup, "Sample Factory")
+        self._setup, self._action_size = setup, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None
         told = (FLOAT32_REWARDS, _ONE_FLAG)
@@ -67,7 +67,7 @@ class SampleFactory(OneInFlight):
         self._seed: Any = RawValue("q")
         logging.getLogger("rl").setLevel(logging.ERROR)
         register_env(NAME, partial(_environment, makers(self._setup), self._seed))
-        setup, rollout = self._setup, self._rollout
+        setup = self._setup
         chosen = {
             "num_workers": setup.workers,
             "num_envs_per_worker": setup.envs_per_worker,
@@ -81,8 +81,8 @@ class SampleFactory(OneInFlight):
             "reward_clip": "inf",
             "decorrelate_envs_on_one_worker": False,
             # Few buffers.
-            "rollout": rollout,
-            "batch_size": rollout,
+            "rollout": 32,
+            "batch_size": 32,
             "env": NAME,
             "log_to_file": False,
             # In a pinned cell, vebench pins the processes.

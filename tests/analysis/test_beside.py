@@ -10,7 +10,7 @@ from vebench.results.records import CellRecord, Run
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
 NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0, ("shm-sync", 2): 2900.0}
-AB = Names("report", "A", "B", "in either")
+AB = Names("report", "A", "B")
 
 
 def tasks(one: Run, other: Run, *, in_turn: bool = False) -> tuple[TaskComparison, ...]:

@@ -67,7 +67,7 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing() -> None:
     empty = repeated("shm-sync", 2, 100, windows=())
     still = repeated("shm-sync", 2, 100, windows=(Window(ns=1, rows=0, resets=0),))
     for after, why in (
-        (repeated("shm-sync", 4, 100), "not in the candidate"),
+        (repeated("shm-sync", 4, 100), "candidate: no such cell"),
         (failed, "candidate: failed: boom"),
         (empty, "candidate: no window was measured"),
         (still, "candidate: a window without a step"),
@@ -229,7 +229,7 @@ def test_a_group_is_judged_by_the_cells_that_it_has_unless_most_are_missing() ->
         (group,) = found.groups
         assert (group.verdict, group.judged, group.cells) == (verdict, there, 5)
         assert (group.why, group.ratio is None) == (
-            (None, False) if verdict == "same" else ("not in the candidate", True)
+            (None, False) if verdict == "same" else ("candidate: no such cell", True)
         )
         assert [one.verdict for one in found.cells[there:]] == ["missing"] * (5 - there)
 

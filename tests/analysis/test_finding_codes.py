@@ -25,7 +25,6 @@ HYPERTHREADS = TopologyRecord(
     threads_per_core=2,
     packages={"0": "0-1"},
     nodes={"0": "0", "1": "1"},
-    caches=(),
     last_level=(),
     kinds=(),
     core_cpus=("0,1",),

@@ -7,7 +7,7 @@ from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
 from vebench.analysis import answer
-from vebench.analysis.answer import BAND, CpuOrder, Forecast, cpu_order
+from vebench.analysis.answer import BAND, Forecast, cores_of_workers
 from vebench.analysis.cell import curves
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run, RunRecord
@@ -19,9 +19,8 @@ LINEAR = {workers: 5000.0 * workers for workers in COUNTS}
 def forecast(header: RunRecord, workers: int, *cells: CellRecord) -> Forecast:
     """Return the forecast of the only curve of a run."""
     summaries = summarise(Run(header, cells))
-    order = cpu_order(header, summaries)
     (curve,) = curves(summaries)
-    return answer.forecast(curve, order, workers)
+    return answer.forecast(curve, cores_of_workers(header, summaries), workers)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def test_workers_on_slower_cores_are_refused() -> None:
     hybrid = structs.replace(header.host.topology, kinds=("16-19", "0-15"))
     header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
     assert forecast(header, 12, *sweep_of(LINEAR)).refused == ""
-    assert "slower cores" in forecast(header, 18, *sweep_of(LINEAR)).refused
+    assert forecast(header, 18, *sweep_of(LINEAR)).refused == "only 16 CPUs are usable and of one kind"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_workers_on_slower_cores_are_refused() -> None:
         (64, 33, COUNTS, "no undisturbed rate of 17 or more workers was measured"),
         (64, 2, (4, 8), "no undisturbed rate of 1 or more workers was measured"),
         (64, 8, COUNTS, "8 workers were measured"),
-        (16, 32, COUNTS, "only 16 CPUs are usable: more workers add nothing"),
+        (16, 32, COUNTS, "only 16 CPUs are usable and of one kind"),
     ],
 )
 def test_other_numbers_of_workers_are_refused(cores: int, workers: int, counts: tuple[int, ...], reason: str) -> None:
@@ -67,25 +66,25 @@ def test_cells_whose_rate_says_nothing_are_left_out(fields: dict[str, object]) -
     assert found.refused
 
 
-def order_in(header: RunRecord, *workers: int, cpus: Sequence[int] = range(64)) -> CpuOrder:
+def cores_in(header: RunRecord, *workers: int, cpus: Sequence[int] = range(64)) -> tuple[float, ...]:
     run = Run(header, tuple(sweep_of(dict.fromkeys(workers or (1,), 1000.0), cpus=cpus)))
-    return cpu_order(header, summarise(run))
-
-
-def test_cores_are_taken_before_second_threads_and_counted_apart() -> None:
-    order = order_in(header_of(4, threads=2, packages=2))
-    assert order.cores == pytest.approx((1, 2, 3, 4, 4.2, 4.4, 4.6, 4.8))
-    assert order.kinks == ((2, "another package begins"), (4, "second threads begin"))
+    return cores_of_workers(header, summarise(run))
 
 
 @pytest.mark.parametrize(
     ("pin", "cores"),
-    [("compact[smt=close]", (1, 1.2)), ("compact[smt=off]", (1, 2, 3, 4)), ("none", (1, 2, 3, 4)), ("90-93", (1,))],
+    [
+        ("compact", (1, 2, 3, 4, 4.2, 4.4, 4.6, 4.8)),
+        ("compact[smt=close]", (1, 1.2)),
+        ("compact[smt=off]", (1, 2, 3, 4)),
+        ("none", (1, 2, 3, 4)),
+        ("90-93", (1,)),
+    ],
 )
 def test_the_order_is_that_of_pin_and_smt(pin: str, cores: tuple[float, ...]) -> None:
-    order = order_in(header_of(4, threads=2, pin=pin))
-    assert order.cores[: len(cores)] == pytest.approx(cores)
+    found = cores_in(header_of(4, threads=2, pin=pin))
+    assert found[: len(cores)] == pytest.approx(cores)
 
 
 def test_the_largest_cell_shows_the_order_better_than_the_plan() -> None:
-    assert order_in(header_of(4, threads=2), 2, cpus=(0, 4)).cores[:3] == pytest.approx((1, 1.2, 2.2))
+    assert cores_in(header_of(4, threads=2), 2, cpus=(0, 4))[:3] == pytest.approx((1, 1.2, 2.2))

@@ -14,7 +14,7 @@ from support.pasting import PASTED, built, pasted
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import importable
 from vebench.backends.registry import ENTRIES
-from vebench.interpreters.venvs import folder_of, python_of
+from vebench.interpreters import folder_of, python_of
 from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import SAME
 

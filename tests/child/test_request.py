@@ -26,7 +26,7 @@ from vebench.child.answers import (
     writer,
 )
 from vebench.child.request import Job, Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
-from vebench.engine.interface import decode
+from vebench.engine.runner import decode
 
 SETUP = Setup(Task("\u00e9-v1", "classic", 2, exact=True), 3, cpus=(0, 2), seed=2**62, pinned=True)
 SETTINGS = Settings(0.5, 3, 1e-9, 5.0, 300.0, "local")

@@ -19,7 +19,7 @@ from support.records import make_cell, make_header, write_run
 
 from vebench.backends.registry import ENTRIES
 from vebench.child.actions import parse_policy
-from vebench.interpreters.interpreter import PLUGINS
+from vebench.interpreters import PLUGINS
 from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import not_ours

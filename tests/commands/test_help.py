@@ -5,7 +5,7 @@ import os
 import pytest
 from support.commands import Command, registered
 
-from vebench.options import SECTIONS, Parameter
+from vebench.options import Parameter, Section
 from vebench.plan.grammar import ADVANCED
 
 
@@ -30,7 +30,7 @@ def test_without_a_command_the_help_is_on_standard_error(vebench: Command) -> No
     result = vebench()
     assert (result.status, result.out) == (2, "")
     assert "Usage: vebench" in result.err
-    assert [section for section in SECTIONS if f"\n{section}:\n" not in result.err] == []
+    assert [section for section in Section if f"\n{section}:\n" not in result.err] == []
 
 
 def test_help_names_values_as_users_do(vebench: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.commands import Command
 from support.fakes import EVERYTHING, FakeStart, fake_world
 
-from vebench.interpreters.interpreter import Interpreter, packages_here
+from vebench.interpreters import Interpreter, packages_here
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--passes", "1", "--no-interleave", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"

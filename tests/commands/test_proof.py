@@ -13,7 +13,7 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
-from vebench.engine.interface import CellError, InterruptedCellError
+from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.results import store
 
 BRIEF = (

@@ -15,7 +15,7 @@ from support.in_this_process import world_here
 
 from vebench.backends import packages, registry
 from vebench.child.answers import Answer, CellProof, Failure
-from vebench.machine import pinning
+from vebench.machine import kernel
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
@@ -45,7 +45,7 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
         assert all(window["ns"] > 0 for window in cell["windows"])
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
-    if pinning.SUPPORTED and header["host"]["usable_cpus"] >= 2:
+    if kernel.SUPPORTED and header["host"]["usable_cpus"] >= 2:
         of_two = {cell["backend"]: cell for cell in measured if cell["workers"] == 2}
         assert_each_worker_keeps_to_a_cpu_of_its_own(of_two)
 
@@ -408,7 +408,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
-    assert re.search(r"\b1 cell x 2 passes, \d+ skipped", shown.out)
+    assert re.search(r"\b2 cells in 2 passes, \d+ skipped", shown.out)
     assert "GiB of memory, 16 GiB may be used" in shown.out
 
 

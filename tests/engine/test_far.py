@@ -17,9 +17,9 @@ from vebench.backends.interface import Setup, Task
 from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
 from vebench.engine.cell_process import FarCell, Limit
-from vebench.engine.interface import CellError
+from vebench.engine.runner import CellError
 from vebench.hosts import LostHostError, Said, Site
-from vebench.interpreters.process_guard import Interrupts
+from vebench.process_guard import Interrupts
 
 SECOND = 1_000_000_000
 CELLS = 100  # simulated in each world

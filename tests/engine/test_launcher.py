@@ -21,19 +21,18 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.commands.session import World
-from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import run
-from vebench.interpreters.process_guard import Interrupts, ProcessGuard
-from vebench.machine import guardian, pinning
-from vebench.machine.placement import format_cpu_list
+from vebench.engine.runner import CellFinished, Outcome, WindowDone, run
+from vebench.machine import guardian, kernel
+from vebench.machine.host import format_cpu_list
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts, ProcessGuard
 
 pytestmark = [
     pytest.mark.whole_machine,  # each looks for what is left in shared memory
-    pytest.mark.skipif(not pinning.SUPPORTED, reason="pinning and /proc are Linux's"),
+    pytest.mark.skipif(not kernel.SUPPORTED, reason="pinning and /proc are Linux's"),
 ]
 
 
@@ -81,7 +80,7 @@ def outcomes(*cells: Cell, timeout: float = 30.0, windows: int = 2) -> list[Outc
 
 
 def test_a_sound_backend_is_measured() -> None:
-    (sound,) = outcomes(cell("Sound", cpus=(pinning.allowed() or ())[:1]))
+    (sound,) = outcomes(cell("Sound", cpus=(kernel.allowed() or ())[:1]))
     assert (sound.status, sound.reason) == ("ok", None)
     assert len(sound.windows) >= 2  # one that something else disturbed is measured again
     for window in sound.windows:
@@ -218,8 +217,8 @@ KILLED = """
 import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import BackendEntry, Shape
-from vebench.engine.interface import WindowDone
-from vebench.interpreters.process_guard import Interrupts
+from vebench.engine.runner import WindowDone
+from vebench.process_guard import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan

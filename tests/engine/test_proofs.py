@@ -11,8 +11,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording
-from vebench.engine.interface import CellError, CellFinished, Outcome, ProofDone
-from vebench.engine.runner import replayed, verified
+from vebench.engine.runner import CellError, CellFinished, Outcome, ProofDone, replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

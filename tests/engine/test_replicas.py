@@ -15,15 +15,14 @@ from support.commands import ONE_PASS, Command
 from vebench.backends.interface import Engine
 from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
 from vebench.engine.cell_process import LOCAL_LEAD_NS, Replicas, common_window, joined_facts
-from vebench.engine.interface import CellError
+from vebench.engine.runner import CellError
 from vebench.errors import UsageError
-from vebench.interpreters.process_guard import Wakeful
-from vebench.machine.host import Node, Topology
-from vebench.machine.placement import Placement, place
+from vebench.machine.host import Node, Placement, Topology, place
 from vebench.plan.cells import divided, expand
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import TASKS
+from vebench.process_guard import Wakeful
 
 SECOND = 1_000_000_000
 TWO_NODES = Topology(

@@ -12,7 +12,7 @@ import pytest
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import Cause, Done, Failure, Layout, Ready, Warm, Window
-from vebench.engine.interface import (
+from vebench.engine.runner import (
     CellError,
     CellFinished,
     CellWarm,
@@ -20,8 +20,8 @@ from vebench.engine.interface import (
     InterruptedCellError,
     RunStarted,
     WindowDone,
+    run,
 )
-from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

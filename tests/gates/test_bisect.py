@@ -13,12 +13,12 @@ import pytest
 from support.commands import Command
 from support.fakes import FakeCell, FakeClock, Script, failing, fake_world, steady
 
+from vebench import process_guard
 from vebench.commands.session import World
-from vebench.interpreters import process_guard
-from vebench.interpreters.process_guard import Interrupts
-from vebench.interpreters.venvs import NotHadError
+from vebench.interpreters import NotHadError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts
 
 RELEASES = [f"1.{minor}" for minor in range(12)]
 ENDS = ("--good", "1.0", "--bad", "1.11")

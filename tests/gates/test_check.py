@@ -143,7 +143,7 @@ def emptied(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("change", "missing", "why"),
-    [(without("Ant-v5"), 4, "not in the candidate"), (emptied, 8, "no window was measured")],
+    [(without("Ant-v5"), 4, "candidate: no such cell"), (emptied, 8, "no window was measured")],
 )
 def test_missing_cells_do_not_pass(
     check: Check, runs: Runs, change: Callable[[list[str]], list[str]], missing: int, why: str

@@ -14,7 +14,7 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.child.answers import Answer
 from vebench.errors import UsageError, shown
-from vebench.interpreters.interpreter import Interpreter, examine_python
+from vebench.interpreters import Interpreter, examine_python
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 

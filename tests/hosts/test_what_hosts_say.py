@@ -3,12 +3,14 @@
 import json
 import os
 from dataclasses import replace
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, cast
 
 import msgspec
 import pytest
 
 from vebench.child import relay
+from vebench.child.process import Process
 from vebench.commands.session import unlike
 from vebench.hosts import HostFacts, LostHostError, Said, Site
 from vebench.machine.kernel import Quota
@@ -24,11 +26,12 @@ def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
 def said(*lines: bytes) -> list[Said]:
     """Return what a site takes of these lines, until the host has hung up."""
     hear, say, told = pipes()
-    host = Site("a", told, hear, lambda: "it hung up")
+    program = SimpleNamespace(stdin=told, stdout=hear, log=None, how_it_ended=lambda: "hung up")
+    host = Site("a", cast("Process", program))
     with say:
         say.write(b"".join(line + b"\n" for line in lines))
     found: list[Said] = []
-    with pytest.raises(LostHostError, match="lost: it hung up"):
+    with pytest.raises(LostHostError, match="lost: the program that connects hung up"):
         _hear(host, found)
     host.close()
     return found

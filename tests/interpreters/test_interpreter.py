@@ -11,7 +11,7 @@ from support.leaks import are_gone
 
 import vebench
 from vebench.errors import StorageError, UsageError
-from vebench.interpreters.interpreter import ask, examine_python, look_up, packages_here
+from vebench.interpreters import ask, examine_python, look_up, packages_here
 
 LONG = 20.0  # seconds after which a test that waits gives up
 
@@ -68,7 +68,7 @@ def test_a_program_with_other_answers_is_one_line_and_status_2(vebench: Command,
 
 
 def test_a_lookup_finds_this_vebench_in_any_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text("import vebench.errors, vebench.machine.pinning\ndef build(setup): ...\n")
+    (tmp_path / "mine.py").write_text("import vebench.errors, vebench.machine.kernel\ndef build(setup): ...\n")
     bare = script(tmp_path / "python", f'exec "{sys.executable}" -S "$@"')  # without what is installed in it
     monkeypatch.chdir(tmp_path)
     assert look_up(bare, LONG, adapters=[("mine:build", [])])["adapters"] == [{}]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.waiting import eventually
 
-from vebench.interpreters.process_guard import LOCK, Interrupts, ProcessGuard, sweep
 from vebench.machine import guardian
+from vebench.process_guard import LOCK, Interrupts, ProcessGuard, sweep
 
 
 @pytest.fixture(autouse=True)

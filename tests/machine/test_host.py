@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vebench.machine import host, kernel
+from vebench.machine.host import format_cpu_list
 from vebench.machine.kernel import Quota, control_groups, cpu_quota
-from vebench.machine.placement import format_cpu_list
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
 

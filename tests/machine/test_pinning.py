@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # Policies go to what a process starts and cannot be taken back by a test: each is tried in an interpreter of its own.
 TRIED = """
 import sys
-from vebench.machine import pinning
-error = pinning.set_memory_policy(sys.argv[1], [int(node) for node in sys.argv[2:]])
-print(error or pinning.memory_policy())
+from vebench.machine import kernel
+error = kernel.set_memory_policy(sys.argv[1], [int(node) for node in sys.argv[2:]])
+print(error or kernel.memory_policy())
 """
 
 
@@ -25,7 +25,7 @@ def tried(policy: str, *nodes: int) -> str:
 @pytest.fixture
 def node() -> int:
     """Return a memory node of this machine."""
-    if pinning.memory_policy() is None:
+    if kernel.memory_policy() is None:
         pytest.skip("the kernel does not tell")
     with open("/sys/devices/system/node/has_memory") as file:  # noqa: PTH123 - a file of the kernel's
         return int(file.read().partition(",")[0].partition("-")[0])
@@ -42,7 +42,7 @@ def test_a_node_that_is_not_there_is_refused_with_the_reason(node: int) -> None:
 
 
 def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "PROC", tmp_path)
+    monkeypatch.setattr(kernel, "PROC", tmp_path)
     maps = {
         1: "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4\n"
         "7f01 default file=/usr/lib/libc.so mapped=9 N0=9 kernelpagesize_kB=4\n"
@@ -53,5 +53,5 @@ def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkey
     for pid, text in maps.items():
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "numa_maps").write_text(text)
-    assert pinning.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
-    assert pinning.bytes_by_node([3]) is None
+    assert kernel.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
+    assert kernel.bytes_by_node([3]) is None

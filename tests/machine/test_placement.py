@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.errors import UsageError
-from vebench.machine.host import Cache, Node, Topology
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import Cache, Node, Topology, order_of, place
 
 
 def machine(packages: int, nodes: int, cores: int, threads: int, *, interleaved: bool = False) -> Topology:

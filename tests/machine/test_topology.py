@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.machine.host import Cache, Topology, read_host, read_topology
+from vebench.machine.host import Cache, Topology, format_cpu_list, read_host, read_topology
 from vebench.machine.kernel import Quota, cpu_quota, parse_list
-from vebench.machine.placement import format_cpu_list
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -9,7 +9,7 @@ from vebench.backends import packages, registry
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
-from vebench.machine.placement import Placement, place
+from vebench.machine.host import Placement, place
 from vebench.plan.cells import (
     MOST_PROCESSES,
     Cell,

@@ -13,7 +13,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
 from vebench.child.answers import Layout, Proof
-from vebench.engine.interface import Outcome
+from vebench.engine.runner import Outcome
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice, parse_backends

@@ -21,7 +21,7 @@ from vebench.errors import RunFileError
 from vebench.reports.formats import FORMATS
 from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, sealed
 from vebench.results.store import parse
-from vebench.share.folder import FILES, MANIFEST, Manifest
+from vebench.share.submissions import FILES, MANIFEST, Manifest
 
 Line = dict[str, Any]
 

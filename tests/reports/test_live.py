@@ -14,7 +14,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Window
 from vebench.child.request import Recording
-from vebench.engine.interface import (
+from vebench.engine.runner import (
     CellFinished,
     Event,
     Outcome,

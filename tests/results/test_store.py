@@ -22,7 +22,7 @@ from support.records import make_cell, make_header, on_hosts, on_machine, write_
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Done, Layout, Window
-from vebench.engine.interface import Outcome
+from vebench.engine.runner import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.files import LONGEST_TEXT, MOST_BYTES
 from vebench.plan.cells import Cell

@@ -16,8 +16,8 @@ from support.records import make_header
 
 from vebench.analysis.statistics import Estimate
 from vebench.plan.spec import SUBMISSION_SUITES
-from vebench.share import folder as submission
-from vebench.share.folder import CellResult, MachineRecord, Manifest
+from vebench.share import submissions as submission
+from vebench.share.submissions import CellResult, MachineRecord, Manifest
 
 SUITE = SUBMISSION_SUITES["classic-3/1"]
 HOSTILE = '<script>document.title="acted"</script><img src=x onerror=alert(1)>"\'></td>{{7*7}}\u202e\x07' + "x" * 120

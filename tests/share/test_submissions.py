@@ -16,7 +16,7 @@ from support.fakes import IDENTICAL, FakeStart
 from support.paced import paced, world_of
 
 from vebench.plan.spec import SUBMISSION_SUITES
-from vebench.share.folder import FILES, MANIFEST
+from vebench.share.submissions import FILES, MANIFEST
 
 Record = dict[str, Any]
 

@@ -24,12 +24,12 @@ from vebench.child.answers import Answer
 from vebench.child.equality import recorder, recording, replay
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
-from vebench.engine.interface import Conversation, decode
 from vebench.engine.launcher import settings_of
-from vebench.interpreters.process_guard import Interrupts
+from vebench.engine.runner import Conversation, decode
 from vebench.machine import kernel
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import Interrupts
 
 
 @contextmanager

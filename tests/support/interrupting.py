@@ -40,10 +40,12 @@ class Interrupt:
         def entered(frame: FrameType, _event: str, _argument: object) -> Any:
             if self.came or OURS not in frame.f_code.co_filename:
                 return None
+            frame.f_trace = each  # first: Python 3.13 ignores f_trace_opcodes of a frame that has no trace function
             frame.f_trace_opcodes = True
             return each
 
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it only when settrace is called
         sys.settrace(entered)
         try:
             return call()

@@ -20,10 +20,8 @@ from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
-from vebench.gates.history import HistoryPage
-from vebench.gates.series import history_of
-from vebench.machine.host import read_host
-from vebench.machine.placement import place
+from vebench.gates.history import history_of
+from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -32,10 +30,9 @@ from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.check import CheckFailure, checked_page
-from vebench.share.cite import CitePage
-from vebench.tune.page import TunePage
-from vebench.tune.race import Constraints, choose
+from vebench.share.publish import cite_page
+from vebench.share.submissions import CheckFailure, checked_page
+from vebench.tune.choice import TunePage, choose
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -105,12 +102,10 @@ def make_pages() -> Mapping[PageKind, Page]:
             {1: 2, 2: 0, 3: 1},
             {2: "cannot be installed"},
         ),
-        HistoryPage(
-            history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]}))
-        ),
+        history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), None, {}),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), 0.05, None, {}),
         list_page(),
         machine_page(
             Machine(
@@ -126,6 +121,6 @@ def make_pages() -> Mapping[PageKind, Page]:
         checked_page(
             {"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}
         ),
-        CitePage(make_header(), (summaries[0],)),
+        cite_page(make_header(), summaries[:1]),
     )
     return MappingProxyType({page.kind: page for page in pages})

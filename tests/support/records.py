@@ -57,7 +57,7 @@ def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -
 def on_hosts(head: RunRecord, *cpus: int) -> RunRecord:
     """Return the same first line of a run on hosts that are called host-0, host-1 and so on, with so many CPUs."""
     hosts = {
-        f"host-{number}": HostFactsRecord("x", msgspec.structs.replace(head.host, usable_cpus=count), {"numpy": "2"})
+        f"host-{number}": HostFactsRecord(msgspec.structs.replace(head.host, usable_cpus=count), {"numpy": "2"})
         for number, count in enumerate(cpus)
     }
     return msgspec.structs.replace(head, hosts=hosts)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 from support.records import make_cell, make_header
 
-from vebench.machine.placement import format_cpu_list
+from vebench.machine.host import format_cpu_list
 from vebench.results.records import CellRecord, RunRecord, TopologyRecord
 
 
@@ -26,7 +26,6 @@ def header_of(cores: int, threads: int = 1, packages: int = 1, **spec: object) -
         threads_per_core=threads,
         packages=of_package,
         nodes=of_package,
-        caches=(),
         last_level=tuple(of_package.values()),
         kinds=(format_cpu_list(range(count)),),
         core_cpus=tuple(format_cpu_list(range(core, count, cores)) for core in range(cores)),

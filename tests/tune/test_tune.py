@@ -18,7 +18,7 @@ from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Ready, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.commands.session import World
-from vebench.engine.interface import CellError
+from vebench.engine.runner import CellError
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec

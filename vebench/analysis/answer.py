@@ -1,4 +1,4 @@
-"""The answer for one task: the backend to use with its number of workers, or why none can be named. Pure functions.
+"""The answer for one task: the backend to use, or why none can be named. Also races, and forecasts. Pure functions.
 
 A backend is called slower than the fastest only if the difference is significant. The test corrects for all pairs of
 backends, because the fastest was chosen by its rate. Among equal backends, one always has the highest rate.
@@ -13,6 +13,7 @@ multi-armed bandits, ICML 2013). Each look at the data spends a part of the tota
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import comb, exp, log, sqrt
@@ -21,7 +22,6 @@ from typing import NamedTuple
 from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
 from vebench.analysis.rules import WIDE, ageing
 from vebench.analysis.statistics import (
-    FEWEST_FOR_INTERVAL,
     Contrast,
     Estimate,
     Sample,
@@ -33,7 +33,7 @@ from vebench.analysis.statistics import (
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import UsageError
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import order_of, place
 from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
@@ -42,13 +42,7 @@ _Cells = Sequence[CellSummary]
 
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
 BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
-_FARTHEST = 2  # predict at most this many times the measured number of workers
 PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
-_APART = 2  # ages of environments differ if their ratio is above this number
-_WORTH_A_WORD = 0.8  # a cell with fewer workers is mentioned if it has at least this share of the winner's rate
-_ERROR = 0.05  # the probability, over all looks of a race, of a wrong decision
-# A setting below this share of the leader's rate is dropped after one pass, although one pass allows no test.
-_HOPELESS = 0.6
 
 
 class Reason(Enum):
@@ -72,7 +66,6 @@ class TaskAnswer:
     contestants: tuple[str, ...] = ()  # the labels of the backends to choose from: each has a cell without objections
     best: CellSummary | None = None  # the winner, or the cell with the highest rate
     known: CellSummary | None = None  # the fastest cell with a useful interval
-    perhaps: CellSummary | None = None  # another size of the best backend, whose higher rate is uncertain
     tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
     smaller: tuple[CellSummary, Estimate] | None = None  # an almost as fast cell with fewer workers, and its share
     rising: bool = False  # the best cell has the largest number of workers, and CPUs are left
@@ -147,7 +140,6 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
         contestants,
         best,
         known=known[0] if known else None,
-        perhaps=None if fastest is valid[0] else valid[0],
         tied=tied,
         smaller=smaller,
         rising=smaller is None and len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus,
@@ -175,8 +167,8 @@ def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     mine = [ages[cell.key] for cell in candidates if cell.key in ages]
     if found is None or not mine:
         return False
-    slows_down = found.slope < 0
-    return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
+    apart = max(ages.values()) - min(mine) if found.slope < 0 else max(mine) - min(ages.values())
+    return apart > log(2)
 
 
 def _uncontested(
@@ -231,11 +223,12 @@ def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[
 
     It is more useful to know that 4 of 32 workers reach 88 % than that 16 reach 92 %.
     """
+    worth_a_word = 0.8
     fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
     for cell in sorted(fewer, key=lambda cell: cell.workers):
         share = ratio(cell.sample, best.sample)
         below = share is not None and share.high is not None and share.high < 1.0
-        if share is not None and share.median >= _WORTH_A_WORD and (below or not significantly):
+        if share is not None and share.median >= worth_a_word and (below or not significantly):
             return cell, share
     return None
 
@@ -248,8 +241,8 @@ class RaceState(NamedTuple):
 
 
 def level_of_look(look: int) -> float:
-    """Return the error allowed at the look with this number, from 1. Over all looks, the sum is ``_ERROR``."""
-    return _ERROR / (look * (look + 1))
+    """Return the error allowed at the look with this number, from 1. Over all looks, the sum is 5 %."""
+    return 0.05 / (look * (look + 1))
 
 
 def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> RaceState:
@@ -266,16 +259,18 @@ def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Ra
 
 def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:
     """Return the cells whose positive rate may exceed the rate of ``key`` by more than the tolerance."""
+    # A setting below this share of the leader's rate is dropped after one pass, although one pass allows no test.
+    hopeless = 0.6
     against = {}
     for other in rates.keys() - {key}:
         # A single pass does not show how processes vary.
-        alone = min(rates[other].processes, rates[key].processes) < FEWEST_FOR_INTERVAL
+        alone = min(rates[other].processes, rates[key].processes) <= 1
         against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
     verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
     return {
         other
         for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
+        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= hopeless)
     }
 
 
@@ -335,41 +330,26 @@ class Forecast:
 
     workers: int
     rate: Estimate | None = None  # ``low`` and ``high`` are a 90 % band, not a 95 % interval
-    measured: int = 0  # the number of workers of the measured rate that the prediction starts from
     refused: str = ""  # why there is no prediction
 
 
-@dataclass(frozen=True)
-class CpuOrder:
-    """The order in which workers take CPUs."""
-
-    # The number of cores that 1, 2, 3 ... workers use, up to the number of CPUs. A second thread counts as ``THREAD``.
-    cores: tuple[float, ...]
-    kinks: tuple[tuple[int, str], ...]  # numbers of workers after which a further worker gains less, with the reason
-    alike: int  # the largest number of workers whose cores are all of one kind
-
-
-def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
-    """Return the rate that a backend would reach with ``workers`` workers, or why it cannot be predicted."""
-    cores = order.cores
+def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Forecast:
+    """Return the rate that a backend would reach with ``workers`` workers. For ``cores``, see ``cores_of_workers``."""
     if workers > len(cores):
-        return Forecast(workers, refused=f"only {len(cores)} CPUs are usable: more workers add nothing")
-    if workers > order.alike:
-        return Forecast(workers, refused="some of these workers would run on slower cores")
+        return Forecast(workers, refused=f"only {len(cores)} CPUs are usable and of one kind")
     if workers in {cell.workers for cell in curve}:
         return Forecast(workers, refused=f"{workers} workers were measured")
-    fit = [cell for cell in curve if cell.workers < workers <= _FARTHEST * cell.workers and _is_fit(cell)]
+    fit = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and _is_fit(cell)]
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
-        least = -(-workers // _FARTHEST)
-        return Forecast(workers, refused=f"no undisturbed rate of {least} or more workers was measured")
+        return Forecast(workers, refused=f"no undisturbed rate of {-(-workers // 2)} or more workers was measured")
     if last.built.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]
     half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
     low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
-    return Forecast(workers, Estimate(rate, rate / low, rate * high), last.workers)
+    return Forecast(workers, Estimate(rate, rate / low, rate * high))
 
 
 def _is_fit(cell: CellSummary) -> bool:
@@ -378,39 +358,27 @@ def _is_fit(cell: CellSummary) -> bool:
     return cell.status == "ok" and cell.half_width is not None and not (cell.excluded or slowed)
 
 
-def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
-    """Return the order in which the workers of a run take CPUs; None if the run used other hosts."""
-    if header.hosts:
-        return None
+def cores_of_workers(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[float, ...]:
+    """Return the number of cores that 1, 2, 3 ... workers of a run use. A second thread counts as ``THREAD``.
+
+    It ends with the usable CPUs, or where slower or faster cores begin. It is empty if the run used other hosts.
+    """
     host, pin = header.host, header.spec.pin
     topology, allowed = topology_of(host.topology), frozenset(host.cpus_allowed)
     if host.pinning and pin.pins:  # the CPUs of the largest cell are the first in the order
-        most = max((cell.built.cpus for cell in cells), key=len, default=())
-        try:
-            planned = place(pin.cpus, allowed, topology=topology, smt=pin.smt).order
-        except UsageError:  # the run's --pin lists CPUs that its topology lacks
-            planned = ()
-        order = tuple(dict.fromkeys((*most, *planned)))
+        order = max((cell.built.cpus for cell in cells), key=len, default=())
+        with suppress(UsageError):  # the run's --pin lists CPUs that its topology lacks
+            order += place(pin.cpus, allowed, topology=topology, smt=pin.smt).order
     else:  # unpinned workers are assumed to use all cores before second threads
         order = order_of(topology, allowed, "compact", "off" if pin.smt == "off" else "last")
-    order = order[: host.usable_cpus]
+    taken: list[int] = []
     cores: list[float] = []
-    seconds: list[int] = []  # the indices of second threads in the order
-    for after, cpu in enumerate(order):
-        if any(cpu in core and not {*core}.isdisjoint(order[:after]) for core in topology.cores):
-            seconds.append(after)
-        cores.append(after + 1 - (1 - THREAD) * len(seconds))
-    nodes, what = [node.cpus for node in topology.nodes], "memory node"
-    if len(topology.packages) > 1:
-        nodes, what = [*topology.packages.values()], "package"
-    kinds_begin = _begin(order, topology.kinds)
-    kinks = [(after, f"another {what} begins") for after in _begin(order, nodes)]
-    kinks += [(after, "another kind of core begins") for after in kinds_begin]
-    kinks += [(after, "second threads begin") for after in seconds[:1]]
-    return CpuOrder(tuple(cores), tuple(sorted(kinks, key=lambda kink: kink[0])), min(kinds_begin, default=len(order)))
-
-
-def _begin(order: Sequence[int], sets: Sequence[Sequence[int]]) -> list[int]:
-    """Return the indices, above 0, at which the first CPU of a set appears in ``order``."""
-    places = [min((order.index(cpu) for cpu in cpus if cpu in order), default=0) for cpus in sets]
-    return sorted(place for place in places if place)
+    seconds = 0
+    alike = next((kind for kind in topology.kinds if order and order[0] in kind), order)
+    for cpu in tuple(dict.fromkeys(order))[: 0 if header.hosts else host.usable_cpus]:
+        if cpu not in alike:
+            break
+        seconds += any(cpu in core and not {*core}.isdisjoint(taken) for core in topology.cores)
+        taken.append(cpu)
+        cores.append(len(taken) - (1 - THREAD) * seconds)
+    return tuple(cores)

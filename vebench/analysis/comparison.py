@@ -13,9 +13,8 @@ For ``slower`` and for ``faster``, all groups are tested together at half of 5 %
 comparison passes wrongly only if the test misses the very group that is slower (docs/method.md). Then only the cells of
 a slower or faster group are tested individually. All other cells get the verdict of their group.
 
-``compared_tasks`` shows two runs side by side, with the same ratios and intervals. A check asks whether code became
-slower, so it refuses cells that own different numbers of CPUs. Side by side, the machines themselves are compared. Such
-a cell then has a ratio, but does not count in the mean of a task.
+``compared_tasks`` shows two runs side by side, with the same ratios and intervals. There, a cell with other numbers of
+CPUs has a ratio, too, because the machines themselves are compared. It does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple, TypeVar
@@ -30,7 +30,6 @@ from typing import Literal, NamedTuple, TypeVar
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import (
-    FEWEST_FOR_INTERVAL,
     SIDE_LEVEL,
     WIDEST_LOG,
     Condition,
@@ -54,26 +53,16 @@ SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
 Metric = Literal["fps", "speedup", "yardstick"]
 _Cells = Mapping[CellKey, CellSummary]
 _Reason = tuple[SpeedVerdict, str]
+_Verdict = tuple[SpeedVerdict, str | None]
 
-FAMILY_LEVEL = 0.05  # the level of the tests of all groups and all cells together
-SAME_LEVEL = 0.05  # the level of the one-sided test by which a group is the same
+LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
 POWER = 0.8  # the probability of finding a difference that a comparison can resolve
-# Standard deviations of log rates between runs of the same code, and their degrees of freedom. Runs as a whole differ
-# because load, clocks and temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs
-# showed this. Each cell differs because its memory is laid out anew. ``--history`` replaces both numbers.
-FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
-CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
+# Standard deviations of log rates between runs of the same code. Runs as a whole differ because load, clocks and
+# temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
+# differs because its memory is laid out anew. ``--history`` replaces both numbers.
+FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
 # Cells that differ in one of these attributes do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
-HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
-# The shares of CPU time that other processes took from interleaved sides may differ by this much by chance.
-_UNEVEN = 0.2
-_WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
-_NOT_SLOWER = ("same", "faster")
-_UNKNOWN_REFERENCE = (
-    f"its reference, {REFERENCE}, may itself have become slower; "
-    f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
-)
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
@@ -83,12 +72,10 @@ class Names(NamedTuple):
     command: str
     baseline: str
     candidate: str
-    left_out: str  # the place where cells could not run and were left out
-    article: str = ""  # the article before a side within a sentence
 
 
-CHECK = Names("check", "baseline", "candidate", "in the baseline", "the ")
-COMPARE = Names("compare", "A", "B", "on either side")
+CHECK = Names("check", "baseline", "candidate")
+COMPARE = Names("compare", "A", "B")
 
 
 class GroupKey(NamedTuple):
@@ -147,11 +134,6 @@ class Comparison:
     references: tuple[CellKey, ...] = ()  # reference rows of both sides
     names: Names = CHECK
 
-    @property
-    def paired(self) -> bool:
-        """Whether both sides were interleaved, so that a disturbance slowed both."""
-        return self.run_spread is None
-
 
 @dataclass(frozen=True)
 class RunSpread:
@@ -171,8 +153,8 @@ class RunSpread:
 
 def prior_run_spread(metric: Metric) -> RunSpread:
     """Return the difference between runs that is assumed without a history."""
-    shared = Error(FPS_SPREAD**2, _FPS_FREEDOM) if metric == "fps" else None
-    return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
+    shared = Error(FPS_SPREAD**2, 6) if metric == "fps" else None
+    return RunSpread(shared, Error(CELL_SPREAD**2, 20))
 
 
 def group_of(key: CellKey) -> GroupKey:
@@ -237,11 +219,16 @@ OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
 
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return the comparison. Verdicts on speedups become inconclusive if their reference may have become slower."""
-    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in _NOT_SLOWER}
+    passing = ("same", "faster")
+    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in passing}
+    why = (
+        f"its reference, {REFERENCE}, may itself have become slower; "
+        f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
+    )
 
     def held(one: OneVerdict) -> OneVerdict:
-        stands = one.verdict not in _NOT_SLOWER or one.key.backend == REFERENCE or one.key.env in known
-        return one if stands else replace(one, verdict="inconclusive", why=_UNKNOWN_REFERENCE)
+        stands = one.verdict not in passing or one.key.backend == REFERENCE or one.key.env in known
+        return one if stands else replace(one, verdict="inconclusive", why=why)
 
     if found.metric != "speedup":
         return found
@@ -262,26 +249,45 @@ class _Judge:
     ) -> None:
         self.pairs = pairs
         self._spread = spread
-        self._level, self._same = FAMILY_LEVEL * part / 2, SAME_LEVEL * part
         self._low, self._high = 1 - tolerance, 1 + tolerance
+        self._level = LEVEL * part / 2
+        self._verdicts_on = partial(verdicts, low=self._low, level=self._level, same=LEVEL * part)
         self._ratios = {key: mean_ratio([pair], spread) for key, pair in pairs.items()}
         self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
         for key in pairs:
             self._members[group_of(key)].append(key)
         self._means = {group: mean_ratio([pairs[key] for key in keys], spread) for group, keys in self._members.items()}
-        of_cells = verdicts(self._ratios, low=self._low, high=self._high, level=self._level, same=self._same)
-        of_means = verdicts(self._means, low=self._low, high=self._high, level=self._level, same=self._same)
+        of_cells = self._verdicts_on(self._ratios, high=self._high)
+        of_means = self._verdicts_on(self._means, high=self._high)
         self._verdicts = {
             group: self._of_group(group, of_means[group], [of_cells[key] for key in keys])
             for group, keys in self._members.items()
         }
 
+    def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:
+        if "slower" in (of_mean, *of_cells):
+            return "slower", None
+        if any(self._ratios[key].chance_above(self._low) <= LEVEL for key in self._members[group]):
+            return "inconclusive", _SEEMS_SLOWER
+        if "faster" in (of_mean, *of_cells):
+            return "faster", None
+        return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
+
     def cell(self, key: CellKey) -> CellComparison:
-        """Return a cell with its ratio and its verdict."""
+        """Return a cell with its ratio and its verdict.
+
+        A cell of a slower or faster group is tested together with the cells of this group.
+        """
         verdict, why = self._verdicts[group_of(key)]
+        ratio = self._ratios[key]
         if verdict in ("slower", "faster"):
-            verdict, why = self._within_group(key, verdict)
-        return replace(self.pairs[key], verdict=verdict, ratio=self._ratios[key].estimate, why=why)
+            of_group = {one: self._ratios[one] for one in self._members[group_of(key)]}
+            found = self._verdicts_on(of_group, high=self._high if verdict == "faster" else None)
+            seems_so = ratio.log >= log(self._high) if verdict == "faster" else ratio.log < log(self._low)
+            if verdict in found.values() or not seems_so:  # otherwise no single cell is significant
+                verdict = found[key]
+                why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
+        return replace(self.pairs[key], verdict=verdict, ratio=ratio.estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells, including cells that cannot be compared."""
@@ -298,37 +304,12 @@ class _Judge:
         resolves = 1 - self._low * exp(-reach)
         return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
 
-    def _of_group(
-        self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]
-    ) -> tuple[SpeedVerdict, str | None]:
-        if "slower" in (of_mean, *of_cells):
-            return "slower", None
-        if any(self._ratios[key].chance_above(self._low) <= SAME_LEVEL for key in self._members[group]):
-            return "inconclusive", _SEEMS_SLOWER
-        if "faster" in (of_mean, *of_cells):
-            return "faster", None
-        return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
-
-    def _within_group(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
-        """Return the verdict on a cell of a slower or faster group, tested together with the cells of this group."""
-        ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
-        high = self._high if verdict == "faster" else None
-        found = verdicts(ratios, low=self._low, high=high, level=self._level, same=self._same)
-        seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
-        if seems_so and verdict not in found.values():  # no single cell is significant
-            return verdict, None
-        return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
-
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         if found.chance_above(self._low) <= SIDE_LEVEL:
             return _SEEMS_SLOWER
         spread = self._spread
         if spread is not None and 2 * spread.of([self.pairs[key] for key in keys]).variance > found.error.variance:
-            instead = "" if spread.shared is None else "compare with --metric yardstick, or "
-            return (
-                "two runs of the same code may differ by this much; "
-                f"{instead}use vebench compare, give --history, or allow a larger --tolerance"
-            )
+            return "two runs of the same code may differ by this much; use vebench compare, or a larger --tolerance"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
 
 
@@ -377,7 +358,8 @@ class _Sides:
         if not self.in_turn or self.metric != "fps":
             return pairs
         both = {key: (self.before[key].condition, self.after[key].condition) for key in pairs}
-        worse = {key: max(conditions, key=_WORST_LAST.index) for key, conditions in both.items()}
+        worst_last: list[Condition] = ["overhead", "undisturbed", "oversubscribed", "disturbed"]
+        worse = {key: max(conditions, key=worst_last.index) for key, conditions in both.items()}
         ratios = pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
         return {key: replace(pairs[key], terms=((1.0, ratio),)) for key, ratio in ratios.items()}
 
@@ -386,21 +368,22 @@ class _Sides:
         return [(name, cells[key]) for name, cells in sides if key in cells]
 
     def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[_Reason]:
+        """Yield why a cell has no ratio, the most important reason first."""
         names, old, new = self.names, self.before[key], self.after.get(key)
         if (lack := _lack(old)) is not None:
             yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
-        if new is None:
-            yield "missing", f"not in {names.article}{names.candidate}"
-            return
-        if (lack := _lack(new)) is not None:
+        lack = "no such cell" if new is None else _lack(new)
+        if new is None or lack is not None:
             yield "missing", f"{names.candidate}: {lack}"
+            return
         yield from self._differ(old, new)
-        if base is not None:
-            yield from self._base_prevents(base)
+        for name, cells in ((names.baseline, self.before), (names.candidate, self.after)):
+            if base is not None and (lack := _lacks_base(cells.get(base))) is not None:
+                yield "not comparable", f"{name}: {base.backend} with one worker {lack}"
         for name, cell in self._named(key):
             if not cell.sample.measurable:
                 yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
-        if self.in_turn and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
+        if self.in_turn and len(_by_pass(new.sample, old.sample).rates) <= 1:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
     def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[_Reason]:
@@ -416,18 +399,8 @@ class _Sides:
         for field in decisive:
             one, other = getattr(old.built, field), getattr(new.built, field)
             if one != other:
-                sides = f"{one} in {names.article}{names.baseline}, {other} in {names.article}{names.candidate}"
+                sides = f"{names.baseline} {one}, {names.candidate} {other}"
                 yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
-
-    def _base_prevents(self, base: CellKey) -> Iterator[_Reason]:
-        for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-            what = f"{name}: {base.backend} with one worker"
-            if base not in cells:
-                yield "not comparable", f"{what} is missing; {HOW_TO_HAVE}"
-            elif not cells[base].sample.measurable:
-                yield "not comparable", f"{what} has no rate with an interval"
-            elif cells[base].excluded:
-                yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
 
     def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:
         """Return the conditions that allow no verdict on a ratio; None if there are none."""
@@ -435,9 +408,10 @@ class _Sides:
         codes = [(name, code) for name, cell in sides for code in _doubts(cell, self.in_turn)]
         taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in sides}
         uneven = max(taken.values()) - min(taken.values())
+        by_chance = 0.2
         low, high = sorted(cell.rate for _, cell in sides)
         # Other processes also use CPUs that a side leaves idle. They cannot slow the side by more than they use.
-        if self.in_turn and uneven > _UNEVEN and low > high * (1 - uneven) / 2:
+        if self.in_turn and uneven > by_chance and low > high * (1 - uneven) / 2:
             codes.append((max(taken, key=taken.__getitem__), Code.DISTURBED))
         if base is not None and not codes:
             of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
@@ -492,7 +466,16 @@ def _doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
 def _why_excluded(cell: CellSummary) -> str:
     if cell.exclusion is Exclusion.OTHER_WORK:
         return f"not the same work as {REFERENCE} ({cell.work.reason or 'rows differ'})"
-    return f"its rate is excluded: {cell.exclusion}"
+    return f"excluded from comparisons: {cell.exclusion}"
+
+
+def _lacks_base(cell: CellSummary | None) -> str | None:
+    """Return why the divisor of a rate cannot be used; None if it can."""
+    if cell is None:
+        return "is missing; measure again without --no-base"
+    if not cell.sample.measurable:
+        return "has no rate with an interval"
+    return f"is {_why_excluded(cell)}" if cell.excluded else None
 
 
 def _lack(cell: CellSummary) -> str | None:
@@ -521,7 +504,6 @@ class TaskComparison:
     mean: Estimate | None = None  # the geometric mean of the ratios in ``counted``
     counted: tuple[CellComparison, ...] = ()  # cells with a ratio and the same CPUs in both runs; no reference rows
     best: Best | None = None
-    lacking: tuple[int, ...] = ()  # the indices, 0 or 1, of runs without a cell that can be the best
 
 
 def compared_tasks(
@@ -559,14 +541,13 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
         # A backend that may do other work can be compared only with itself.
         sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
         one, other = (best_of(cells, in_turn=in_turn) for cells in sure)
-    lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
     best = None
     if one is not None and other is not None and one.built.frame_skip == other.built.frame_skip:
         pair = next((pair for pair in pairs if pair.key == one.key), None)
         if one.key != other.key:
             pair = CellComparison(one.key, one, other, "inconclusive", terms=((1.0, other.sample), (-1.0, one.sample)))
         best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
-    return TaskComparison(env, tuple(places), mean, counted, best, lacking)
+    return TaskComparison(env, tuple(places), mean, counted, best)
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:

@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike
 
 from vebench.plan.cells import CellKey
 
-CONFIDENCE = 0.95
 SIDE_LEVEL = 0.025  # the level of a one-sided test, like each side of a 95 % interval
 
 # Standard deviation of log rates between processes that do the same work. The interval of a single process assumes this
@@ -40,22 +39,15 @@ RUN_SPREAD = 0.05
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it.
 WINDOW_CORRELATION = 0.3
 
-FEWEST_FOR_INTERVAL = 2  # a single value has no spread
 WIDEST_LOG = 100.0  # exp() of much larger numbers overflows
 COMMON = 4.0  # degrees of freedom of a pool's variance when it is averaged with the variance of an estimate itself
-_NOTHING = 1e-12  # the rounding error of weights that cancel
+_NOTHING = 1e-12  # the rounding error of numbers that cancel
 
 # The measuring loop alone (overhead), disturbed cells, and cells that share CPUs vary differently from other cells.
 Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
 _Conditions = Mapping[CellKey, Condition]
 _Logs = Mapping[int, float]  # log rates by the number of the pass
 
-_FEWEST_IN_BLOCK = 2  # fewer cells do not show the effects of passes
-_MOST_SWEEPS, _CLOSE = 50, 1e-12
-_EXACT = 1e9  # degrees of freedom of a variance that counts as known
-# A backend or a cell is a pool of its own if its variance is above the median at this level of significance. Backends
-# differ by design. A single cell that seems to vary more mostly does so by chance.
-_NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
 
 new_id = count().__next__
 Key = TypeVar("Key")
@@ -74,7 +66,7 @@ class Error(Struct, frozen=True, gc=False):
 
     def half_width(self) -> float:
         """Return half the width of the 95 % interval on the log scale."""
-        return student_quantile((1 + CONFIDENCE) / 2, self.freedom) * sqrt(self.variance)
+        return student_quantile(1 - SIDE_LEVEL, self.freedom) * sqrt(self.variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +141,7 @@ class Sample:
     @property
     def measurable(self) -> bool:
         """Whether the sample has an interval."""
-        return (len(self.rates) >= FEWEST_FOR_INTERVAL or self.pool is not None) and self.positive
+        return (len(self.rates) > 1 or self.pool is not None) and self.positive
 
     @property
     def processes(self) -> int:
@@ -232,11 +224,6 @@ class Contrast(Struct, frozen=True, gc=False):
         """The product, with its 95 % interval."""
         return around(exp(self.log), self.error.half_width())
 
-    @property
-    def inverse(self) -> Contrast:
-        """One over the product."""
-        return Contrast(-self.log, self.error)
-
     def chance_above(self, bound: float) -> float:
         """Return the largest probability of a product as small as this, if the true product is at least ``bound``."""
         distance, freedom = self.log - log(bound), self.error.freedom
@@ -249,7 +236,7 @@ class Contrast(Struct, frozen=True, gc=False):
 
     def chance_below(self, bound: float) -> float:
         """Return the largest probability of a product as large as this, if the true product is at most ``bound``."""
-        return self.inverse.chance_above(1 / bound)
+        return Contrast(-self.log, self.error).chance_above(1 / bound)
 
 
 def variance(values: Sequence[float]) -> float:
@@ -335,7 +322,7 @@ def _paired(block: list[Term]) -> list[Term]:
     """
     cancels = abs(sum(weight for weight, _ in block)) <= _NOTHING
     common = set.intersection(*(set(sample.passes) for _, sample in block)) if cancels else set()
-    if len(common) < FEWEST_FOR_INTERVAL or all(len(sample.passes) == len(common) for _, sample in block):
+    if len(common) <= 1 or all(len(sample.passes) == len(common) for _, sample in block):
         return block
     return [(weight, sample.of_passes(common)) for weight, sample in block]
 
@@ -481,7 +468,7 @@ def verdicts(
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
     """Return the samples of a run with their pools and effects of passes, as far as the run shows them."""
-    if max((len(sample.passes) for sample in samples.values()), default=0) < FEWEST_FOR_INTERVAL:
+    if max((len(sample.passes) for sample in samples.values()), default=0) <= 1:
         return {**samples}  # one process of each cell does not show how processes vary
     tasks: dict[str, dict[CellKey, _Logs]] = defaultdict(dict)
     for key, sample in samples.items():
@@ -524,14 +511,14 @@ def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[
     but not a single worker.
     """
     steady = [key for key in logs if conditions[key] == "undisturbed"]
-    if len(steady) < _FEWEST_IN_BLOCK:
+    if len(steady) <= 1:
         steady = [key for key in logs if conditions[key] != "overhead"]
     passes = {number for key in steady for number in logs[key]}
-    if len(steady) < _FEWEST_IN_BLOCK or len(passes) < FEWEST_FOR_INTERVAL:
+    if len(steady) <= 1 or len(passes) <= 1:
         return []
     sides = [[key for key in steady if key.workers <= 1], [key for key in steady if key.workers > 1]]
     for side in sides:
-        if len(side) < _FEWEST_IN_BLOCK or {number for key in side for number in logs[key]} != passes:
+        if len(side) <= 1 or {number for key in side for number in logs[key]} != passes:
             return [steady]
     return sides
 
@@ -554,7 +541,7 @@ def _joined(cells: Mapping[int, int]) -> dict[int, int]:
 def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
     """Return the effect of each pass: the median of its log rates, without the levels of cells and the mean effect."""
     effects = dict.fromkeys(sorted({number for logs in cells for number in logs}), 0.0)
-    for _ in range(_MOST_SWEEPS):
+    for _ in range(50):  # it converges long before
         residuals: dict[int, list[float]] = {number: [] for number in effects}
         for logs in cells:
             mean = fmean(value - effects[number] for number, value in logs.items())
@@ -563,7 +550,7 @@ def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
         medians = {number: median(values) for number, values in residuals.items()}
         middle = fmean(medians.values())
         before, effects = effects, {number: value - middle for number, value in medians.items()}
-        if max(abs(effects[number] - before[number]) for number in effects) < _CLOSE:
+        if max(abs(effects[number] - before[number]) for number in effects) < _NOTHING:
             break
     return effects
 
@@ -583,7 +570,8 @@ def _pools(
     pools: dict[CellKey, ProcessPool] = {}
     for condition in dict.fromkeys(conditions[key] for key in errors):
         left = {key: error for key, error in errors.items() if conditions[key] == condition}
-        for backends, level in ((by_backend, _NOISY_BACKEND), (False, _NOISY_CELL)):
+        # Backends differ by design. A single cell that seems to vary more mostly does so by chance.
+        for backends, level in ((by_backend, 0.05), (False, 0.001)):
             for noisy in _noisy(left, level, by_backend=backends):
                 pools |= dict.fromkeys(noisy, _pool([left.pop(key) for key in noisy]))
         common = _pool(left.values())
@@ -611,9 +599,9 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     # A median has about half the degrees of freedom of a mean. With two passes, this is too little to find a noisy
     # cell. Then the median counts as exact, although some cells are wrongly called noisy.
     enough = max(error.freedom for error in errors.values()) > 1
-    freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
+    freedom = sum(one.freedom for one in known.values()) / 2 if enough else 1e9
     variances = [one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()]
-    typical = max(sqrt(median_low(variances) * median_high(variances)), _CLOSE**2)
+    typical = max(sqrt(median_low(variances) * median_high(variances)), _NOTHING**2)
     return [
         groups[group]
         for group, one in known.items()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.backends.lazy import np
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree
@@ -141,6 +141,8 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
 
     They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size.
     """
+    import numpy as np
+
     from vebench.backends.environments.making import sample
 
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
@@ -202,6 +204,8 @@ class Acting(Actions):
         cpus: tuple[int, ...] = (),
         home: tuple[int, ...] = (),
     ) -> None:
+        import numpy as np
+
         self._policy, self._clock, self._note = policy, clock, note
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
@@ -214,14 +218,14 @@ class Acting(Actions):
         clock, policy = self._clock, self._policy
         began = clock()
         if self._cpus:
-            pinning.restrict(self._cpus)
+            kernel.restrict(self._cpus)
         there = policy.upload(self._observations)
         uploaded = clock()
         chosen = policy.infer(there)
         inferred = clock()
         actions = policy.download(chosen)
         if self._cpus:
-            pinning.restrict(self._home)
+            kernel.restrict(self._home)
         self._taken += 1
         if self._note is not None:
             self._note(actions)
@@ -252,6 +256,8 @@ class Acting(Actions):
 
     def times(self) -> dict[str, int]:
         """Return the nanoseconds of each part of the stretch, quantiles of latencies, and the sum of the rows' ages."""
+        import numpy as np
+
         typical, late = np.percentile(self._waits or (0,), (50, 99))
         return {
             "waited_ns": sum(self._waits),
@@ -296,6 +302,8 @@ class Fitting(Actions):
 
     def times(self) -> dict[str, int]:
         """Return the number of batches, quantiles of their sizes, and the measurements of the wrapped actions."""
+        import numpy as np
+
         few, typical, many = map(round, np.percentile(self._lengths or (0,), (5, 50, 95)))
         rows = {"rows_p5": few, "rows_p50": typical, "rows_p95": many}
         return {**self._actions.times(), "batches": len(self._lengths), **rows}
@@ -341,6 +349,8 @@ class _Called(Policy):
 
     def infer(self, there: ArrayTree) -> ArrayTree:
         """Return the function's actions. Raises ValueError unless it returns one action for each row."""
+        import numpy as np
+
         rows = _length(there)
 
         def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
@@ -369,9 +379,10 @@ class _Network(Policy):
     """
 
     def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
+        import numpy as np
         import torch
 
-        self._torch = torch
+        self._torch, self._contiguous = torch, np.ascontiguousarray
         torch.set_num_threads(policy.threads)
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
@@ -391,7 +402,7 @@ class _Network(Policy):
 
     def upload(self, observations: ArrayTree) -> Any:
         """Copy observations to the device. On the CPU, they are not copied."""
-        rows = self._torch.from_numpy(np.ascontiguousarray(observations))
+        rows = self._torch.from_numpy(self._contiguous(observations))
         if self._pinned is None:
             return rows
         there = self._pinned[: len(rows)].copy_(rows).to(self._device, non_blocking=True)
@@ -438,9 +449,9 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
     # Mnih et al., Human-level control through deep reinforcement learning, Nature 518, 2015
     channels, height, width = shape
     parts = []
-    for kernel, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
-        parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
-        channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    for size, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
+        parts += [nn.Conv2d(channels, following, size, stride), nn.ReLU()]
+        channels, height, width = following, (height - size) // stride + 1, (width - size) // stride + 1
     parts += [nn.Flatten(), nn.Linear(channels * height * width, 512), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(512, outputs))
 

@@ -1,6 +1,6 @@
 """The answers of a child. Each is a JSON line: an object whose only key is the kind of the answer.
 
-The parent reads answers into the same classes, and checks them (``vebench.engine.interface``).
+The parent reads answers into the same classes, and checks them (``vebench.engine.runner``).
 """
 
 from __future__ import annotations

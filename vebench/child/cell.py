@@ -43,7 +43,7 @@ from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Recording, Request
-from vebench.machine import kernel, pinning
+from vebench.machine import kernel
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
@@ -124,7 +124,7 @@ def measure(
             recorder.keep_reset(actions, clock, _RESET_AGAIN_NS)
         with open(job.path, "wb") as file:
             recorder.write(file)
-    nodes = pinning.bytes_by_node(processes)
+    nodes = kernel.bytes_by_node(processes)
     answer(
         Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
@@ -174,7 +174,7 @@ def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | 
         differences=tuple(difference.text for difference in info.differences),
         affinity=affinity,
         engines=info.engines,
-        memory_policy=pinning.memory_policy(),
+        memory_policy=kernel.memory_policy(),
         unbound=unbound,
         own_classes=info.own_classes,
     )
@@ -195,10 +195,10 @@ def _actions(
     if chosen.kind != TAPE and not request.entry.reference_row:
         cpus = parse_list(chosen.cpus) if setup.pinned else ()
         home = setup.cpus if cpus else ()
-        pinning.restrict(cpus)
+        kernel.restrict(cpus)
         policy = make_policy(chosen, info.action_space, first.observations, request.tape_seed, tape)
         policy.download(policy.infer(policy.upload(first.observations)))
-        pinning.restrict(home)
+        kernel.restrict(home)
         note = None if recorder is None else recorder.note_actions
         actions = Acting(policy, first, info, clock, note, cpus=cpus, home=home)
     return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus

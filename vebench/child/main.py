@@ -31,7 +31,7 @@ from typing import Any
 
 from vebench.backends.interface import Factory
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
-from vebench.machine import guardian, kernel, pinning
+from vebench.machine import guardian, kernel
 
 _PR_SET_PDEATHSIG = 1
 _MOST_PRINTED = 500  # bytes at the end of the log that are searched for an error
@@ -72,10 +72,10 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:
         hold_lifeline(request.lifeline)
-    setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
+    setup = replace(request.setup, pinned=request.setup.pinned and kernel.SUPPORTED)
     request = replace(request, setup=setup)
-    affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
-    unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
+    affinity = kernel.restrict(setup.cpus) if setup.pinned else kernel.allowed()
+    unbound = kernel.set_memory_policy(request.settings.memory, request.nodes)
     priorities = kernel.priorities([os.getpid()])
     own_memory()
     # Last in the path: the user's folder must not shadow a library.
@@ -184,7 +184,7 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     for module in modules:
         importlib.import_module(module)
     memory = _memory()
-    if len(pinning.own_threads()) != 1 or not _own(memory):
+    if len(kernel.own_threads()) != 1 or not _own(memory):
         return 1  # a forked cell would lack threads, or share memory, so use fresh interpreters
     for place, size, of_file in memory:
         if of_file:  # release the code of libraries, so that it counts fully in each cell
@@ -263,7 +263,7 @@ def _own(memory: _Memory) -> bool:
 
 
 def _advise(place: int, size: int, advice: int) -> int:
-    return int(pinning.libc().madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), advice))
+    return int(kernel.libc().madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), advice))
 
 
 def _become(cell: dict[str, Any], log: int) -> str:
@@ -273,7 +273,7 @@ def _become(cell: dict[str, Any], log: int) -> str:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    pinning.restrict(cell["cpus"])
+    kernel.restrict(cell["cpus"])
     os.chdir(cell["folder"])
     sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
     if "tempfile" in sys.modules:

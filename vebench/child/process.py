@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from vebench.machine import guardian, pinning
+from vebench.machine import guardian, kernel
 from vebench.machine.host import MEBIBYTE, memory_available
 
 # A cell is ended if less memory than this is available, before the kernel kills some other process.
@@ -202,7 +202,7 @@ class Zygote(Process):
         ``wait`` waits until a descriptor can be read, or the cell's time is over. The zygote may be importing modules.
         """
         place = {"request": str(start.request), "folder": str(start.request.parent)}
-        cell = {**place, "mark": start.mark, "cpus": pinning.allowed() or ()}
+        cell = {**place, "mark": start.mark, "cpus": kernel.allowed() or ()}
         reading, writing = os.pipe()
         statuses, pid = Lines(reading), 0
         with contextlib.suppress(OSError, EOFError):  # the zygote has ended
@@ -329,4 +329,4 @@ class ChildProcess:
 
 def environment(path: str, marks: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a child. ``path`` is its ``PYTHONPATH``. ``marks`` identify its processes."""
-    return {**os.environ, **pinning.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}
+    return {**os.environ, **kernel.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}

@@ -33,7 +33,7 @@ from typing import Any
 
 from vebench.child import probe
 from vebench.child.process import CHECK_S, ChildProcess, Guardian, Lines, environment, write_all
-from vebench.machine import guardian, host, pinning
+from vebench.machine import guardian, host, kernel
 
 
 class _Relay:
@@ -48,7 +48,7 @@ class _Relay:
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
         self._deadline = 0.0  # the time.monotonic() at which the child is ended
-        self._home = pinning.allowed()
+        self._home = kernel.allowed()
         self._token = secrets.token_hex(8)
         self._guardian = Guardian(self._token, scratch)
 
@@ -100,7 +100,7 @@ class _Relay:
 
     def _start(self, request: dict[str, Any]) -> None:
         setup = request["setup"]
-        pinning.keep_off(setup["cpus"] if setup["pinned"] else (), self._home)
+        kernel.keep_off(setup["cpus"] if setup["pinned"] else (), self._home)
         # The payload's packages come before the host's PYTHONPATH, as they do on the runner's machine.
         path = os.pathsep.join(filter(None, (str(self._scratch / "packages"), os.environ.get("PYTHONPATH", ""))))
         request = {**request, "lifeline": self._guardian.lifeline, "folder": str(Path.home())}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from vebench import interpreters
 from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
@@ -23,20 +23,19 @@ from vebench.commands.session import (
     session,
 )
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
-from vebench.interpreters import venvs
-from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters import packages_here
 from vebench.machine import kernel
-from vebench.machine.host import LIVE, Host, memory_available, read_host
-from vebench.machine.placement import order_of, place
+from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
 from vebench.plan.cells import Plan, informed, placement_of
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
+from vebench.process_guard import terminable
 from vebench.reports import console
 from vebench.reports.console import Outlet, other_work, show
 from vebench.reports.document import View
 from vebench.reports.formats import TERMINAL, Format
 from vebench.reports.overview import Machine, machine_page, plan_page
-from vebench.reports.run import EarlyPage, RunPage
+from vebench.reports.run import RunPage
 from vebench.results import records, store
 from vebench.results.records import Run, with_current_verdicts
 from vebench.results.store import RunWriter
@@ -98,7 +97,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     """
 
     def first_look(run: Run) -> RunPage:
-        return EarlyPage.of([(str(file.path), run)])
+        return RunPage.of([(str(file.path), run)], View(early=True))
 
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])
@@ -147,21 +146,17 @@ def install(names: Sequence[str]) -> int:
             near = did_you_mean(name, named)
             raise UsageError(f"{shown(name)}: no such installation{near}; vebench list shows them")
     chosen = INSTALLATIONS if "all" in names else {named[name].name: named[name] for name in names}.values()
-    # SIGTERM is handled as an interrupt, so that no unfinished environment is left.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with terminable():
         return max(map(_set_up, chosen))
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _set_up(one: Installation) -> int:
-    if venvs.is_made(one):
-        console.note(f"{one.name}: is already set up: {venvs.python_of(one.name)}")
+    if interpreters.is_made(one):
+        console.note(f"{one.name}: is already set up: {interpreters.python_of(one.name)}")
         return 0
     try:
-        path = venvs.set_up(one, console.note)
-    except venvs.NotHadError as error:
+        path = interpreters.set_up(one, console.note)
+    except interpreters.NotHadError as error:
         console.note(f"{one.name}: could not be had: {error}")
         return 1
     except KeyboardInterrupt:

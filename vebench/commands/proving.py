@@ -14,12 +14,12 @@ from vebench.child.request import Proving
 from vebench.commands.session import World, interpreters_of
 from vebench.engine.runner import verified
 from vebench.errors import one_line
-from vebench.interpreters.interpreter import Interpreter
-from vebench.interpreters.process_guard import Interrupts
+from vebench.interpreters import Interpreter
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell, expand, placement_of, report_order
 from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import Knowledge, concluded
+from vebench.process_guard import Interrupts
 from vebench.reports import console
 from vebench.reports.console import Screen
 from vebench.reports.figures import counted

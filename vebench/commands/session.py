@@ -16,32 +16,29 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
-from vebench import hosts
+from vebench import hosts, interpreters
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.backends.interface import Task
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, FirstLook, Launch, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
+from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone, RunStarted
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.hosts import HostFacts
-from vebench.interpreters import interpreter, venvs
-from vebench.interpreters.interpreter import Interpreter, with_ours
-from vebench.interpreters.process_guard import Interrupts
+from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
 from vebench.machine.host import Host
-from vebench.machine.placement import Placement
 from vebench.plan import tasks
 from vebench.plan.cells import Cell, CellKey, Plan, expand, informed, interleaved, next_pass, placement_of, without
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
+from vebench.process_guard import Interrupts
 from vebench.reports import console
 from vebench.reports.console import Outlet, RunScreen
 from vebench.reports.document import Page
@@ -49,9 +46,6 @@ from vebench.results import records, store
 from vebench.results.records import CellRecord, Run, RunRecord, record
 from vebench.results.store import RunWriter
 
-_DONE, _FAILED = 0, 1
-_HERE = {"": sys.executable}
-_MOST_REASONS = 3  # most reasons in one line
 _note_once = cache(console.note)
 _launcher = partial(Launcher, note=_note_once)
 
@@ -69,12 +63,12 @@ class World:
 
     arguments: tuple[str, ...] = ()
     start: Callable[..., AbstractContextManager[Launch]] = _launcher
-    examine: Callable[[str, str], Interpreter] = interpreter.examine_python
+    examine: Callable[[str, str], Interpreter] = interpreters.examine_python
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = hosts.read_hosts
-    releases: Callable[[str], list[str]] = venvs.releases_of
-    install: Callable[[Sequence[str], Path], str] = venvs.install
+    releases: Callable[[str], list[str]] = interpreters.releases_of
+    install: Callable[[Sequence[str], Path], str] = interpreters.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = hosts.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -107,10 +101,10 @@ def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
         if path is None:
             continue
         try:
-            own = examined[path] = examined.get(path) or world.examine("--backend", path)
-        except UsageError as error:
+            own = examined[path] = examined.get(path) or world.examine(f"--backend {choice.label}:", path)
+        except UsageError:
             if choice.python:
-                raise UsageError(str(error).replace("--backend", f"--backend {choice.label}:", 1)) from None
+                raise
             continue
         found[choice.label] = own
         if ":" in choice.name:
@@ -145,7 +139,12 @@ def planned(
         first = next(iter(found.values()))
         host, modules = first.host, frozenset.intersection(*(frozenset(facts.modules) for facts in found.values()))
         interpreter = Interpreter(first.path, first.python, with_ours(first.packages), modules)
-        placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
+        placements = {}
+        for name, facts in found.items():
+            try:
+                placements[name] = placement_of(spec, facts.host)
+            except UsageError as error:
+                raise UsageError(f"{name}: {error}") from None
         placement = next(iter(placements.values()))
         memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
         plan = expand(spec, tasks, placement, min(memory, default=None), interpreter.has, interpreters, placements)
@@ -154,36 +153,31 @@ def planned(
     return plan, head
 
 
-def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
-    try:
-        return placement_of(spec, facts.host)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
 def unlike(found: Mapping[str, HostFacts]) -> str:
-    """Return in words the first difference of two hosts in a fact that decides rates, empty if there is none.
+    """Return in words how a host differs from the first one in facts that decide rates, empty if none does.
 
-    Facts that are unknown on one of the hosts are not compared.
+    Facts that are unknown on one of the two hosts are not compared.
     """
-    names = sorted({name for facts in found.values() for name in facts.packages})
-    hosts: dict[tuple[tuple[str, str], ...], str] = {}  # the first host with these facts
-    for name, facts in found.items():
-        known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
-        decides = {
-            "Python": facts.python.rpartition(".")[0],
-            "CPU": facts.host.cpu_model,
-            "CPUs": str(len(facts.host.cpus_allowed)),
-            **{fact: str(value) for fact, value in known.items() if value is not None},
-            "quota_cpus": str(facts.host.quota_cpus),  # None: no quota
-            **{package: facts.packages.get(package, "none") for package in names},
-        }
-        hosts.setdefault(tuple(decides.items()), name)
-    for (before, one), (after, other) in combinations(hosts.items(), 2):
-        theirs = dict(after)
-        if apart := [f"{fact} {theirs[fact]} instead of {own}" for fact, own in before if theirs.get(fact, own) != own]:
-            return f"{other} differs from {one}: {'; '.join(apart)}"
+    packages = sorted({name for facts in found.values() for name in facts.packages})
+    (first, reference), *others = [(name, _decisive(facts, packages)) for name, facts in found.items()]
+    for name, theirs in others:
+        both = [fact for fact in reference if fact in theirs and theirs[fact] != reference[fact]]
+        if both:
+            apart = "; ".join(f"{fact} {theirs[fact]} instead of {reference[fact]}" for fact in both)
+            return f"{name} differs from {first}: {apart}"
     return ""
+
+
+def _decisive(facts: HostFacts, packages: Sequence[str]) -> dict[str, str]:
+    known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
+    return {
+        "Python": facts.python.rpartition(".")[0],
+        "CPU": facts.host.cpu_model,
+        "CPUs": str(len(facts.host.cpus_allowed)),
+        **{fact: str(value) for fact, value in known.items() if value is not None},
+        "quota_cpus": str(facts.host.quota_cpus),
+        **{package: facts.packages.get(package, "none") for package in packages},
+    }
 
 
 def refuse_idle(plan: Plan, whose: str = "") -> None:
@@ -208,9 +202,9 @@ def contestants(plan: Plan) -> list[Cell]:
 
 
 def reasons(cells: Sequence[Cell]) -> str:
-    """Return why cells are skipped: each reason once, at most ``_MOST_REASONS`` of them."""
+    """Return why cells are skipped: the first three different reasons."""
     reasons = sorted({cell.skip for cell in cells if cell.skip})
-    return "; ".join(reasons[:_MOST_REASONS]) + ("; ..." if len(reasons) > _MOST_REASONS else "")
+    return "; ".join([*reasons[:3], "..."] if len(reasons) > 3 else reasons)  # noqa: PLR2004
 
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
@@ -315,29 +309,27 @@ class Session:
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
         self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
-        later = self._left_to_race(plan)
-        status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
+        status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=self._left_to_race(plan))
         while True:
             later = self._left_to_race(plan)
-            goes_on = later > 0 if until is None else self._world.clock() < deadline
-            if not goes_on:
-                break
+            if later == 0 if until is None else self._world.clock() >= deadline:
+                return status
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
             if until is not None:
                 wanted &= wide_cells(self.run, until)
             more = next_pass(going_on, wanted, next_repeats(self.run))
             if not more.cells or (until is None and len(more.cells) > 2 * later):
-                break  # the race has less than half of this pass left
+                return status  # the race has less than half of this pass left
             status = max(status, self.one_pass(more, deadline=deadline, later=max(0, later - len(more.cells))))
-        return status
 
     def _left_to_race(self, plan: Plan) -> int:
         """Return the number of cells that a race has left to measure after the passes of all cells."""
+        if not plan.spec.races or plan.spec.until is not None:
+            return 0
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
-        of_race = plan.spec.races and plan.spec.until is None
-        return max(0, (plan.spec.passes - PASSES_OF_ALL) * each - raced) if of_race else 0
+        return max(0, (plan.spec.passes - PASSES_OF_ALL) * each - raced)
 
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
@@ -347,7 +339,6 @@ class Session:
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
-
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
@@ -367,34 +358,40 @@ class Session:
                     gives_up=keeps_to_it,
                 )
                 for event in stack.enter_context(closing(events)):
-                    now = self._world.clock()
                     if isinstance(event, FirstLook):
-                        tasks = {one.cell.task.id for one in event.cells if one.cell.repeat == 0} - self._looked
-                        if self._first_look is not None and tasks:
-                            display.show_page(partial(self._first_look, self._with(event)))
-                        self._looked |= tasks
+                        self._show_first_look(event, display)
                         continue
-                    if not isinstance(event, RunStarted | ProofDone):
-                        self._took[event.cell.key, event.cell.side] += round((now - self._last) * 1e9)
-                    self._last = self._last if isinstance(event, RunStarted) else now
                     if isinstance(event, CellFinished | ProofDone):
                         measured[event.cell.key, event.cell.side] = self._kept(event)
+                    elif not isinstance(event, RunStarted):
+                        self._count_time(event.cell)
                     display.show(event)
         except KeyboardInterrupt:
             raise InterruptedRunError(self._interrupted(done, len(plan.cells), later, measured.values())) from None
-        return _FAILED if any(cell.status == "failed" for cell in measured.values()) else _DONE
+        return int(any(cell.status == "failed" for cell in measured.values()))
 
-    def _with(self, event: FirstLook) -> Run:
-        """Return the first file's run as if the cells of the event were in it, and no others planned."""
-        cells = tuple(record(one.cell, one.outcome) for one in event.cells)
-        head = msgspec.structs.replace(self.run.header, cells=None)
-        return msgspec.structs.replace(self.run, header=head, cells=(*self.run.cells, *cells))
+    def _show_first_look(self, event: FirstLook, display: RunScreen) -> None:
+        """Show the page of the first file's run as if the cells of the event were in it, and no others planned."""
+        new = {one.cell.task.id for one in event.cells if one.cell.repeat == 0} - self._looked
+        self._looked |= new
+        if self._first_look is not None and new:
+            cells = tuple(record(one.cell, one.outcome) for one in event.cells)
+            head = msgspec.structs.replace(self.run.header, cells=None)
+            early = msgspec.structs.replace(self.run, header=head, cells=(*self.run.cells, *cells))
+            display.show_page(partial(self._first_look, early))
+
+    def _count_time(self, cell: Cell) -> None:
+        now = self._world.clock()
+        self._took[cell.key, cell.side] += round((now - self._last) * 1e9)
+        self._last = now
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
         """Write the result or the proof of a cell to the run file, and return the cell's record."""
         file, key = self._files[event.cell.side], event.cell.key
         if isinstance(event, ProofDone):
+            self._last = self._world.clock()
             return file.append_proof(key, event.proof)
+        self._count_time(event.cell)
         log = file.path.with_name(file.path.name + store.LOG_SUFFIX)
         heading = f"{key.env}, {key.backend}, {key.size}, repeat {key.repeat}"
         store.keep_log(log, heading, event.outcome.log)
@@ -408,8 +405,7 @@ class Session:
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
-            gone = "what they had recorded is gone, and --resume does not redo them"
-            what += f" ({lost} without proof of the same work: {gone})"
+            what += f" ({lost} without proof of the same work, which --resume does not redo)"
         if here == whole and not self.run.header.spec.only:
             return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}{self._also}"
         return f"interrupted: {what}; {self.go_on}"
@@ -421,13 +417,13 @@ def session(
     world: World,
     *,
     quiet: bool,
-    pythons: Mapping[str, str] = _HERE,
+    pythons: Mapping[str, str] | None = None,
     outlet: Outlet | None = None,
 ) -> Iterator[Session]:
     """Return a session that measures into a run file, or into one for each side. On exit, print the files' notes."""
     by_side = files if isinstance(files, Mapping) else {"": files}
     also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
-    found = Session(by_side, world, quiet=quiet, pythons=pythons, also=also)
+    found = Session(by_side, world, quiet=quiet, pythons=pythons or {"": sys.executable}, also=also)
     try:
         with ExitStack() as stack:
             for file in by_side.values():

@@ -29,10 +29,10 @@ from vebench.child.answers import (
 )
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
-from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
+from vebench.engine.runner import CellError, Conversation, InterruptedCellError, decode
 from vebench.hosts import LostHostError, Site
-from vebench.interpreters.process_guard import Interrupts, ProcessGuard, wakeful
 from vebench.machine import guardian
+from vebench.process_guard import Interrupts, ProcessGuard, wakeful
 
 _CLOSE_S = 10.0  # time limit for a backend to close after the last window
 _CLOSE_CHECK_S = 0.01  # time between two checks whether it has

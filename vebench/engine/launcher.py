@@ -20,13 +20,13 @@ from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CHECK_S, CellStart, ChildProcess, ForkedProcess, Zygote, environment
 from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
 from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
-from vebench.engine.interface import Conversation
+from vebench.engine.runner import Conversation
 from vebench.hosts import Site, reached
-from vebench.interpreters.process_guard import Interrupts, ProcessGuard, python_path, wakeful
-from vebench.machine import guardian, pinning
+from vebench.machine import guardian, kernel
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.tasks import not_ours
+from vebench.process_guard import Interrupts, ProcessGuard, python_path, wakeful
 
 
 class Launcher:
@@ -46,7 +46,7 @@ class Launcher:
         self._guard = ProcessGuard()
         self._token = self._guard.token
         self._started = count()
-        self._home = pinning.allowed()
+        self._home = kernel.allowed()
         self._sites: Mapping[str, Site] = {}
         self._zygotes: dict[tuple[str, ...], Zygote] = {}  # by the zygote's Python and modules
         self._unforkable: set[tuple[str, ...]] = set()
@@ -179,7 +179,7 @@ class Launcher:
     def _keep_off(self, cpus: tuple[int, ...]) -> None:
         """Keep this process off the CPUs of the working cell, unless it would have no CPU left."""
         if self._spec.pin.pins:
-            pinning.keep_off(cpus, self._home)
+            kernel.keep_off(cpus, self._home)
 
 
 def settings_of(spec: RunSpec) -> Settings:

@@ -1,4 +1,4 @@
-"""Goes through the plan, cell by cell, and yields events.
+"""Goes through the plan, cell by cell, and yields events. Also declares a running cell as the runner sees it.
 
 ``run`` measures cells, and has their recordings compared with the reference while nothing is being measured.
 ``verified`` has backends stepped and compared for ``vebench verify``. The comparing processes load no adapter.
@@ -10,36 +10,164 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, replace
 from itertools import cycle, groupby
 from math import inf
 from operator import attrgetter
 from typing import Literal
 
+import msgspec
+
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Cause, CellProof, Done, Failure, Proof, Ready, Warm, Window
-from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
-from vebench.engine.interface import (
-    CellError,
-    CellFinished,
-    CellWarm,
-    Event,
-    FirstLook,
-    InterruptedCellError,
-    Launch,
-    Outcome,
-    ProofDone,
-    ProofStarted,
-    RunStarted,
-    WindowDone,
+from vebench.child.answers import (
+    KINDS,
+    Answer,
+    Cause,
+    CellProof,
+    Done,
+    Failure,
+    Layout,
+    Proof,
+    Ready,
+    Warm,
+    Window,
 )
+from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
 from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
+
+_UNKNOWN = Done()
+_LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
+
+
+class CellError(Exception):
+    """The cell cannot go on. The text is stored as the reason in the cell's record."""
+
+
+class InterruptedCellError(CellError):
+    """The user ended the run while the cell was measuring."""
+
+    def __init__(self) -> None:
+        super().__init__(Cause.INTERRUPTED.reason)
+
+
+class Conversation(ABC):
+    """A running cell: its answers, and its turns if it takes turns with other cells."""
+
+    @abstractmethod
+    def messages(self) -> Iterator[Answer]:
+        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof. Raises CellError if it cannot go on."""
+
+    def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
+        """Let a cell that takes turns run until the end of its next window."""
+
+    def rest(self) -> None:  # noqa: B027 - replicas take no turns
+        """Stop the cell until its next turn."""
+
+    @abstractmethod
+    def log(self) -> str:
+        """Return the end of the log of the cell's processes."""
+
+
+# Starts a cell. When the context ends, all its processes have ended.
+Launch = Callable[[Cell], AbstractContextManager[Conversation]]
+
+
+def decode(text: bytes) -> Answer:
+    """Return the answer that a line of JSON encodes. Raises ValueError if the line is invalid."""
+    try:
+        line = _LINE.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if len(line) != 1 or not line.keys() <= _ANSWERS.keys():
+        raise ValueError(f"an answer must have one key, one of {', '.join(_ANSWERS)}")
+    ((name, body),) = line.items()
+    answer: Answer = _ANSWERS[name].decode(body)
+    return answer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended. A failed cell keeps the windows that it has measured."""
+
+    status: Literal["ok", "failed", "skipped"]
+    reason: str | None = None
+    layout: Layout | None = None  # None, as ``startup_ns`` and ``reset_ns``, if the cell was never ready
+    startup_ns: int | None = None
+    windows: tuple[Window, ...] = ()
+    done: Done = _UNKNOWN  # without facts if the cell did not finish
+    log: str = ""  # the end of a failed cell's output
+    reset_ns: int | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The first event."""
+
+    plan: Plan
+    done: int = 0  # the number of cells that an earlier run has measured
+
+
+@dataclass(frozen=True)
+class CellWarm:
+    """A cell that takes turns is warm, and waits for its first turn."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class WindowDone:
+    """A window of a cell has been measured."""
+
+    cell: Cell
+    window: Window
+
+
+@dataclass(frozen=True)
+class CellFinished:
+    """A cell has ended or was skipped. ``run`` yields one for each cell, unless it is interrupted."""
+
+    cell: Cell
+    outcome: Outcome
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether the cell's recording is to be compared with the reference."""
+        return self.outcome.status == "ok" and isinstance(self.cell.job, Recording) and self.cell.job.compared
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """Preliminary results of cells that take turns, sent once each cell has a few windows. The cells go on."""
+
+    cells: tuple[CellFinished, ...]
+
+
+@dataclass(frozen=True)
+class ProofStarted:
+    """The comparison of a finished cell's recording with the reference begins."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class ProofDone:
+    """The comparison of a cell's recording has ended. ``proof`` has the verdict, or the reason why there is none."""
+
+    cell: Cell
+    proof: CellProof
+
+
+Event = RunStarted | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone
+
 
 _SEED_BITS = 62  # integers in a run file have at most 63 bits
 _A_FEW = 3  # the fewest windows that give an interval

@@ -31,9 +31,9 @@ from vebench.child.equality.subject import RESET, STEP, array_of, is_digest
 from vebench.child.process import Process
 from vebench.equality.shrink import Action, Case, FirstDifference, Segment, Shown, example, smallest
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.interpreter import PLUGINS
-from vebench.interpreters.process_guard import ProcessGuard, python_path
+from vebench.interpreters import PLUGINS
 from vebench.machine.guardian import TOKEN_VARIABLE
+from vebench.process_guard import ProcessGuard, python_path
 from vebench.reports import console
 from vebench.results import store
 

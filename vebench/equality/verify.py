@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.backends.environments.making import THE_SIMULATOR
+from vebench.backends.interface import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer

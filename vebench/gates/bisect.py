@@ -26,10 +26,10 @@ from vebench.gates import bisection
 from vebench.gates.bisection import CERTAIN, LogRatio, Posterior, mean_of_cells, mean_of_steps
 from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
-from vebench.interpreters.process_guard import ProcessGuard
-from vebench.interpreters.venvs import NotHadError
+from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import RunSpec
+from vebench.process_guard import ProcessGuard
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text

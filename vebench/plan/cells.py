@@ -16,9 +16,8 @@ from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.child.request import Job, Mode
 from vebench.errors import UsageError
-from vebench.interpreters.interpreter import Interpreter
-from vebench.machine.host import Host
-from vebench.machine.placement import Placement, apart, place
+from vebench.interpreters import Interpreter
+from vebench.machine.host import Host, Placement, apart, place
 from vebench.plan.grammar import BackendChoice, doubled
 from vebench.plan.spec import FORK, MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import asked_as, engines_in

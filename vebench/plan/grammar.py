@@ -18,7 +18,7 @@ from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import MAX_COUNT, BackendEntry
 from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
+from vebench.machine.kernel import MEMORY_POLICIES, SMT_POLICIES
 
 # Groups of options, in the order of the help. Options of the last group are rare, so only --help-all shows them.
 GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")

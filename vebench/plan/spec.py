@@ -15,7 +15,7 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.child.actions import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.machine.pinning import PIN_POLICIES
+from vebench.machine.kernel import PIN_POLICIES
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, HOW_LONG, WHAT, WHERE, BackendChoice, Hosts, LearnerStep, Option, Pinning
 

@@ -13,13 +13,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vebench import interpreters
 from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters import venvs
-from vebench.interpreters.interpreter import PLUGINS, look_up, packages_here
+from vebench.interpreters import PLUGINS, look_up, packages_here
 from vebench.plan.grammar import MISSING_NAME, BackendChoice
 from vebench.plan.spec import RunSpec
 
@@ -213,12 +213,12 @@ def path_of(choice: BackendChoice) -> str | None:
         return str(Path(name).expanduser())
     if not name:
         here = library.installation is None or all(importable(package.module) for package in library.packages)
-        return None if library.installation is None or here else venvs.python_of(library.installation.name)
+        return None if library.installation is None or here else interpreters.python_of(library.installation.name)
     about, known = f"--backend {shown(choice.label)}", [one.name for one in registry.INSTALLATIONS]
     if name not in known:
         near = did_you_mean(name, known)
         raise UsageError(f"{about}: no Python is called {shown(name)}{near}: name one by a path with a slash")
-    if (found := venvs.python_of(name)) is None:
+    if (found := interpreters.python_of(name)) is None:
         raise UsageError(f"{about}: create this Python with vebench install {name}")
     return found
 

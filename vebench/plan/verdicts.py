@@ -25,8 +25,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Proof, WorkVerdict
 from vebench.errors import one_line
 from vebench.files import contents, decoded
-from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.venvs import cache_folder
+from vebench.interpreters import cache_folder, packages_here
 from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 

@@ -26,14 +26,13 @@ from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict, check_counts
-from vebench.engine.interface import Outcome
+from vebench.engine.runner import Outcome
 from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
-from vebench.interpreters.interpreter import Interpreter, packages_here
-from vebench.machine import pinning
-from vebench.machine.host import Cache, Host, Node, Topology
+from vebench.interpreters import Interpreter, packages_here
+from vebench.machine import kernel
+from vebench.machine.host import Cache, Host, Node, Placement, Topology, format_cpu_list
 from vebench.machine.kernel import parse_list
-from vebench.machine.placement import Placement, format_cpu_list
 from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import OF_LENGTH, RunSpec
@@ -143,14 +142,6 @@ class ProofRecord(Identity):
         return cls(**{item.name: getattr(cell, item.name) for item in fields(cls) if item.name != "type"})
 
 
-class CacheRecord(Struct, frozen=True):
-    """The number of the machine's data and unified caches of one level and size."""
-
-    level: NonNegative
-    size_bytes: NonNegative | None
-    count: Positive
-
-
 class TopologyRecord(Struct, frozen=True):
     """A ``vebench.machine.host.Topology``, with CPU sets as Linux lists."""
 
@@ -158,7 +149,6 @@ class TopologyRecord(Struct, frozen=True):
     threads_per_core: Positive
     packages: dict[str, str]
     nodes: dict[str, str]
-    caches: tuple[CacheRecord, ...]
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
     core_cpus: tuple[str, ...]
@@ -200,14 +190,10 @@ class InterpreterRecord(Struct, frozen=True):
 
 
 class HostFactsRecord(Struct, frozen=True):
-    """The state of a replicas' host before the run."""
+    """A host of replicas."""
 
-    name: str  # the host's own name for itself
     machine: HostRecord
     packages: dict[str, str]
-    load: float = 0.0  # the number of processes that ran or waited for a CPU
-    interpreter: str = ""
-    memory_available_bytes: NonNegative | None = None  # memory for new processes
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -319,24 +305,20 @@ def ending(body: bytes) -> bytes:
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
     found: dict[tuple[object, ...], KnownVerdict] = {}  # most verdicts are shared by all sizes and passes
-
-    def now(cell: CellRecord) -> KnownVerdict:
-        known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
-        # A verdict on a user's environment counts only in the command that found it.
-        task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-        own = run.header.interpreters.get(cell.label, run.header)
-        current = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
-        replaces = current != UNKNOWN and current.outweighs(known) and known.verdict != "different"
-        return current if replaces else known
-
-    def current(cell: CellRecord) -> CellRecord:
+    cells = []
+    for cell in run.cells:
         about = cell.env, cell.frame_skip, cell.label, cell.own_classes, cell.verdict, cell.verdict_reason
-        known = found.get(about) or found.setdefault(about, now(cell))
-        same = (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
-        return cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason)
-
-    cells = tuple(cell if cell.entry.reference_row else current(cell) for cell in run.cells)
-    return msgspec.structs.replace(run, cells=cells)
+        known = found.get(about, KnownVerdict(cell.verdict or "unverified", cell.verdict_reason))
+        if about not in found and known.verdict != "different":
+            # A verdict on a user's environment counts only in the command that found it.
+            task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
+            own = run.header.interpreters.get(cell.label, run.header)
+            now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
+            known = now if now != UNKNOWN and now.outweighs(known) else known
+        found[about] = known
+        same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
+        cells.append(cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason))
+    return msgspec.structs.replace(run, cells=tuple(cells))
 
 
 # Facts that are compared only if both runs know them, because some systems and containers do not report them.
@@ -377,14 +359,7 @@ def gather(
             name: InterpreterRecord(it.path, it.version, it.packages) for name, it in plan.interpreters.items()
         },
         hosts={
-            name: HostFactsRecord(
-                name=one.name,
-                machine=host_record(one.host, placement_of(plan.spec, one.host), one.python),
-                packages=one.packages,
-                load=one.load,
-                interpreter=one.path,
-                memory_available_bytes=one.memory_available,
-            )
+            name: HostFactsRecord(host_record(one.host, placement_of(plan.spec, one.host), one.python), one.packages)
             for name, one in hosts.items()
         },
     )
@@ -396,7 +371,7 @@ def host_record(host: Host, placement: Placement, python: str | None = None) -> 
     own = {
         "usable_cpus": placement.usable,
         "python": python or platform.python_version(),
-        "pinning": placement.pinned and pinning.SUPPORTED,
+        "pinning": placement.pinned and kernel.SUPPORTED,
         "topology": topology_record(host.topology),
         "quota_source": host.quota.source if host.quota else None,
     }
@@ -405,13 +380,11 @@ def host_record(host: Host, placement: Placement, python: str | None = None) -> 
 
 def topology_record(topology: Topology) -> TopologyRecord:
     """Return the machine's parts for a run file."""
-    counts = Counter((cache.level, cache.size_bytes) for cache in topology.caches)
     return TopologyRecord(
         cores=len(topology.cores),
         threads_per_core=topology.threads_per_core,
         packages={label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
         nodes={str(node.id): format_cpu_list(node.cpus) for node in topology.nodes},
-        caches=tuple(CacheRecord(level, size, count) for (level, size), count in counts.items()),
         last_level=tuple(format_cpu_list(cache.cpus) for cache in topology.last_level),
         kinds=tuple(map(format_cpu_list, topology.kinds)),
         core_cpus=tuple(map(format_cpu_list, topology.cores)),

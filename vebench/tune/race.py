@@ -1,188 +1,184 @@
-"""The race of ``vebench tune``: settings get passes within a budget, until one can be recommended."""
+"""The race of ``vebench tune``: settings of backends get passes within a budget, until one can be recommended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
 
-from vebench.analysis.answer import (
-    PASSES_TO_COMPARE,
-    affordable,
-    contenders,
-    fastest_first,
-    first_of_each,
-    level_of_look,
-    standing,
-)
-from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import WIDE, unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Estimate, ratio
+import msgspec
+
+from vebench.analysis.answer import affordable, level_of_look, standing
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.rules import unusable
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
+from vebench.backends.entry import BackendEntry
 from vebench.child.answers import Cause, Failure, Timed
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
-from vebench.commands import proving
-from vebench.commands.session import Session, World, known, measured
-from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.errors import InterruptedRunError
-from vebench.interpreters.process_guard import Interrupts
-from vebench.plan.cells import AROUND_S, END_S, FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, rank, without
-from vebench.plan.spec import RunSpec
+from vebench.commands import proving, session
+from vebench.commands.session import Session, World
+from vebench.engine.runner import CellError, InterruptedCellError
+from vebench.errors import InterruptedRunError, UsageError
+from vebench.plan.cells import (
+    AROUND_S,
+    END_S,
+    FORK_S,
+    LOAD_S,
+    Cell,
+    CellKey,
+    Plan,
+    in_groups,
+    next_pass,
+    placement_of,
+    without,
+)
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import FORK, RunSpec, check_spec
+from vebench.process_guard import Interrupts
+from vebench.reports.console import Outlet
+from vebench.results import store
 from vebench.results.records import CellRecord, Run, with_current_verdicts
+from vebench.results.store import RunWriter
+from vebench.tune.choice import Choice, TunePage, choose, too_large
 
 _NANO = 1e-9
-_TOGETHER = 8  # the largest number of cells in one interleaved group
 _SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
 _TIMING_S = 1.0  # the seconds for which steps of one environment are timed
-_LONGEST_TIMING = 10.0  # the time limit of this timing in seconds
-_ANSWERING_S = 1.0  # the seconds to start the command and to answer
-_MOST_SLOWDOWN = 10.0  # a larger slowdown was a pause, which predicts nothing
-_WARMUP_BATCHES = 9  # a cell makes at least this number of batches while it warms up
-_TURN_BATCHES = 3  # a cell makes at least this number of batches in each turn, including those before the window
-# A cell is given up after the larger of these: a multiple of its expected time, and a share of the budget.
-_PATIENCE = 4.0
-_PATIENT_SHARE = 0.15
-_FIRST_PATIENT_SHARE = 0.5  # the share for the first cell
-_LEAST_PATIENCE = 5.0  # no cell is given up before these seconds
-_FIRST_PASS = 0.6  # the share of the budget for trying settings once
-# A setting is tried if its pass takes at most this share of the budget, or this multiple of the cheapest pass.
-_MOST_SHARE = 0.1
-_TIMES_CHEAPEST = 2.0
-_COMPARING = 0.25  # a comparison of work may take this share of the seconds that are left
-_LEAST_COMPARING = 5.0  # no work is compared if that share is less than these seconds
-_STEPS_FOR_EACH = 20  # for each step that is requested, a comparison makes about this number of steps
-_FEWEST_STEPS = 20  # a comparison requests at least this number of steps
+_TOGETHER = 8  # the largest number of cells in one interleaved group
+_LEAST_S = 5.0  # no cell is given up before these seconds, and no work is compared in less
+_FEWEST_STEPS = 20  # a comparison of work requests at least this number of steps of each environment
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """The limits of the recommended setting."""
-
-    batch: int | None = None  # the number of rows in a batch; None: any number
-    asynchronous: bool = True  # batches may consist of the rows that are ready first
-    tolerance: float = 0.05  # the share of the highest rate that a simpler setting may lack
-
-
-class NoChoiceReason(Enum):
-    """Why no setting can be recommended."""
-
-    UNUSABLE = auto()  # other processes or a quota slowed most cells
-    NOTHING_OFFERED = auto()  # no setting has a rate and may be recommended
-    FASTER = auto()  # a faster setting may turn out to do the same work, or has no interval yet
-    DISTURBED = auto()  # a setting whose CPUs other processes used may be faster
-    WIDE = auto()  # the rate of the best setting is too uncertain
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A recommendation, and its certainty."""
-
-    best: CellSummary | None = None  # the recommended cell, unless there is a ``reason`` against it
-    fastest: CellSummary | None = None  # the fastest cell that may be recommended
-    reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
-    others: tuple[CellSummary, ...] = ()  # the fastest cell of each other backend, in order of their rates
-    # Cells that are faster than ``best`` but may not be recommended, with their ratios to ``best``.
-    faster: tuple[tuple[CellSummary, Estimate], ...] = ()
-    tied: tuple[CellSummary, ...] = ()  # cells within the tolerance of ``fastest``, without ``best``
-    contenders: frozenset[CellKey] = frozenset()  # cells that may exceed ``best`` by more than the tolerance
-    untried: bool = False  # there was no time to try any setting of some backend
-
-    @property
-    def decided(self) -> bool:
-        """Whether no other setting may be faster than the chosen one by more than the tolerance."""
-        return self.reason is None and not (self.contenders or self.untried)
-
-    @property
-    def chosen(self) -> CellSummary | None:
-        """The setting to recommend; None if there is a reason against it."""
-        return self.best if self.reason is None else None
-
-
-def choose(
-    cells: Iterable[CellSummary],
-    tolerance: float,
-    level: float,
+def start_tuning(
+    spec: RunSpec,
+    margin: float,
+    batch: int | None,
+    path: Path | None,
+    outlet: Outlet,
+    world: World,
     *,
-    usable: bool = True,
-    memory: int | None = None,
-    open_work: Collection[str] = (),
-    last: bool = False,
-) -> Choice:
-    """Return the choice among the cells of one task: the simplest cell that may be as fast as the fastest.
+    asynchronous: bool,
+) -> int:
+    """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
-    ``level`` is the error level of ``decided`` at this look. ``usable``: the run was not too disturbed. Cells that used
-    more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could show
-    to be the same. ``last``: prefer a cell without contenders.
+    A simpler setting may lack the share ``margin`` of the highest rate. Batches have ``batch`` rows, by default any
+    number. If ``asynchronous``, they may have the rows that are ready first. The run file is ``path``, by default a new
+    file in ``.vebench/``. Raises UsageError if nothing can be tried, and InterruptedRunError if the user interrupts.
     """
-    rated = fastest_first(cells)
-    firsts = first_of_each(rated)
-    small = [cell for cell in rated if not too_large(cell, memory)]
-    offered = [cell for cell in small if cell.objection is None]
-    fastest, known = _known(offered, tolerance)
-    if fastest is None:
-        return Choice(others=tuple(firsts))
-    # Further passes or comparisons may show that these cells can be recommended.
-    unknown = [
-        cell
-        for cell in small
-        if cell.objection is Exclusion.NO_INTERVAL
-        or (cell.objection is Exclusion.UNVERIFIED and cell.label in open_work)
-    ]
-    rates = {cell.key: cell.sample for cell in (*offered, *unknown) if cell.sample.positive}
-    above = {cell.key: contenders(rates, cell.key, tolerance, level) for cell in known}
-
-    def simplest_first(cell: CellSummary) -> tuple[bool, tuple[bool, int], bool, float]:
-        return last and bool(above[cell.key]), rank(cell.backend), bool(cell.built.choice.options), -cell.rate
-
-    best, *tied = sorted(known, key=simplest_first)
-    ratios = [(cell, ratio(cell.sample, best.sample)) for cell in rated if cell not in offered]
-    faster = [(cell, over) for cell, over in ratios if over and (over.median if over.low is None else over.low) > 1]
-    reason = None
-    if not usable:
-        reason = NoChoiceReason.UNUSABLE
-    elif any(cell in unknown for cell, _ in faster):
-        reason = NoChoiceReason.FASTER
-    elif any(_is_disturbed(cell, best, tolerance) for cell in (*offered, *unknown)):
-        reason = NoChoiceReason.DISTURBED
-    elif best.half_width is None or best.half_width > WIDE:
-        reason = NoChoiceReason.WIDE
-    others = tuple(cell for cell in firsts if cell.label != best.label)
-    return Choice(best, fastest, reason, others, tuple(faster), tuple(tied), frozenset(above[best.key]))
+    began = world.clock()
+    # Passes are short, because processes differ more than windows do.
+    spec = replace(spec, duration=0.2, warmup=0.2, windows=2, base=True, interleave=True, isolation=FORK)
+    check_spec(spec)
+    if len(spec.envs) != 1:
+        raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
+    host = world.read_host()
+    placement = placement_of(spec, host)
+    cpus = placement.usable
+    cores = sum(not set(core).isdisjoint(placement.owned(cpus)) for core in host.topology.cores)
+    choices = spec.backends
+    if not choices:
+        (task,) = world.resolve(spec.envs, ())
+        entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
+        choices = tuple(BackendChoice(entry.name) for entry in entries)
+    choices = tuple(choice for choice in choices if asynchronous or not choice.entry.asynchronous)
+    if not choices:
+        raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
+    tried = settings(choices, cpus, batch, cores)
+    if not tried:
+        raise UsageError(f"--batch {batch}: no backend can have batches of this size on {cpus} CPUs")
+    spec = replace(
+        spec,
+        backends=tuple({one.choice.label: one.choice for one in tried}.values()),
+        workers=tuple(sorted({one.workers for one in tried})),
+        envs_per_worker=tuple(sorted({one.envs_per_worker for one in tried})),
+        only=tuple(one.place for one in tried),
+    )
+    plan, head = session.plan_here(spec, world)
+    session.refuse_useless(plan)
+    path = path or store.default_path(world.now(), spec.envs)
+    return _race(RunWriter.create(path, msgspec.structs.replace(head, cells=None)), plan, margin, began, outlet, world)
 
 
-def _is_disturbed(cell: CellSummary, best: CellSummary, tolerance: float) -> bool:
-    """Return whether a disturbed cell might be faster than ``best`` if other processes had not used its CPUs."""
-    margin = WIDE if cell is best else tolerance
-    return cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left
+def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, world: World, *, allowed: bool) -> int:
+    """Continue the race in the file ``path``. Returns the exit status. ``allowed``: see ``plan_to_finish``."""
+    began = world.clock()
+    plan, _ = session.plan_to_finish(path, world, allowed=allowed, dry_run=False)
+    if not plan.spec.only:
+        raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
+    plan = replace(plan, spec=replace(plan.spec, budget=budget))
+    return _race(RunWriter.resume(path), plan, margin, began, outlet, world)
 
 
-def too_large(cell: CellSummary, memory: int | None) -> bool:
-    """Return whether a cell used more than ``memory`` bytes."""
-    used = cell.figures.peak_rss_bytes
-    return memory is not None and used is not None and used > memory
+def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World) -> int:
+    # The loop that speedups need comes first, then the settings in the order of ``only``. The yardstick is left out.
+    order = {place: number for number, place in enumerate(plan.spec.only)}
+    raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
+    cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
+    plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
+    budget = TuneBudget(plan.spec, began, world.clock)
+    with session.session(file, world, quiet=False, outlet=outlet) as measuring:
+        race = TuneRace(plan, measuring, margin, world, budget)
+        found = race.run_to_end()
+        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))
+    return 0 if found.decided else 3
 
 
-def _known(offered: Sequence[CellSummary], tolerance: float) -> tuple[CellSummary | None, list[CellSummary]]:
-    """Return the fastest cell with enough passes, and the cells within the tolerance of it, itself included."""
-    good = []
-    for cell in offered:
-        ratios = [ratio(cell.sample, other.sample) for other in offered]
-        if not any(found and (found.high or 1.0) < 1 for found in ratios):
-            good.append(cell)
-    if not good:
-        return None, []
-    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a decided race may have fewer passes
-    fastest = next(cell for cell in good if cell.repeats >= enough)
-    known = [fastest]
-    for cell in good:
-        share = ratio(cell.sample, fastest.sample)
-        seen = cell.repeats >= max(enough, FEWEST_FOR_INTERVAL)
-        if cell is not fastest and seen and share and share.median >= 1 - tolerance:
-            known.append(cell)
-    return fastest, known
+class Setting(NamedTuple):
+    """A backend with its size."""
+
+    choice: BackendChoice
+    workers: int
+    envs_per_worker: int
+
+    @property
+    def place(self) -> str:
+        """The setting in the notation of ``RunSpec.only``."""
+        return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
+
+
+def settings(
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
+) -> tuple[Setting, ...]:
+    """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
+
+    If a backend has no options from the user, settings with the options that are worth trying use all CPUs.
+    """
+    counts = {max(1, cpus >> halvings) for halvings in range(4)}  # all CPUs, a half, a quarter and an eighth of them
+    if cores is not None and 0 < cores < cpus:
+        counts.add(cores)
+    found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch)]
+    for choice in choices:
+        if not choice.options:
+            for options in choice.entry.worth_trying:
+                found += _sizes(replace(choice, options=dict(options)), [max(counts)], batch)
+    given = {choice.label for choice in choices}
+
+    def order(one: Setting) -> tuple[bool, bool, bool, int]:
+        # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
+        # Of the environments per worker, 4 and 16 precede 1.
+        all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= cpus
+        return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
+
+    return tuple(sorted(found, key=order))
+
+
+def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
+    for workers in [1] if _steps_in_caller(choice.entry) else counts:
+        if batch is None:
+            for envs in (1, 4, 16):
+                yield Setting(choice, workers, envs)
+        elif batch % workers == 0 and batch // workers <= 1 << 12:  # more environments take too long to build
+            yield Setting(choice, workers, batch // workers)
+
+
+def _steps_in_caller(entry: BackendEntry) -> bool:
+    """Return whether the calling process makes all steps, so that more workers would not help."""
+    shape = entry.shape_of(2, 1, 2, {})
+    return shape.processes == 1 and shape.threads == 1
 
 
 class TuneBudget:
@@ -194,26 +190,31 @@ class TuneBudget:
     def __init__(self, spec: RunSpec, start: float, clock: Callable[[], float]) -> None:
         self._spec = spec
         self._clock = clock
-        self._end = start + spec.budget
-        self.seconds = spec.budget
+        self._start = start
         self.slowdown = 1.0  # the time that the last cells took, divided by the expected time
         self.steps: Timed | None = None
         self.records: Mapping[CellKey, Sequence[CellRecord]] = {}
 
     @property
     def race_end(self) -> float:
-        """The time on the clock at which the race is over."""
-        return self._end - _ANSWERING_S * self.slowdown
+        """The time on the clock at which the race is over: starting and answering take a second."""
+        return self._start + self._spec.budget - self.slowdown
 
     @property
     def left(self) -> float:
         """The seconds that are left for the race."""
         return self.race_end - self._clock()
 
+    @property
+    def knows_costs(self) -> bool:
+        """Whether a cell was measured."""
+        return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
+
     def learn(self, began: float, expected: float) -> None:
         """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
         if expected:
-            self.slowdown = min(_MOST_SLOWDOWN, max(1.0, (self._clock() - began) / expected))
+            # A larger slowdown was a pause, which predicts nothing.
+            self.slowdown = min(10.0, max(1.0, (self._clock() - began) / expected))
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
@@ -229,22 +230,25 @@ class TuneBudget:
             each = (steps.make_ns + steps.reset_p50_ns) * _NANO
             batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
-        known = {record.label for record in chain.from_iterable(self.records.values())}
-        start = (FORK_S if cell.backend.label in known else LOAD_S) + each * shape.num_envs / at_once
-        # If steps are slow, the smallest number of batches takes longer than the window.
-        turns = spec.windows * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
-        return start + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
+        labels = {record.label for record in chain.from_iterable(self.records.values())}
+        start = (FORK_S if cell.backend.label in labels else LOAD_S) + each * shape.num_envs / at_once
+        # A cell makes at least 9 batches while it warms up, and 3 in each turn, including those before the window.
+        turns = spec.windows * (max(spec.duration, 3 * batch) + AROUND_S)
+        return start + max(spec.warmup, 9 * batch) + turns + END_S
 
-    def patience(self, cell: Cell, share: float = _PATIENT_SHARE) -> float:
-        """Return the seconds after which ``cell`` is given up, at least the ``share`` of the budget if it is left."""
-        most = max(_PATIENCE * self.cost(cell), share * self.seconds)
-        return max(_LEAST_PATIENCE, min(most, self.left))
+    def patience(self, cell: Cell) -> float:
+        """Return the seconds after which ``cell`` is given up.
+
+        That is four times its cost or, if it is longer, a share of the budget: half of it until a cell was measured.
+        """
+        longest = max(4 * self.cost(cell), (0.15 if self.knows_costs else 0.5) * self._spec.budget)
+        return max(_LEAST_S, min(longest, self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
-        room = self.left - (1 - _FIRST_PASS) * self.seconds
+        room = self.left - 0.4 * self._spec.budget  # the rest is for further passes
         costs = [self.cost(cell) for cell in cells]
-        largest = max(_MOST_SHARE * self.seconds, _TIMES_CHEAPEST * min(costs, default=0.0))
+        largest = max(0.1 * self._spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
         for cell, cost in zip(cells, costs, strict=True):
             if len(chosen) < _TOGETHER and cost <= min(largest, room):
@@ -265,37 +269,48 @@ class TuneBudget:
 class TuneRace:
     """One race, written to one run file."""
 
-    def __init__(self, plan: Plan, session: Session, wanted: Constraints, world: World, budget: TuneBudget) -> None:
-        self._plan = plan
-        self._session = session
-        self._wanted = wanted
-        self._world = world
-        self._budget = budget
-        self._budget.records = by_cell(session.run)
-        self._knowledge = known()
+    def __init__(self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget) -> None:
+        self._plan, self._session, self._margin, self._world, self._budget = plan, measuring, margin, world, budget
+        self._budget.records = by_cell(measuring.run)
+        self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
         self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
-
-    def run_to_end(self) -> Choice:
-        """Measure until the race is decided or the time is spent. Returns the choice."""
-        self._time_steps()
-        self._try_each()
-        found = self._raced()
-        tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
-        return replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
 
     @property
     def run(self) -> Run:
         """The run so far, with the current verdicts on backends' work."""
         return with_current_verdicts(self._session.run, self._knowledge)
 
+    def run_to_end(self) -> Choice:
+        """Measure until the race is decided or the time is spent. Returns the choice."""
+        self._time_steps()
+        self._try_each()
+        while True:
+            cells = summarise(self.run, str(self._session.path))
+            by_key = {cell.key: cell for cell in cells}
+            rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
+            race = standing(rates, self._looks, self._margin)
+            if self._compare_work([by_key[key] for key in race.alive]):
+                continue
+            found = self._choice(cells)
+            close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
+            close += [cell for cell in cells if cell.key in found.contenders and self._may_win(cell)]
+            few = dict.fromkeys(cell.key for cell in close if cell.repeats < _SETTLED)
+            wanted = tuple(few) if race.decided else race.alive
+            if not wanted or not self._another_pass(wanted, by_key):
+                break
+            self._looks += 1
+        tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
+        untried = any(cell.backend.label not in tried for cell in self._plan.cells)
+        return replace(self._choice(cells, last=True), untried=untried)
+
     def _time_steps(self) -> None:
         """Time steps of one environment, which also shows how slow the machine is."""
         loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
         if not loops:
             return
-        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=_LONGEST_TIMING)
+        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
         began = self._world.clock()
         try:
             with (
@@ -315,41 +330,21 @@ class TuneRace:
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as there is time."""
-        left = without(self._plan, measured(self._plan, self._session.run))
+        left = without(self._plan, session.measured(self._plan, self._session.run))
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
         untried = [cell for cell in left.cells if cell.skip is None]
-        budget = self._budget
         while untried:
-            group, share = budget.fitting(untried), _PATIENT_SHARE
-            if not any(record.status == "ok" for record in chain.from_iterable(budget.records.values())):
+            group = self._budget.fitting(untried)
+            if not self._budget.knows_costs:
                 # The smallest cell probably starts first, and shows how long other cells take.
                 group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
-                share = _FIRST_PATIENT_SHARE
             if not group:
                 break
-            self._measure(group, share)
+            self._measure(group)
             untried = [cell for cell in untried if cell not in group]
-            self.passed_over |= {cell.key.place: why for cell in untried if (why := budget.refusal(cell))}
+            self.passed_over |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
             untried = [cell for cell in untried if cell.key.place not in self.passed_over]
-
-    def _raced(self) -> Choice:
-        """Give settings further passes until the race is decided, or the time is spent."""
-        while True:
-            cells = summarise(self.run, str(self._session.path))
-            by_key = {cell.key: cell for cell in cells}
-            rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
-            race = standing(rates, self._looks, self._wanted.tolerance)
-            if self._compare_work([by_key[key] for key in race.alive]):
-                continue
-            found = self._choice(cells)
-            close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
-            close += [cell for cell in cells if cell.key in found.contenders and self._may_win(cell)]
-            few = dict.fromkeys(cell.key for cell in close if cell.repeats < _SETTLED)
-            wanted = tuple(few) if race.decided else race.alive
-            if not wanted or not self._another_pass(wanted, by_key):
-                return self._choice(cells, last=True)
-            self._looks += 1
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""
@@ -360,7 +355,7 @@ class TuneRace:
     def _choice(self, cells: Sequence[CellSummary], *, last: bool = False) -> Choice:
         return choose(
             [cell for cell in cells if cell.key.place in self._plan.spec.only],
-            self._wanted.tolerance,
+            self._margin,
             level_of_look(self._looks),
             usable=unusable(cells) is None,
             memory=self._plan.spec.memory,
@@ -370,12 +365,12 @@ class TuneRace:
 
     def _another_pass(self, wanted: tuple[CellKey, ...], cells: dict[CellKey, CellSummary]) -> bool:
         """Give the best of these cells another pass. Returns whether there was time for it."""
-        left, run = self._budget.left, self._session.run
+        left = self._budget.left
         costs = {cell.key.without_repeat: self._budget.cost(cell) for cell in self._plan.cells}
         alive = affordable(wanted, {key: cell.repeats for key, cell in cells.items()}, costs, left)
         if sum(costs[key] for key in alive) > left:
             alive = alive[:1]
-        more = next_pass(self._plan, frozenset(alive), next_repeats(run))
+        more = next_pass(self._plan, frozenset(alive), next_repeats(self._session.run))
         if not more.cells or sum(costs[key] for key in alive) > left:
             return False
         self._measure(more.cells)
@@ -384,14 +379,15 @@ class TuneRace:
     def _compare_work(self, alive: Sequence[CellSummary]) -> bool:
         """Compare the work of the fastest backend whose work is unknown. Returns whether that was done."""
         unknown = [cell for cell in alive if cell.verdict == "unverified" and cell.label not in self._compared]
-        seconds = _COMPARING * self._budget.left
-        if not unknown or seconds < _LEAST_COMPARING:
+        seconds = self._budget.left / 4
+        if not unknown or seconds < _LEAST_S:
             return False
         self._compared.add(unknown[0].label)
         steps, episode, timed = _FEWEST_STEPS, None, self._budget.steps
         if timed is not None:
             step = timed.step_p50_ns + timed.reset_p50_ns * timed.resets / timed.steps
-            fit = int(seconds / (_STEPS_FOR_EACH * self._budget.slowdown * step * _NANO))
+            # For each step that is requested, a comparison makes about 20 steps.
+            fit = int(seconds / (20 * self._budget.slowdown * step * _NANO))
             steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, fit))
             # With so few steps, no episode would end, so shorten episodes.
             if not timed.ends or timed.steps / timed.ends > steps * TIMES_LONGER / ENDS:
@@ -401,11 +397,11 @@ class TuneRace:
         proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return True
 
-    def _measure(self, cells: Sequence[Cell], share: float = _PATIENT_SHARE) -> None:
-        """Measure a pass of these cells, interleaved. ``share``: see ``TuneBudget.patience``."""
+    def _measure(self, cells: Sequence[Cell]) -> None:
+        """Measure a pass of these cells, interleaved."""
         budget, began = self._budget, self._world.clock()
         expected = sum(budget.expected(cell) for cell in cells if cell.skip is None)
-        patient = [replace(cell, patience=budget.patience(cell, share)) for cell in cells]
+        patient = [replace(cell, patience=budget.patience(cell)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
         self._session.one_pass(together, deadline=budget.race_end, keeps_to_it=True)
         budget.learn(began, expected)

@@ -39,7 +39,7 @@ from vebench.child.equality.judge import (
 from vebench.child.equality.recorder import Trial, trials_of
 from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
 from vebench.child.request import Judging, Replaying, Request
-from vebench.machine import pinning
+from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
@@ -337,7 +337,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
 
 def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
     """Divide the items into at most one part for each usable CPU. Return the results of all parts."""
-    count = min(len(items), len(pinning.allowed() or (0,)))
+    count = min(len(items), len(kernel.allowed() or (0,)))
     parts = [items[number::count] for number in range(count)]
     if count <= 1:
         return [*map(work, parts)]

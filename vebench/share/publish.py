@@ -1,26 +1,37 @@
-"""``vebench share site``: a static site of submissions, with an index and a page for each machine.
+"""``vebench share site`` and ``share cite``: a static site of submissions, and how to quote a run.
 
-Pages show manifests, and manifests come from strangers. So Jinja2 escapes all texts, pages run only our own script, and
-paths consist of checksums. The same submissions give the same bytes.
+The site has an index and a page for each machine. They show manifests, and manifests come from strangers. So Jinja2
+escapes all texts, pages run only our own script, and paths consist of checksums. The same submissions give the same
+bytes.
 """
 
 from __future__ import annotations
 
-import signal
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vebench.analysis.answer import Reason, answer_for
+from vebench.analysis.cell import CellSummary, in_report_order
+from vebench.analysis.rules import unusable
+from vebench.analysis.summary import summarise
+from vebench.backends.environments.suites import short_name
 from vebench.backends.packages import JINJA2, how_to_install, importable
+from vebench.commands.session import known
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.plan.verdicts import SAME
+from vebench.process_guard import terminable
 from vebench.reports import figures
-from vebench.reports.console import note
-from vebench.reports.document import Table, TableRow, Text
+from vebench.reports.answer import rate_of
+from vebench.reports.console import Outlet, note
+from vebench.reports.document import AnswerText, Document, SimplePage, Table, TableRow, Text
 from vebench.reports.formats import html
-from vebench.share.folder import FILES, RUN, CellResult, Submission, read_submission
+from vebench.results import store
+from vebench.results.records import RunRecord, with_current_verdicts
+from vebench.share.submissions import FILES, RUN, CellResult, Submission, read_submission
 
 _MARKER = ".vebench-site"
 _OURS = {_MARKER, "index.html", "machines", "submissions"}
@@ -29,6 +40,9 @@ _MEANING = (
     "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
     "excluded or did other work than a plain loop. Nobody can verify that the named machine gave these rates."
+)
+_IN_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
 )
 
 
@@ -43,10 +57,8 @@ def build_site(source: Path, target: Path) -> int:
             other = one_line(min(there - _OURS, default=place.name))
             raise UsageError(f"-o {target}: {other} is not part of a site: name a new folder")
     submissions = _read_all(source)
-    # SIGTERM raises KeyboardInterrupt, so that the temporary folder is removed.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with TemporaryDirectory(prefix=".vebench-site-", dir=place.parent) as scratch:
+        with terminable(), TemporaryDirectory(prefix=".vebench-site-", dir=place.parent) as scratch:
             draft = Path(scratch, "new")
             _write(draft, submissions)
             if place.exists():
@@ -54,8 +66,6 @@ def build_site(source: Path, target: Path) -> int:
             draft.rename(place)
     except OSError as error:
         raise UsageError(f"-o {target}: {error.strerror}: {error.filename or place}") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
     note(f"{figures.counted(len(submissions), 'submission')}: {target / 'index.html'}")
     return 0
 
@@ -83,12 +93,11 @@ def _read_all(source: Path) -> list[Submission]:
 
 def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
     """Write the pages and copies of the submissions to a new folder."""
-    for name in ("machines", "submissions"):
-        (draft / name).mkdir(parents=True)
+    (draft / "machines").mkdir(parents=True)
     (draft / _MARKER).touch()
     for submission in newest_first:
         copy = draft / _folder_of(submission)
-        copy.mkdir()
+        copy.mkdir(parents=True)
         for name, content in submission.contents.items():
             (copy / name).write_bytes(content)
     environment = html.templates(Path(__file__).with_name("templates"))
@@ -106,15 +115,15 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         host, packages = found[0].machine.host, found[0].packages
         facts = {
             "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
-            "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
+            "memory": figures.byte_size(host.memory_bytes) if host.memory_bytes else "unknown",
             "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
             "packages": ", ".join(f"{name} {packages[name]['version']}" for name in sorted(packages)),
         }
         tables = {}
         for one in found:
-            rows = [TableRow(each.env, _texts(each), not _is_compared(each)) for each in one.manifest.results]
+            rows = tuple(_row(each.env, each) for each in one.manifest.results)
             title = _task_of(one, one.manifest.started[:10])
-            tables[Table(title, _COLUMNS, tuple(rows), corner="task", numbers=False)] = _folder_of(one)
+            tables[Table(title, _COLUMNS, rows, corner="task", numbers=False)] = _folder_of(one)
         text = template.render(title=_title_of(found[0]), facts=facts, tables=tables)
         (draft / page).write_text(text, encoding="utf-8")
 
@@ -131,33 +140,32 @@ def _title_of(submission: Submission) -> str:
 def _task_of(submission: Submission, env: str) -> str:
     """Return a task with its suite and division. Only rates with the same text are compared."""
     manifest = submission.manifest
-    known = SUBMISSION_SUITES.get(manifest.suite)
-    plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"
+    suite = SUBMISSION_SUITES.get(manifest.suite)
+    plan = "" if suite is not None and suite.digest == manifest.plan else f", plan {manifest.plan}"
     return f"{env}: {manifest.suite}{plan}, {manifest.division}"
 
 
 def _across_machines(newest_first: Sequence[Submission]) -> list[Table]:
     """Return a table for each task: the best result of each backend in each machine's newest submission."""
     newest: dict[tuple[str, str], Submission] = {}
-    best: dict[str, dict[tuple[str, str], tuple[Submission, CellResult]]] = defaultdict(dict)
+    best: dict[str, dict[tuple[str, str], tuple[CellResult, Submission]]] = defaultdict(dict)
     for submission in newest_first:
         machine = submission.machine.id
         for result in submission.manifest.results:
             task = _task_of(submission, result.env)
             if result.reference_row or newest.setdefault((task, machine), submission) is not submission:
                 continue
-            known = best[task].get((machine, result.backend))
-            if known is None or _worth(result) > _worth(known[1]):
-                best[task][machine, result.backend] = submission, result
+            before = best[task].get((machine, result.backend))
+            if before is None or _worth(result) > _worth(before[0]):
+                best[task][machine, result.backend] = result, submission
     tables = []
     for task in sorted(best):
-        rows = []
-        for submission, result in sorted(best[task].values(), key=lambda pair: _worth(pair[1]), reverse=True):
-            manifest = submission.manifest
-            texts = (*_texts(result), Text((manifest.started[:10],)), Text((manifest.vebench,)))
-            rows.append(TableRow(_title_of(submission), texts, not _is_compared(result)))
-        columns = (*_COLUMNS, "measured", "vebench")
-        tables.append(Table(task, columns, tuple(rows), corner="machine", numbers=False))
+        fastest_first = sorted(best[task].values(), key=lambda pair: _worth(pair[0]), reverse=True)
+        rows = tuple(
+            _row(_title_of(one), result, one.manifest.started[:10], one.manifest.vebench)
+            for result, one in fastest_first
+        )
+        tables.append(Table(task, (*_COLUMNS, "measured", "vebench"), rows, corner="machine", numbers=False))
     return tables
 
 
@@ -169,13 +177,53 @@ def _worth(result: CellResult) -> tuple[bool, float]:
     return _is_compared(result), result.speedup.median if result.speedup else result.rate
 
 
-def _texts(result: CellResult) -> tuple[Text, ...]:
+def _row(label: str, result: CellResult, *more: str) -> TableRow:
     speedup, rate = result.speedup, result.frames_per_second
-    return (
+    texts = (
         Text((result.backend,)),
         Text((f"{result.workers}",), value=result.workers),
         Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
         Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
-        Text((result.verdict or figures.DASH,)),
-        Text((result.note,)),
+        *(Text((text,)) for text in (result.verdict or figures.DASH, result.note, *more)),
     )
+    return TableRow(label, texts, reference_row=not _is_compared(result))
+
+
+def cite(file: Path, outlet: Outlet) -> None:
+    """Show how to quote the fastest backend of each task. Raises UsageError if no task has one."""
+    run = with_current_verdicts(store.read(file), known())
+    cells, head = summarise(run, str(file)), run.header
+    usable, quoted = unusable(cells) is None, []
+    for env in dict.fromkeys(cell.env for cell in in_report_order(cells, head.spec)):
+        found = answer_for([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=usable)
+        if found.best is not None and found.reason in (None, Reason.ALONE):
+            quoted.append(found.best)
+    if not quoted:
+        raise UsageError(f"{one_line(str(file))}: no rate to quote: see vebench report {shlex.quote(str(file))}")
+    outlet.publish(cite_page(head, quoted))
+
+
+def cite_page(head: RunRecord, quoted: Sequence[CellSummary]) -> SimplePage:
+    """Return a page with a sentence for each of these cells, one on the circumstances, and an entry for BibTeX."""
+    host, spec, version = head.host, head.spec, head.packages.get("vebench", "")
+    sentences = []
+    for cell in quoted:
+        compared = cell.work.proof and cell.work.proof.rows
+        work = "the same work as a plain loop" if compared else "work not compared here"
+        what = f"{figures.without_folders(())(cell.label)} with {cell.key.size} steps {rate_of(cell)}"
+        sentences.append(f"{short_name(cell.env)}: {what}, {work} ({cell.verdict}).")
+    passes = f"{spec.passes} passes of {spec.windows} windows of {spec.duration:g} s"
+    plan = f"suite {spec.suite}" if spec.suite else passes
+    packages = ", ".join(f"{name} {version}" for name, version in head.packages.items() if name != "vebench")
+    circumstances = (
+        f"Measured with vebench {version} ({plan}) on {figures.counted(host.usable_cpus, 'CPU')} of {host.cpu_model}, "
+        f"{host.system}, Python {host.python}, {packages}, {head.started[:10]}, run {head.digest}; rates with 95 % "
+        "confidence intervals."
+    )
+    sentences.append(one_line(circumstances))
+    title = f"Throughput of vector environments, measured with vebench {version}"
+    fields = {"title": title, "year": head.started[:4], "note": " ".join(sentences)}
+    lines = [f"  {name} = {{{text.translate(_IN_TEX)}}}," for name, text in fields.items()]
+    entry = (f"@misc{{vebench-{head.digest},", *lines, "}")
+    words = AnswerText("", tuple(sentences), entry)
+    return SimplePage("cite", Document("To quote this run", (), (), answers=(words,)), "\n".join((*entry, "")))

@@ -171,6 +171,16 @@ class Wakeful:
 wakeful = Wakeful()
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt, so that nothing unfinished is left."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Interrupts:
     """A context in which the first interrupt only sets ``requested``, and makes ``fileno()`` readable.
 

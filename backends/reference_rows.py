@@ -1,9 +1,8 @@
-"""``ceiling``, the bare simulator on every CPU owned: an upper bound for the other backends."""
+"""Backends that are only measured for comparison: ``ceiling``, ``null`` and ``yardstick``."""
 
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import os
 from typing import Any
 
@@ -13,11 +12,78 @@ from numpy.typing import NDArray
 from vebench.backends.environments.suites import BURST, SUITES, load_target
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
 from vebench.backends.one_in_flight import kill_all
-from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 
-_CACHE_LINE = 8  # counters of 8 bytes in a cache line. No two processes write to the same line.
-# Largest batch, in bursts of every process. Steps beyond it are counted in the next batch.
-MOST_ROWS = 64
+
+class Null:
+    """Returns the same zeros at once, which shows the cost of the measuring loop. Rewards are float64."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._batch = _zeros(setup.batch_size)._replace(env_ids=np.arange(setup.batch_size))
+        self._answer: Batch | None = None
+        self.info = BackendInfo(
+            setup.batch_size,
+            setup.batch_size,
+            ActionSpace.discrete(2),
+            setup.task.frame_skip,
+            reuses_buffers=True,
+            differences=(Difference("there is no environment"),),
+        )
+
+    def reset(self, seed: int) -> None:  # noqa: ARG002 - nothing here is random
+        """Get ready to answer."""
+        self._answer = self._batch
+
+    def send(self, actions: object) -> None:  # noqa: ARG002 - no environment takes them
+        """Get ready to answer."""
+        self._answer = self._batch
+
+    def recv(self) -> Batch:
+        """Return the rows."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            raise NothingToReceiveError
+        return answer
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._answer = None
+
+
+def _zeros(count: int) -> Batch:
+    """Return rows without meaning."""
+    flags = np.zeros(count, np.bool_)
+    return Batch(np.zeros((count, 1), np.float32), np.zeros(count), flags, flags, np.zeros(count, np.int64))
+
+
+class Yardstick(Null):
+    """A fixed amount of work in each ``recv``: Python bytecode, operations on small arrays, and copies of 28 KiB.
+
+    The work takes about 100 microseconds, depends only on Python and numpy, and is the same in every version of
+    vebench. Rates relative to it can be compared between runs and machines. A change of the work makes every baseline
+    useless.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._state = np.linspace(0.0, 1.0, 4)
+        self._matrix = np.eye(4) + 0.01
+        self._pictures = np.zeros((2, 84, 84, 4), np.uint8)  # as Atari's observations
+
+    def recv(self) -> Batch:
+        """Do the work and return the rows."""
+        total, table = 0, {}
+        for number in range(200):
+            total = (total * 31 + number) & 0xFFFF
+            table[number & 15] = total
+        state = self._state
+        for _ in range(8):
+            state = np.clip(self._matrix @ state, -1.0, 1.0)
+        one, other = self._pictures
+        for _ in range(2):
+            other[...] = one
+            one[...] = other
+        return super().recv()
 
 
 class Ceiling:
@@ -35,28 +101,24 @@ class Ceiling:
         # A simulator has ``seed(seed)`` and ``burst()``, which makes BURST agent steps. Forked processes inherit it.
         self._simulator: Any = load_target(target)(setup.task)
         self._size = min(setup.workers, len(setup.cpus))
-        counters = np.frombuffer(mmap.mmap(-1, self._size * _CACHE_LINE * 8), np.int64)
-        self._steps = counters[::_CACHE_LINE]
+        line = 8  # counters of 8 bytes in a cache line. No two processes write to the same line.
+        self._steps = np.frombuffer(mmap.mmap(-1, self._size * line * 8), np.int64)[::line]
         self._processes: list[Any] = []
         self._seen = 0
-        self._left_over = 0
         self._pending = False
-        most = MOST_ROWS * BURST * self._size
-        flags = np.zeros(most, np.bool_)
-        observations = np.broadcast_to(np.float32(0.0), (most, 1))
-        self._rows = Batch(observations, np.zeros(most), flags, flags, np.zeros(most, np.int64))
         self.info = BackendInfo(
             self._size,
             BURST * self._size,
             ActionSpace.discrete(1),
             setup.task.frame_skip,
             processes=self._size,
-            reuses_buffers=True,
             differences=(Difference("the bare simulator: no observations, rewards, ends or batches"),),
         )
 
     def reset(self, seed: int) -> None:
         """Restart every simulator. Process ``i`` samples its actions from ``seed + i``."""
+        import multiprocessing  # the other rows do not need it
+
         self.close()
         context = multiprocessing.get_context("fork")
         for index in range(1, self._size):
@@ -66,7 +128,6 @@ class Ceiling:
                 process.start()
             self._processes.append(process)
         self._simulator.seed(seed)
-        self._left_over = 0
         self.send(None)
 
     def send(self, actions: object) -> None:  # noqa: ARG002 - every simulator has a tape of its own
@@ -84,10 +145,7 @@ class Ceiling:
         for process in self._processes:
             if not process.is_alive():
                 raise RuntimeError(f"a simulator's process died (exit status {process.exitcode})")
-        total = int(self._steps.sum()) - self._seen + self._left_over
-        count = min(total, len(self._rows.env_ids))
-        self._left_over = total - count
-        return self._rows.part(slice(count))
+        return _zeros(int(self._steps.sum()) - self._seen)
 
     def close(self) -> None:
         """End every process."""

@@ -1,29 +1,147 @@
-"""The recommendation of ``vebench tune`` as a page: the setting, code, reasons, certainty, and effect on training."""
+"""The choice of ``vebench tune`` among measured settings, and its page: setting, code, reasons, effect on training."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import Enum, auto
 from functools import cached_property
 
+from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import unusable, why_never
+from vebench.analysis.rules import WIDE, unusable, why_never
+from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey, rank
 from vebench.reports import columns, figures
 from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.document import AnswerText, DataPage, Document, Remark
-from vebench.reports.figures import learner_words
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
-from vebench.tune.race import Choice, Constraints, NoChoiceReason, too_large
 
-_MOST_NAMED = 6  # a sentence names at most this number of settings
+
+class NoChoiceReason(Enum):
+    """Why no setting can be recommended."""
+
+    UNUSABLE = auto()  # other processes or a quota slowed most cells
+    NOTHING_OFFERED = auto()  # no setting has a rate and may be recommended
+    FASTER = auto()  # a faster setting may turn out to do the same work, or has no interval yet
+    DISTURBED = auto()  # a setting whose CPUs other processes used may be faster
+    WIDE = auto()  # the rate of the best setting is too uncertain
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recommendation, and its certainty."""
+
+    best: CellSummary | None = None  # the recommended cell, unless there is a ``reason`` against it
+    fastest: CellSummary | None = None  # the fastest cell that may be recommended
+    reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
+    others: tuple[CellSummary, ...] = ()  # the fastest cell of each other backend, in order of their rates
+    # Cells that are faster than ``best`` but may not be recommended, with their ratios to ``best``.
+    faster: tuple[tuple[CellSummary, Estimate], ...] = ()
+    tied: tuple[CellSummary, ...] = ()  # cells within the tolerance of ``fastest``, without ``best``
+    contenders: frozenset[CellKey] = frozenset()  # cells that may exceed ``best`` by more than the tolerance
+    untried: bool = False  # there was no time to try any setting of some backend
+
+    @property
+    def decided(self) -> bool:
+        """Whether no other setting may be faster than the chosen one by more than the tolerance."""
+        return self.reason is None and not (self.contenders or self.untried)
+
+    @property
+    def chosen(self) -> CellSummary | None:
+        """The setting to recommend; None if there is a reason against it."""
+        return self.best if self.reason is None else None
+
+
+def choose(
+    cells: Iterable[CellSummary],
+    tolerance: float,
+    level: float,
+    *,
+    usable: bool = True,
+    memory: int | None = None,
+    open_work: Collection[str] = (),
+    last: bool = False,
+) -> Choice:
+    """Return the choice among the cells of one task: the simplest cell that may be as fast as the fastest.
+
+    ``level`` is the error level of ``decided`` at this look. ``usable``: the run was not too disturbed. Cells that used
+    more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could show
+    to be the same. ``last``: prefer a cell without contenders.
+    """
+    rated = fastest_first(cells)
+    firsts = first_of_each(rated)
+    small = [cell for cell in rated if not too_large(cell, memory)]
+    offered = [cell for cell in small if cell.objection is None]
+    known = _as_fast_as_the_fastest(offered, tolerance)
+    if not known:
+        return Choice(others=tuple(firsts))
+    # Further passes or comparisons may show that these cells can be recommended.
+    unknown = [
+        cell
+        for cell in small
+        if cell.objection is Exclusion.NO_INTERVAL
+        or (cell.objection is Exclusion.UNVERIFIED and cell.label in open_work)
+    ]
+    rates = {cell.key: cell.sample for cell in (*offered, *unknown) if cell.sample.positive}
+    above = {cell.key: contenders(rates, cell.key, tolerance, level) for cell in known}
+
+    def simplest_first(cell: CellSummary) -> tuple[bool, tuple[bool, int], bool, float]:
+        return last and bool(above[cell.key]), rank(cell.backend), bool(cell.built.choice.options), -cell.rate
+
+    def disturbed(cell: CellSummary) -> bool:
+        """Return whether a cell might be faster than the best if other processes had not used its CPUs."""
+        margin = WIDE if cell is best else tolerance
+        return cell.conditions.disturbed and cell.rate > best.rate * (1 + margin) * cell.conditions.share_left
+
+    best, *tied = sorted(known, key=simplest_first)
+    ratios = [(cell, ratio(cell.sample, best.sample)) for cell in rated if cell not in offered]
+    faster = [(cell, over) for cell, over in ratios if over and (over.median if over.low is None else over.low) > 1]
+    reason = None
+    if not usable:
+        reason = NoChoiceReason.UNUSABLE
+    elif any(cell in unknown for cell, _ in faster):
+        reason = NoChoiceReason.FASTER
+    elif any(map(disturbed, (*offered, *unknown))):
+        reason = NoChoiceReason.DISTURBED
+    elif best.half_width is None or best.half_width > WIDE:
+        reason = NoChoiceReason.WIDE
+    others = tuple(cell for cell in firsts if cell.label != best.label)
+    return Choice(best, known[0], reason, others, tuple(faster), tuple(tied), frozenset(above[best.key]))
+
+
+def too_large(cell: CellSummary, memory: int | None) -> bool:
+    """Return whether a cell used more than ``memory`` bytes."""
+    used = cell.figures.peak_rss_bytes
+    return memory is not None and used is not None and used > memory
+
+
+def _as_fast_as_the_fastest(offered: Sequence[CellSummary], tolerance: float) -> list[CellSummary]:
+    """Return the fastest cell with enough passes, and the cells within the tolerance of it."""
+    good = []
+    for cell in offered:
+        ratios = [ratio(cell.sample, other.sample) for other in offered]
+        if not any(found and (found.high or 1.0) < 1 for found in ratios):
+            good.append(cell)
+    if not good:
+        return []
+    enough = min(PASSES_TO_COMPARE, max(cell.repeats for cell in good))  # a decided race may have fewer passes
+    fastest = next(cell for cell in good if cell.repeats >= enough)
+    found = [fastest]
+    for cell in good:
+        share = ratio(cell.sample, fastest.sample)
+        seen = cell.repeats >= max(enough, 2)
+        if cell is not fastest and seen and share and share.median >= 1 - tolerance:
+            found.append(cell)
+    return found
 
 
 @dataclass(frozen=True)
@@ -33,7 +151,7 @@ class TunePage(DataPage):
     file: str  # the run file
     run: Run
     choice: Choice
-    wanted: Constraints
+    margin: float  # the share of the highest rate that a simpler setting may lack
     steps: Timed | None  # step times of one environment
     passed_over: Mapping[str, str]  # why settings were not tried, by place; lack of time is not included
     kind = "tune"
@@ -52,11 +170,11 @@ class TunePage(DataPage):
             remark = Remark("not recommended", f"{setting_of(cell)} {self._why_not(cell)}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
-                command = head.verify_command(self.env, [cell.label])
+                command = head.verify_command(self._env, [cell.label])
                 remark = replace(remark, remedy="compare the work with:", command=command)
             explanations.append(remark)
         document = Document(
-            title=one_line(self.headline),
+            title=one_line(self._headline),
             facts=(
                 *(fact for fact in run_facts(head, self._cells) if fact[0] in ("machine", "condition", "packages")),
                 ("time", time_of_run(self.run)),
@@ -65,7 +183,7 @@ class TunePage(DataPage):
             ),
             tables=(table,) if shown else (),
             explanations=tuple(explanations),
-            answers=(AnswerText(self.env, tuple(map(one_line, self._sentences())), self.code, settled=settled),),
+            answers=(AnswerText(self._env, tuple(map(one_line, self._sentences())), self._code, settled=settled),),
             best="what to use" if settled else "",
         )
         return (document,)
@@ -87,40 +205,38 @@ class TunePage(DataPage):
         return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
 
     @property
-    def env(self) -> str:
-        """The full name of the task."""
+    def _env(self) -> str:
         return one_line(next((cell.env for cell in self._cells), self.run.header.spec.envs[0]))
 
     @property
-    def headline(self) -> str:
+    def _headline(self) -> str:
         """The answer in one sentence."""
-        name, chosen = short_name(self.env), self.choice.chosen
+        name, chosen = short_name(self._env), self.choice.chosen
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
         how = "; ".join((f"{rate_of(chosen)}{of_loop(chosen)}", *self._faster()))
         return f"{name}: use {setting_of(chosen)}: {how}."
 
     @property
-    def certainty(self) -> str:
-        """The certainty of the answer, in words."""
+    def _certainty(self) -> str:
         words = f"{figures.counted(sum(cell.status == 'ok' for cell in self._tried), 'setting')} tried"
         if self.choice.chosen is None:
             return words
         none = "none of the others" if self.choice.faster else "none"
-        claim = f"{none} is faster than {setting_of(self.choice.chosen)} by more than {self.wanted.tolerance:.0%}"
+        claim = f"{none} is faster than {setting_of(self.choice.chosen)} by more than {self.margin:.0%}"
         if self.choice.decided:
             return f"{words}; {claim}, with 95 % confidence"
         return f"{words}; there was not enough time to show that {claim}"
 
     @property
-    def code(self) -> tuple[str, ...]:
+    def _code(self) -> tuple[str, ...]:
         """Lines of Python that build the recommended setting; empty without a recommendation or known code."""
         chosen = self.choice.chosen
         return () if chosen is None else code_of(chosen, self.run.header.spec)
 
     def _sentences(self) -> Iterator[str]:
         """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
-        yield self.headline
+        yield self._headline
         chosen, fastest = self.choice.chosen, self.choice.fastest
         if fastest is not None and chosen is not None and chosen is not fastest:
             simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
@@ -130,27 +246,15 @@ class TunePage(DataPage):
             step, late, reset = map(figures.short_time, times)
             yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
         if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
-            yield f"Not distinguishable from the fastest, and within {self.wanted.tolerance:.0%}: {_listed(others)}."
+            yield f"Not distinguishable from the fastest, and within {self.margin:.0%}: {_listed(others)}."
         learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
         if learner is not None and trained is not None:
             gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
             share = f"sampling is {trained.sampling:.0%} of training time"
-            yield f"With a learner that takes {learner_words(learner)}, {share}."
+            yield f"With a learner that takes {figures.learner_words(learner)}, {share}."
             rate, most = figures.number(trained.steps_per_second), f"at most {trained.at_most:.2f}x as fast"
             yield f"Training makes {rate} steps/s{gain}; a faster sampler could make it {most}."
-        yield f"{self.certainty}."
-
-    def _bends(self) -> list[tuple[CellSummary, float]]:
-        """Return the cells of the chosen backend that differ in only one number, with their shares of its rate."""
-        chosen = self.choice.chosen
-        if chosen is None:
-            return []
-        return [
-            (cell, cell.rate / chosen.rate)
-            for cell in sorted(self._tried, key=lambda cell: (-cell.workers, -cell.envs_per_worker))
-            if cell.label == chosen.label and cell.key != chosen.key and cell.rate
-            if cell.workers == chosen.workers or cell.envs_per_worker == chosen.envs_per_worker
-        ]
+        yield f"{self._certainty}."
 
     @property
     def _gain(self) -> float | None:
@@ -165,7 +269,7 @@ class TunePage(DataPage):
         return None if trained is None or loop is None else trained.steps_per_second / loop.steps_per_second
 
     def _why_nothing(self) -> str:
-        best, finding = self.choice.best, unusable(self._cells)
+        best = self.choice.best
         if best is None and any(cell.frames_per_second for cell in self._tried):
             return "no setting is known to do the same work as a plain loop"
         if best is None:
@@ -176,24 +280,24 @@ class TunePage(DataPage):
             why = f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
         elif self.choice.reason is NoChoiceReason.DISTURBED:
             why = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
-        elif self.choice.reason is NoChoiceReason.UNUSABLE and finding is not None:
+        elif finding := unusable(self._cells):
             why = f"the run is {finding.code}: {finding.message}; {finding.remedy}"
         return "; ".join(filter(None, (why, *self._faster())))
 
     def _faster(self) -> Iterator[str]:
         """Yield, for each faster backend, its ratio to the best setting and why it may not be recommended."""
         labels = set()
-        for cell, ratio in self.choice.faster:
+        for cell, over in self.choice.faster:
             if cell.label not in labels and self.choice.best is not None:
                 labels.add(cell.label)
-                times = f"{figures.in_sentence(ratio, 'x')} the rate of {setting_of(self.choice.best)}"
+                times = f"{figures.in_sentence(over, 'x')} the rate of {setting_of(self.choice.best)}"
                 yield f"{setting_of(cell)} has {times}, but {self._why_not(cell)}"
 
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""
         memory = self.run.header.spec.memory
         if too_large(cell, memory):
-            took, most = (figures.size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
+            took, most = (figures.byte_size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
             return f"takes {took}, more than the {most} allowed"
         if cell.objection is None:
             return ""
@@ -207,22 +311,26 @@ class TunePage(DataPage):
         """The answer for programs: the recommendation, its certainty, and all settings that were tried."""
         choice, chosen = self.choice, self.choice.chosen
         trained = None if chosen is None else chosen.figures.learning
+        # The cells of the chosen backend that differ in only one number, with their shares of its rate.
         bends: dict[str, list[dict[str, float]]] = {"workers": [], "envs_per_worker": []}
-        for cell, share in self._bends():
-            number = "workers" if chosen and cell.workers != chosen.workers else "envs_per_worker"
-            bends[number].append({number: getattr(cell, number), "share": share})
+        for cell in sorted(self._tried, key=lambda cell: (-cell.workers, -cell.envs_per_worker)):
+            if chosen is None or cell.label != chosen.label or not cell.rate:
+                continue
+            apart = [name for name in bends if getattr(cell, name) != getattr(chosen, name)]
+            if len(apart) == 1:
+                bends[apart[0]].append({apart[0]: getattr(cell, apart[0]), "share": cell.rate / chosen.rate})
         return {
-            "env": self.env,
-            "headline": self.headline,
+            "env": self._env,
+            "headline": self._headline,
             "decided": choice.decided,
-            "certainty": self.certainty,
-            "chosen": self._facts(chosen),
+            "certainty": self._certainty,
+            "chosen": _facts(chosen),
             "lack": None if choice.reason is None else choice.reason.name.lower(),
-            "best": self._facts(choice.best),
-            "fastest": self._facts(choice.fastest),
+            "best": _facts(choice.best),
+            "fastest": _facts(choice.fastest),
             "tied": [cell.key.place for cell in choice.tied],
-            "code": list(self.code),
-            "tried": [self._facts(cell) for cell in self._tried],
+            "code": list(self._code),
+            "tried": [_facts(cell) for cell in self._tried],
             "bends": bends,
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
@@ -230,33 +338,35 @@ class TunePage(DataPage):
             "not_offered": [
                 {"setting": cell.key.place, "why": why} for cell in choice.others if (why := self._why_not(cell))
             ],
-            "faster": [{"setting": cell.key.place, "ratio": ratio} for cell, ratio in choice.faster],
+            "faster": [{"setting": cell.key.place, "ratio": over} for cell, over in choice.faster],
             "file": self.file,
         }
 
-    def _facts(self, cell: CellSummary | None) -> dict[str, object] | None:
-        if cell is None:
-            return None
-        built, found = cell.built, cell.figures
-        acting, batch = found.acting, found.ns_per_batch
-        of_cell = ("workers", "envs_per_worker", "status", "frames_per_second", "verdict", "repeats")
-        of_built = ("num_envs", "batch_size", "processes", "threads")
-        return {
-            "setting": cell.key.place,
-            "backend": built.choice.name,
-            "options": dict(built.choice.options),
-            **{name: getattr(cell, name) for name in of_cell},
-            **{name: getattr(built, name) for name in of_built},
-            "cpus": built.cpus_owned,
-            "envs_of_a_row": built.num_envs / max(1, built.batch_size),
-            "steps_per_second": found.steps_per_second,
-            "seconds_per_batch": batch and batch.scaled(1e-9),
-            "latency": acting and {"p50_ns": round(acting.latency_p50_ns), "p99_ns": round(acting.latency_p99_ns)},
-            "memory_bytes": found.peak_rss_bytes,
-            "needs": [package.name for package in cell.entry.library.packages],
-        }
+
+def _facts(cell: CellSummary | None) -> dict[str, object] | None:
+    if cell is None:
+        return None
+    built, found = cell.built, cell.figures
+    acting, batch = found.acting, found.ns_per_batch
+    of_cell = ("workers", "envs_per_worker", "status", "frames_per_second", "verdict", "repeats")
+    of_built = ("num_envs", "batch_size", "processes", "threads")
+    return {
+        "setting": cell.key.place,
+        "backend": built.choice.name,
+        "options": dict(built.choice.options),
+        **{name: getattr(cell, name) for name in of_cell},
+        **{name: getattr(built, name) for name in of_built},
+        "cpus": built.cpus_owned,
+        "envs_of_a_row": built.num_envs / max(1, built.batch_size),
+        "steps_per_second": found.steps_per_second,
+        "seconds_per_batch": batch and batch.scaled(1e-9),
+        "latency": acting and {"p50_ns": round(acting.latency_p50_ns), "p99_ns": round(acting.latency_p99_ns)},
+        "memory_bytes": found.peak_rss_bytes,
+        "needs": [package.name for package in cell.entry.library.packages],
+    }
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return "; ".join([*names[:_MOST_NAMED], *([f"{more} more (-f json names them)"] if more > 0 else [])])
+    """Return at most six names as a list in words."""
+    more = [f"{len(names) - 6} more (-f json names them)"] if names[6:] else []
+    return "; ".join([*names[:6], *more])

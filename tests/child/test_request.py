@@ -87,7 +87,6 @@ def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
         b'{"Warm": {}, "Failure": {"reason": "both"}}',
         b'{"greeting": {}}',
         b'{"Done": ' + b"[" * 100_000,
-        b'{"Done": {"seats": [["0;rm"]]}}',
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "num_envs": -1}}}).encode(),
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "processes": "two"}}}).encode(),
     ],

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vebench.analysis.answer import Reason, TaskAnswer
 from vebench.analysis.cell import CellSummary, Code, Exclusion, Finding
@@ -23,11 +23,6 @@ from vebench.reports import figures
 from vebench.reports.document import AnswerText
 from vebench.results.records import Run, RunRecord
 
-RULE = "Named is the simplest of those not distinguishable from the fastest"
-_MOST_SENTENCES = 5
-_MOST_NAMED = 3  # a sentence names at most this number of settings, and counts the others
-_FEWEST_PASSES = 3
-_USUAL_ENVS = 2  # the number of environments that vebench verify steps at a time by default
 DOUBTS = {
     Exclusion.OTHER_WORK: "does other work",
     Exclusion.UNVERIFIED: "is not known to do the same work",
@@ -37,7 +32,6 @@ DOUBTS = {
     Exclusion.CONTESTED: "polls on CPUs that other processes used, so its rate is not valid",
     Exclusion.NO_INTERVAL: "has only one window",
 }
-_WORK = (Exclusion.OTHER_WORK, Exclusion.UNVERIFIED, Exclusion.NOT_PINNED)  # further passes do not remove these
 
 
 @dataclass(frozen=True)
@@ -54,6 +48,12 @@ class Section:
     def head(self) -> RunRecord:
         """The run's first line."""
         return self.run.header
+
+    @property
+    def reported(self) -> Iterator[CellSummary]:
+        """The cells, each with the findings on the run as a whole added to its own."""
+        for cell in self.cells:
+            yield replace(cell, findings=(*cell.findings, *self.findings)) if self.findings else cell
 
     @property
     def resume_command(self) -> str:
@@ -81,22 +81,19 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
         again = f"{remedy[0].upper()}{remedy[1:]}."
         return (AnswerText("", ("No winner: this run is unusable.", again), settled=False),)
     short = [short_name(env) for env in found]
-    texts = []
-    for (env, answer), name in zip(found.items(), short, strict=True):
-        task = one_line(env if short.count(name) > 1 else name)
-        if answer.winner is None:
-            texts.append(_without_winner(env, task, answer, section))
-        else:
-            said = list(_of_winner(f"{task} {_where(section)}", answer.winner, answer, section))
-            code = code_of(answer.winner, section.head.spec)
-            texts.append(AnswerText(one_line(env), tuple(said[:_MOST_SENTENCES]), code))
-    return tuple(texts)
-
-
-def _where(section: Section, verdict: str = "") -> str:
     hosts, missing = section.head.hosts, section.finding(Code.INCOMPLETE)
     where = "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}" if hosts else "on this machine"
-    return f"{where}{verdict}{f', so far ({one_line(missing.message)})' if missing else ''}"
+    so_far = f", so far ({one_line(missing.message)})" if missing else ""
+    texts = []
+    for (env, answer), name in zip(found.items(), short, strict=True):
+        subject = f"{one_line(env if short.count(name) > 1 else name)} {where}"
+        if answer.winner is None:
+            texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
+        else:
+            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, section))
+            code = code_of(answer.winner, section.head.spec)
+            texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
+    return tuple(texts)
 
 
 def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, section: Section) -> Iterator[str]:
@@ -109,7 +106,8 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, section: S
         shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
         most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
         faster = f" (at most {figures.number(most)}x as fast)" if most > 1 else ""
-        yield f"{RULE}; the others{faster}: {_listed([setting_of(cell) for cell in answer.tied])}."
+        others = _listed([setting_of(cell) for cell in answer.tied])
+        yield f"Named is the simplest of those not distinguishable from the fastest; the others{faster}: {others}."
     interface, whole = answer.in_gymnasium, answer.of_gymnasium
     if interface is not None:
         yield f"The fastest with Gymnasium's interface is {_over_loop(interface)}."
@@ -130,25 +128,13 @@ def _workers(best: CellSummary, answer: TaskAnswer, section: Section) -> Iterato
         yield f"More may be faster: {most}."
 
 
-def _without_winner(env: str, task: str, answer: TaskAnswer, section: Section) -> AnswerText:
+def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section) -> AnswerText:
     """Return why there is no winner, the best rate if any, and a remedy."""
-    why, remedy, command = _why_none(answer, section)
-    sentences = [f"{task} {_where(section, ', no winner')}: {why}."]
-    wide = answer.reason is Reason.WIDE
-    cell = answer.known if wide else answer.best
-    if cell is not None:
-        sentences.append(f"{'The fastest with a usable interval' if wide else 'The highest rate'}: {_in_full(cell)}.")
-        if answer.reason is Reason.ALONE:
-            sentences += _workers(cell, answer, section)
-    return AnswerText(one_line(env), (*sentences, remedy), settled=False, command=command)
-
-
-def _why_none(answer: TaskAnswer, section: Section) -> tuple[str, str, str]:
-    """Return why there is no winner, the remedy, and the command of the remedy or an empty text."""
     best, spec = answer.best, section.head.spec
     # The only backend to choose from. If there is none, the backend of the best cell: the plain loop.
     left = "".join(map(one_line, answer.contestants or ((best.label,) if best else ())))
     why, remedy, command = "no cell has a rate yet", "Measure with:", section.resume_command
+    known = "The highest rate", best
     match answer.reason:
         case Reason.NO_BACKEND:
             why, remedy, command = "only reference rows were measured", "Measure backends, too: leave out -b.", ""
@@ -164,10 +150,17 @@ def _why_none(answer: TaskAnswer, section: Section) -> tuple[str, str, str]:
             others = _listed([one_line(cell.label) for cell in answer.tied])
             why = f"{setting_of(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
             remedy, command = _more(section)
+            known = "The fastest with a usable interval", answer.known
         case Reason.AGED:
             why = "its environments change speed as they are stepped, and cells had made different numbers of steps"
             remedy, command = "Compare backends at one number of environments in each run.", ""
-    return why, remedy, command
+    sentences = [f"{subject}: {why}."]
+    words, cell = known
+    if cell is not None:
+        sentences.append(f"{words}: {_in_full(cell)}.")
+        if answer.reason is Reason.ALONE:
+            sentences += _workers(cell, answer, section)
+    return AnswerText(one_line(env), (*sentences, remedy), settled=False, command=command)
 
 
 def _more(section: Section) -> tuple[str, str]:
@@ -175,7 +168,7 @@ def _more(section: Section) -> tuple[str, str]:
     spec = section.head.spec
     if spec.until or section.finding(Code.INCOMPLETE):
         return "Measure with:", section.resume_command
-    return f"Measure again with --passes {2 * max(spec.passes, _FEWEST_PASSES)}.", ""
+    return f"Measure again with --passes {2 * max(spec.passes, 3)}.", ""
 
 
 def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str, str]:
@@ -185,13 +178,13 @@ def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str
     whys = [f"{_listed([*map(one_line, labels)])} ({why.value})" for why, labels in by_reason.items()]
     why = f"{f'only {left} is left' if left else 'no rate counts'}; excluded: {', '.join(whys)}"
     cell, first = excluded[0]
-    if first not in _WORK:
+    if first not in (Exclusion.OTHER_WORK, Exclusion.UNVERIFIED, Exclusion.NOT_PINNED):
         return why, *_more(section)
     if first is Exclusion.UNVERIFIED and (never := why_never(cell, section.head)):
         return why, f"The work of {one_line(cell.label)} cannot be compared: {never}.", ""
-    count = cell.key.workers * cell.key.envs_per_worker
-    more = ("--num-envs", str(count)) if count > _USUAL_ENVS else ()
-    return why, "Compare the work with:", section.head.verify_command(cell.env, by_reason[first], *more)
+    count = max(2, cell.key.workers * cell.key.envs_per_worker)
+    command = section.head.verify_command(cell.env, by_reason[first], "--num-envs", str(count))
+    return why, "Compare the work with:", command
 
 
 def _in_full(cell: CellSummary) -> str:
@@ -224,8 +217,9 @@ def _over_loop(cell: CellSummary) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Return names as a list in words: ``a, b and c``, ``a, b, c and 4 others``."""
-    more = len(names) - _MOST_NAMED
-    *first, last = names if more <= 1 else (*names[:_MOST_NAMED], f"{more} others")
+    *first, last = names
+    if len(first) > 3:  # noqa: PLR2004 - longer lists are skipped
+        first, last = [*names[:3]], f"{len(names) - 3} others"
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from vebench.analysis.cell import Finding, Gravity
 from vebench.analysis.statistics import Estimate
@@ -84,15 +84,6 @@ class AnswerText:
 
 # bound: a reference row that no backend can beat. ideal: each worker adds the rate of the first.
 LineRole = Literal["measured", "bound", "ideal"]
-ChartKind = Literal["rate", "efficiency", "cost"]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place on the axis of workers, with a short text."""
-
-    x: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class ChartLine:
     """One line of a chart."""
 
     name: str
-    points: tuple[tuple[float, Estimate], ...]  # sorted by x
+    points: tuple[tuple[float, Estimate], ...]  # sorted by the number of workers
     role: LineRole = "measured"
     family: str = ""  # lines of a family have the same colour; empty: the name
     dashed: bool = False
@@ -109,16 +100,12 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a logarithmic axis."""
+    """Rates over numbers of workers, both logarithmic."""
 
-    group: str  # the task, or a similar subject; group and kind identify the chart
-    kind: ChartKind
+    group: str  # the task; a document has at most one chart for each task
     title: str
-    x_label: str
-    y_label: str
     series: tuple[ChartLine, ...]
-    marks: tuple[Mark, ...] = ()
-    linear: bool = False  # the vertical axis begins at zero; otherwise it is logarithmic
+    marks: tuple[tuple[float, str], ...] = ()  # numbers of workers, each with a short text
 
 
 @dataclass(frozen=True)
@@ -149,8 +136,9 @@ class View:
     """The parts of a run's documents that are shown on request. Rates, speedups and grave findings are always shown."""
 
     columns: tuple[str, ...] = ()  # columns of the data; each becomes a further table of each task
-    every_finding: bool = False  # show notes, further charts and the cost of the loop, too
+    every_finding: bool = False  # show notes and the cost of the loop, too
     each_run: bool = True  # after several runs side by side, show each run alone
+    early: bool = False  # show an unfinished run: rates and the cells that are ahead, and nothing else
     forecast: int | None = None  # the number of workers for which to predict rates
 
 
@@ -192,7 +180,7 @@ class SimplePage:
     kind: PageKind
     document: Document
     data: object = None
-    title: str = ""
+    title: ClassVar[str] = ""
 
     @property
     def documents(self) -> tuple[Document, ...]:

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from vebench.analysis.cell import CellSummary, Code, Finding
-from vebench.analysis.comparison import CellComparison
 from vebench.analysis.statistics import Estimate
-from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import Standing
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import LearnerStep
 from vebench.reports.document import Remark
 
 Size = tuple[int, int]  # the number of workers, and of environments per worker
-Swept = tuple[set[str], set[Size]]  # the backends and the sizes of a task
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_BARS = "▁▂▃▄▅▆▇"  # an odd number of bars, so that steady values have the middle bar
-LONGEST_SPARKLINE = 30
-_LEAST_SPAN = 0.2
-_RANGE_LENGTH = 3  # the fewest numbers that are written as a range
 DASH = "-"  # the text of a place where no value applies
 SAME_WORK = "same work"  # the head of the column of work verdicts
-_KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
-# A path between quotation marks may have spaces. Any other path ends at the first character that few names have.
-_QUOTED = re.compile(rf"""(?<=['"`])/{_KERNEL}[^'"`/][^'"`]*(?=['"`])""")
-_PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
-# A path does not begin within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
-_BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{_KERNEL}(?:(?:{_PLAIN}+/)+{_PLAIN}*|{_PLAIN}{{2,}})")
 
 
 def number(value: float) -> str:
@@ -110,12 +95,14 @@ def long_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def size(count: int) -> str:
+def byte_size(count: int) -> str:
     """Return a number of bytes for readers: ``27.5 MiB``."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit + 1 < len(_UNITS):  # noqa: PLR2004 - the step between units
-        value, unit = value / 1024, unit + 1
-    return f"{value:.{4 if value >= 1000 else 3}g} {_UNITS[unit]}"  # noqa: PLR2004 - 1023, and no exponent
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:  # noqa: PLR2004 - the step between units
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.{4 if value >= 1000 else 3}g} {unit}"  # noqa: PLR2004 - 1023, and no exponent
 
 
 def change(ratio: float) -> str:
@@ -124,14 +111,12 @@ def change(ratio: float) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the last values, which are logarithms, as one bar character each.
-
-    The bars span at least ``_LEAST_SPAN``, so that noise does not look like a change.
-    """
-    last = values[-LONGEST_SPARKLINE:]
-    span = max(max(last) - min(last), _LEAST_SPAN)
+    """Return the last 30 values, which are logarithms, as one bar character each."""
+    bars = "▁▂▃▄▅▆▇"  # an odd number, so that steady values have the middle bar
+    last = values[-30:]
+    span = max(max(last) - min(last), 0.2)  # smaller spans would make noise look like a change
     lowest = (max(last) + min(last) - span) / 2
-    return "".join(_BARS[min(int((value - lowest) / span * len(_BARS)), len(_BARS) - 1)] for value in last)
+    return "".join(bars[min(int((value - lowest) / span * len(bars)), len(bars) - 1)] for value in last)
 
 
 def counted(count: int, noun: str) -> str:
@@ -162,13 +147,6 @@ def cell_name(key: CellKey) -> str:
     return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
 
 
-def verdict_in_words(cell: CellComparison) -> str:
-    """Return the verdict on the speed of one cell on one line, with its ratio and its reason."""
-    ratio = f", ratio {ratio_text(cell.ratio)}" if cell.ratio else ""
-    why = cell.failed or cell.why
-    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
-
-
 def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
     """Yield each label and reason once, with its cells and a remedy. The remedy follows ``; `` in the reason."""
     groups = by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
@@ -177,39 +155,30 @@ def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Re
         yield Remark(label, text, tuple(names), remedy or "measure it again, on both sides if necessary")
 
 
-class Group(NamedTuple):
-    """A finding, and in words the cells that have it."""
+def grouped(cells: Sequence[CellSummary]) -> dict[Finding, tuple[str, ...]]:
+    """Return the findings of all cells, the gravest first, each with a line for each task: ``Pong: gym-sync at ...``.
 
-    finding: Finding
-    places: tuple[str, ...]
-
-
-def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
-    """Return the findings of all cells, each once with the cells that have it. The gravest finding comes first."""
+    Tasks with the same text share a line.
+    """
     groups: dict[Finding, list[CellSummary]] = {}
-    swept: dict[str, Swept] = {}
     for cell in cells:
-        labels, of_env = swept.setdefault(cell.env, (set(), set()))
-        labels.add(cell.label)
-        of_env.add((cell.workers, cell.envs_per_worker))
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
-    gravest_first = sorted(groups.items(), key=lambda group: tuple(Code).index(group[0].code))
-    return tuple(Group(finding, _places(members, swept)) for finding, members in gravest_first)
-
-
-def _places(members: Sequence[CellSummary], swept: Mapping[str, Swept]) -> tuple[str, ...]:
-    """Return a line for each task: ``Ant-v5: gym-sync at 1 worker``. Tasks with the same text share a line."""
-    texts = []
-    for env, of_env in by_key((cell.env, (cell.label, cell.workers, cell.envs_per_worker)) for cell in members).items():
-        labels, of_sweep = swept[env]
-        by_label = by_key((label, (workers, envs)) for label, workers, envs in of_env)
-        parts = []
-        for words, own in by_key((sizes(measured, of_sweep), label) for label, measured in by_label.items()).items():
-            who = "every backend" if len(own) == len(labels) > 1 else ", ".join(own)
-            parts.append(f"{who} at {words}")
-        texts.append(("; ".join(parts), env))
-    return tuple(with_names(texts))
+    labels = by_key((cell.env, cell.label) for cell in cells)
+    swept = by_key((cell.env, (cell.workers, cell.envs_per_worker)) for cell in cells)
+    found = {}
+    for finding in sorted(groups, key=lambda finding: tuple(Code).index(finding.code)):
+        of_env = by_key((cell.env, (cell.label, (cell.workers, cell.envs_per_worker))) for cell in groups[finding])
+        texts = []
+        for env, members in of_env.items():
+            words = by_key((sizes(had, swept[env]), label) for label, had in by_key(members).items())
+            parts = []
+            for size, own in words.items():
+                who = "every backend" if len(own) == len(labels[env]) > 1 else ", ".join(own)
+                parts.append(f"{who} at {size}")
+            texts.append(("; ".join(parts), env))
+        found[finding] = tuple(with_names(texts))
+    return found
 
 
 def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
@@ -226,7 +195,8 @@ def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
 def _range(counts: Sequence[int], swept: list[int], noun: str) -> str:
     """Return ``4..256 workers`` if at least three counts are neighbours in ``swept``, else ``1, 4 workers``."""
     first = swept.index(counts[0])
-    if len(counts) >= _RANGE_LENGTH and swept[first : first + len(counts)] == list(counts):
+    fewest = 3  # the fewest numbers that are written as a range
+    if len(counts) >= fewest and swept[first : first + len(counts)] == list(counts):
         return f"{counts[0]}..{counts[-1]} {noun}s"
     return f"{', '.join(map(str, counts))} {noun}{'' if list(counts) == [1] else 's'}"
 
@@ -237,36 +207,23 @@ def learner_words(learner: LearnerStep) -> str:
     return f"{short_time(learner.seconds * 1e9)} for {whole}"
 
 
-def tasks_in_words(standing: Standing) -> str:
-    """Return a suite's title, with the names of tasks unless it is all tasks: ``MuJoCo (Ant, Hopper)``."""
-    every = len(standing.tasks) == len(standing.suite.tasks)
-    names = ", ".join(map(short_name, standing.tasks))
-    return standing.suite.title if every else f"{standing.suite.title} ({names})"
-
-
-def what_it_steps(cell: CellSummary) -> str | None:
-    """Return the kind of environments that a backend steps; None for a reference row."""
-    if cell.reference_row:
-        return None
-    if cell.built.own_classes is not None:
-        return cell.built.own_classes.words
-    if cell.entry.steps_gymnasium:
-        return "any Gymnasium environment"
-    library = cell.entry.library.title
-    return f"{library}'s own environments" if library else "environments of its adapter"
-
-
 def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
     """Return a function that replaces each absolute path by its last part, in a text or in all texts of a document.
 
     ``names`` are file names that texts may quote. They may contain any characters.
     """
+    kernel = r"(?!(?:dev|proc|sys)(?:/|\b))"
+    # A path between quotation marks may have spaces. Any other path ends at the first character that few names have.
+    quoted = re.compile(rf"""(?<=['"`])/{kernel}[^'"`/][^'"`]*(?=['"`])""")
+    plain = r"""[^\s/'"`|<>,;:()\[\]{}]"""
+    # A path does not begin within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
+    bare = re.compile(rf"(?:file://|(?<![\w./~<-]))/{kernel}(?:(?:{plain}+/)+{plain}*|{plain}{{2,}})")
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 
     def in_text(text: str) -> str:
         for name in absolute:
             text = text.replace(name, PurePath(name).name)
-        for path in (_QUOTED, _BARE):
+        for path in (quoted, bare):
             text = path.sub(lambda match: PurePath(match[0]).name, text)
         return text
 

@@ -10,9 +10,9 @@ from itertools import groupby, pairwise
 from vebench.analysis.cell import Code, Finding
 from vebench.analysis.rules import own_classes
 from vebench.backends.entry import BackendEntry
-from vebench.backends.environments.suites import SUITES, Suite, short_name
+from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
-from vebench.backends.packages import Installation, how_to_install, importable
+from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, REFERENCE, YARDSTICK, Standing, standings
 from vebench.errors import one_line
 from vebench.interpreters import python_of
@@ -23,12 +23,7 @@ from vebench.plan.cells import Cell, Plan, report_order, time_planned
 from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
-from vebench.reports.figures import DASH, SAME_WORK, by_key, counted, tasks_in_words
-
-_MOST_IN_ORDER = 32  # a line lists at most this number of CPUs
-_FEWEST_IN_SERIES = 4  # the fewest CPUs with a constant step that are written as a series
-_ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
-_ON: dict[bool | None, str] = {True: "on", False: "off"}
+from vebench.reports.figures import DASH, SAME_WORK, by_key, counted
 
 
 def _words_table(title: str, corner: str, columns: Iterable[str], rows: Iterable[TableRow], *notes: str) -> Table:
@@ -113,9 +108,9 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "CPUs", ", ".join((f"{format_cpu_list(topology.online)} online", *counts, *threads))
     caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
     yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
-    memory = [figures.size(host.memory_bytes)] if host.memory_bytes else []
+    memory = [figures.byte_size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
-        memory.append(f"{figures.size(machine.memory_available)} available")
+        memory.append(f"{figures.byte_size(machine.memory_available)} available")
     if host.nodes_allowed is not None and len(topology.nodes) > 1:
         memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
@@ -124,15 +119,16 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     cpus = counted(len(topology.online), "CPU")
     yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
     for policy, order in machine.orders.items():
-        yield policy, _first(map(str, order))
+        yield policy, _first(order)
     if machine.workers is not None:
-        workers, owned = counted(machine.workers, "worker"), _first(map(str, machine.owned))
+        workers, owned = counted(machine.workers, "worker"), _first(machine.owned)
         how = "share CPU" if machine.workers > len(machine.owned) else "in this order on CPU"
         yield "workers", f"{workers} {how if machine.placement.pinned else 'on any of CPUs'} {owned}"
+    on: dict[bool | None, str] = {True: "on", False: "off"}
     settings = {
         "governor": host.governor,
-        "boost": _ON.get(host.boost),
-        "SMT": _ON.get(host.smt),
+        "boost": on.get(host.boost),
+        "SMT": on.get(host.smt),
         "transparent huge pages": host.thp,
         "microcode": host.microcode,
         "isolated CPUs": _brief(host.isolated) if host.isolated else None,
@@ -142,26 +138,30 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     where += ["in a container"] if host.container else []
     yield "system", ", ".join((f"{host.system} {host.kernel} {host.machine}".strip(), *where))
     yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
-    kinds = by_key(((", ".join(it.backends), it.own.words_for_kind), tasks_in_words(it)) for it in machine.standings)
-    for (backends, words), names in kinds.items():
-        yield backends, f"{', '.join(names)}: {words}"
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for one in machine.standings:
+        every = len(one.tasks) == len(one.suite.tasks)
+        tasks = "" if every else f" ({', '.join(map(short_name, one.tasks))})"
+        kinds.setdefault((", ".join(one.backends), one.own.words_for_kind), []).append(f"{one.suite.title}{tasks}")
+    for (backends, words), suites in kinds.items():
+        yield backends, f"{', '.join(suites)}: {words}"
 
 
 def _cache(level: int, size_bytes: int | None) -> str:
-    return f"L{level} {figures.size(size_bytes)}" if size_bytes else f"L{level}"
+    return f"L{level} {figures.byte_size(size_bytes)}" if size_bytes else f"L{level}"
 
 
-def _first(texts: Iterable[str]) -> str:
-    every = list(texts)
-    shown = ", ".join(every[:_MOST_IN_ORDER])
-    return shown if len(every) <= _MOST_IN_ORDER else f"{shown}, ... ({len(every)} in all)"
+def _first(cpus: Sequence[int]) -> str:
+    shown = ", ".join(map(str, cpus[:32]))
+    return shown if len(cpus) <= 32 else f"{shown}, ... ({len(cpus)} in all)"  # noqa: PLR2004 - about two lines
 
 
 def _brief(cpus: Collection[int]) -> str:
     """Return a set of CPUs in short form: a Linux list, or ``1,3..79`` for a series with a wider step."""
     ordered = sorted(cpus)
     steps = {after - before for before, after in pairwise(ordered)}
-    if len(ordered) >= _FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
+    few = 3  # shorter series are written as a list
+    if len(ordered) > few and len(steps) == 1 and steps != {1}:
         return f"{ordered[0]},{ordered[1]}..{ordered[-1]}"
     return format_cpu_list(ordered)
 
@@ -181,7 +181,7 @@ def _parts(machine: Machine) -> Table:
         rows.append(_row(f"{label}{times}", "; ".join(map(_brief, sets)), *marked))
     for node in topology.nodes:
         if not node.cpus:
-            memory = f" ({figures.size(node.memory_bytes)})" if node.memory_bytes else ""
+            memory = f" ({figures.byte_size(node.memory_bytes)})" if node.memory_bytes else ""
             rows.append(_row(f"node {node.id}: memory only{memory}", *(DASH,) * (1 + len(marks))))
     return _words_table("Its CPUs", "part", ("CPUs", *marks), rows)
 
@@ -191,7 +191,7 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
     parts = [(f"package {label}", frozenset(cpus)) for label, cpus in topology.packages.items()]
     for node in topology.nodes:
         if node.cpus:
-            memory = f" ({figures.size(node.memory_bytes)})" if node.memory_bytes else ""
+            memory = f" ({figures.byte_size(node.memory_bytes)})" if node.memory_bytes else ""
             parts.append((f"node {node.id}{memory}", frozenset(node.cpus)))
     fastest_first = topology.kinds[::-1] if len(topology.kinds) > 1 else ()
     for rank, kind in enumerate(fastest_first, 1):
@@ -210,20 +210,43 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
 
 def list_page() -> SimplePage:
     """Return the page of backends with the tasks that they can step here, options, and all tasks."""
+    backends = []
+    for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default)):
+        if entry.library.installation is None:
+            named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
+            texts = _steps(entry), Text((f"{entry.summary}{named}",))
+            backends.append(TableRow(entry.name, texts, entry.reference_row))
     options = [_row(f"{entry.name}[{key}]", one.meaning) for entry in ENTRIES for key, one in entry.options.items()]
     tasks = []
     for suite in SUITES.values():
         names = [*map(short_name, suite.tasks), *([suite.otherwise] if suite.otherwise else [])]
         tasks.append(_row(suite.title, ", ".join(names)))
+    peers = []
+    for one in INSTALLATIONS:
+        entries = [entry for entry in ENTRIES if entry.library.installation == one]
+        packages = {package for entry in entries for package in entry.library.packages}
+        here = Text((f"vebench install {one.name}",), "missing")
+        if packages and all(importable(package.module) for package in packages):
+            here = Text(("installed",))
+        elif python_of(one.name) is not None:
+            here = Text(("set up",))
+        collectors = ", ".join(entry.name for entry in entries) or "none: a collector"
+        peers.append(TableRow(one.name, (Text((collectors,)), Text((one.title,)), here)))
     tables = (
-        _backends(),
+        _words_table(
+            "Backends",
+            "backend",
+            ("steps", "what it is"),
+            backends,
+            "Backends marked (named) are measured only with -b.",
+        ),
         _words_table("Their options", "option", ("meaning",), options),
         _words_table("Tasks (full ids such as ALE/Pong-v5 work, too)", "kind", ("names",), tasks),
         _words_table(
             "Backends of other projects",
             "name",
             ("backends", "what it is", "here"),
-            map(_peer, INSTALLATIONS),
+            peers,
             "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
             "vebench run -b all-peers measures them all, with the usual backends.",
             *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
@@ -233,43 +256,18 @@ def list_page() -> SimplePage:
     return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
 
 
-def _backends() -> Table:
-    rows = []
-    for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default)):
-        if entry.library.installation is None:
-            named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
-            texts = _steps(entry), Text((f"{entry.summary}{named}",))
-            rows.append(TableRow(entry.name, texts, entry.reference_row))
-    note = "Backends marked (named) are measured only with -b."
-    return _words_table("Backends", "backend", ("steps", "what it is"), rows, note)
-
-
 def _steps(entry: BackendEntry) -> Text:
-    able = [words for suite in SUITES.values() if (words := _of_suite(entry, suite))]
+    """Return the suites that a backend steps here, each with ``2 of 5`` if it steps only some of its tasks."""
+    able = []
+    for suite in SUITES.values():
+        tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()]
+        tasks = tasks or [Task("any other", suite.name, 1)]
+        named = [task for task in tasks if entry.scope.name_of(task) is not None]
+        if named and entry.why_not(named[0]) is None:
+            able.append(suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}")
     if able == [suite.title for suite in SUITES.values()]:
         return Text(("all",))
     return Text((", ".join(able),)) if able else Text(("nothing here",), "missing")
-
-
-def _of_suite(entry: BackendEntry, suite: Suite) -> str:
-    """Return the title of a suite if a backend steps it here; ``2 of 5 TITLE`` for a part; empty if it does not."""
-    tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()] or [Task("any other", suite.name, 1)]
-    named = [task for task in tasks if entry.scope.name_of(task) is not None]
-    if not named or entry.why_not(named[0]) is not None:
-        return ""
-    return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
-
-
-def _peer(one: Installation) -> TableRow:
-    entries = [entry for entry in ENTRIES if entry.library.installation == one]
-    packages = {package for entry in entries for package in entry.library.packages}
-    here = Text((f"vebench install {one.name}",), "missing")
-    if packages and all(importable(package.module) for package in packages):
-        here = Text(("installed",))
-    elif python_of(one.name) is not None:
-        here = Text(("set up",))
-    names = ", ".join(entry.name for entry in entries) or "none: a collector"
-    return TableRow(one.name, (Text((names,)), Text((one.title,)), here))
 
 
 def _missing() -> Iterator[Remark]:
@@ -294,8 +292,12 @@ def plan_page(plan: Plan) -> SimplePage:
 
 def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     spec = plan.spec
+    cells = [cell for cell in plan.cells if cell.skip is None]
+    passes = len({cell.repeat for cell in cells})
+    skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
+    number = f"{counted(len(cells), 'cell')}{f' in {passes} passes' if passes > 1 else ''}"
+    yield "cells", f"{number}, {skipped} skipped" if skipped else number
     further = 0 if spec.until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
-    yield "cells", _number_of_cells(plan)
     if spec.races and (further or spec.until):
         rest = f", as many cells as in {further} such pass" if further else ""
         yield "race", f"then the fastest backends alone{rest}"
@@ -307,44 +309,33 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot do that"
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
-    yield "time", _time(plan, further)
-
-
-def _time(plan: Plan, further: int) -> str:
-    spec = plan.spec
-    steps = time_planned([cell for cell in plan.cells if cell.skip is None], spec)
+    steps = time_planned(cells, spec)
     starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
     total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
-    words = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
+    time = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
     if proofs:
-        words += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
+        time += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
     if spec.until is not None:
-        words += f"; passes are added until {figures.long_time(spec.budget)} after the start"
+        time += f"; passes are added until {figures.long_time(spec.budget)} after the start"
         if spec.until != UNTIL_BUDGET:
-            words += f" or intervals are within ±{100 * spec.until:.3g}%"
+            time += f" or intervals are within ±{100 * spec.until:.3g}%"
         if spec.races:
-            words += ", and no cells are started later"
-    return words
-
-
-def _number_of_cells(plan: Plan) -> str:
-    by_repeat = Counter(cell.repeat for cell in plan.cells if cell.skip is None)
-    skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
-    each = set(by_repeat.values())
-    words = counted(max(each, default=0), "cell")
-    if len(each) > 1:  # a run that is resumed may have different numbers of cells in its passes
-        words = f"{counted(by_repeat.total(), 'cell')} in {len(by_repeat)} passes"
-    elif len(by_repeat) > 1:
-        words += f" x {len(by_repeat)} passes"
-    return f"{words}, {skipped} skipped" if skipped else words
+            time += ", and no cells are started later"
+    yield "time", time
 
 
 def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
     labels = list(dict.fromkeys(cell.backend.label for cell in cells))
     by_row = sorted(cells, key=lambda cell: (labels.index(cell.backend.label), cell.workers, cell.envs_per_worker))
-    notes = list(_skipped(by_row))
+    notes = []
     if any(cell.skip is None and not spec.asks_for(cell.backend.label, cell.workers) for cell in cells):
-        notes.insert(0, _ADDED)
+        notes.append(f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out")
+    swept = [(cell.workers, cell.envs_per_worker) for cell in by_row]
+    skipped = [(cell.skip, (cell.backend.label, size)) for cell, size in zip(by_row, swept, strict=True) if cell.skip]
+    for reason, of_reason in by_key(skipped).items():
+        where = by_key((figures.sizes(own, swept), label) for label, own in by_key(of_reason).items())
+        places = "; ".join(f"{', '.join(names)} at {words}" for words, names in where.items())
+        notes.append(one_line(f"skipped: {places}: {reason}"))
     rows = []
     for cell in (one for one in by_row if one.skip is None):
         shape = cell.shape
@@ -356,13 +347,3 @@ def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
         rows.append(_row(one_line(cell.backend.label), size, *layout, cpus, verdict))
     columns = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
     return _words_table(one_line(env), "backend", columns, rows, *notes)
-
-
-def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield each reason to skip cells, with the skipped cells."""
-    swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
-    skipped = [(cell.skip, (cell.backend.label, size)) for cell, size in zip(cells, swept, strict=True) if cell.skip]
-    for reason, of_reason in by_key(skipped).items():
-        labels = by_key((figures.sizes(own, swept), label) for label, own in by_key(of_reason).items())
-        where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
-        yield one_line(f"skipped: {where}: {reason}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from string import ascii_uppercase
-from typing import NamedTuple, Self
+from typing import Self
 
 from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
 from vebench.analysis.cell import CellSummary, Code, Gravity, in_report_order
@@ -24,31 +24,29 @@ from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise, time_spent
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
+from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.cells import CellKey
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of
-from vebench.reports.charts import forecast_tables, predictions, run_charts
+from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
 
 Place = Callable[[CellSummary], Text]
 
-# Findings on the run that the fact "condition" also states. Findings on cells that the notice states for all cells.
-_OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
-_TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
-_MOST_NAMED = 3  # a title names at most this number of tasks
-_OF_A_POLICY = ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age")
-_OF_A_LEARNER = ("training_steps_per_second", "sampling_share", "at_most_faster")
 # Columns that are shown without a request, if any cell has them.
 _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
     "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
-    **dict.fromkeys(_OF_A_POLICY, lambda cell: cell.figures.acting),
+    **dict.fromkeys(
+        ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"),
+        lambda cell: cell.figures.acting,
+    ),
     "rows_per_batch": lambda cell: cell.figures.batch_sizes,
-    **dict.fromkeys(_OF_A_LEARNER, lambda cell: cell.figures.learning),
+    **dict.fromkeys(
+        ("training_steps_per_second", "sampling_share", "at_most_faster"), lambda cell: cell.figures.learning
+    ),
 }
 
 
@@ -59,7 +57,6 @@ class RunPage(DataPage):
     sections: tuple[Section, ...]
     view: View = DEFAULT
     kind = "run"
-    early = False
     title = "Throughput of vector-env backends"
 
     @classmethod
@@ -78,22 +75,19 @@ class RunPage(DataPage):
     @property
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file. If several share a task, a document before them shows all side by side."""
-        documents = []
-        together = _side_by_side(self.sections) if len(self.sections) > 1 else None
-        if together is not None:
-            cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
-            documents.append(replace(together, legend=(*together.legend, *cut_short)))
-        if together is None or self.view.each_run:
-            documents += [_document(section, self.sections, self.view, early=self.early) for section in self.sections]
-        return tuple(documents)
+        several = len(self.sections) > 1
+        together = _side_by_side(self.sections) if several else None
+        if together is not None and not self.view.each_run:
+            return (replace(together, legend=(*together.legend, "--all shows each run alone, too.")),)
+        alone = [_document(section, f"{section.letter}: " if several else "", self.view) for section in self.sections]
+        return tuple(alone) if together is None else (together, *alone)
 
     @property
     def data(self) -> list[dict[str, object]]:
         """The cells of every section in one list, each with its identity and the value of every column."""
         records = []
         for section in self.sections:
-            for cell in section.cells:
-                reported = columns.with_findings(cell, section.findings)
+            for cell in section.reported:
                 record: dict[str, object] = {
                     "env": cell.env,
                     "backend": cell.backend,
@@ -102,57 +96,63 @@ class RunPage(DataPage):
                     "file": section.name,
                     "envs_per_worker": cell.envs_per_worker,
                 }
-                records.append(record | {column.name: column.value(reported) for column in columns.COLUMNS})
+                records.append(record | {column.name: column.value(cell) for column in columns.COLUMNS})
         return records
 
 
-class EarlyPage(RunPage):
-    """The tables of an unfinished run, and the cells that are ahead. A few windows do not decide on a winner."""
-
-    early = True
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The documents of a run, with the highest rate of each task in place of the answer."""
-        (section,) = self.sections
-        ahead: dict[str, AnswerText] = {}
-        for cell in fastest_first(cell for cell in section.cells if not cell.excluded):
-            sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
-            ahead.setdefault(cell.env, AnswerText(one_line(cell.env), (sentence,), settled=False))
-        return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
-
-
-def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
+def _document(section: Section, letter: str, view: View) -> Document:
+    """Return the document of one run. Titles begin with ``letter``."""
     head, cells = section.head, section.cells
-    letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
-    predicted = predictions(cells, head, view.forecast) if view.forecast else ()
+    model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Cores?)\b|@.*", "", head.host.cpu_model)
+    machine = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
+    where = one_line(f"{machine}, {figures.counted(head.usable_cpus, 'CPU')}")
     shown = cells if view.every_finding else _needed(cells)
     found: dict[str, TaskAnswer] = {}
     tables: list[Table] = []
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
         found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
-        best = None if early else found[env].winner
+        best = None if view.early else found[env].winner
         tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
-    tables += forecast_tables(predicted)
-    facts = [("file", section.name), *run_facts(head, cells)]
-    facts.append(("time", time_of_run(section.run)))
+    if view.forecast:
+        tables += forecast_tables(cells, head, view.forecast)
     names = [one_line(short_name(env)) for env in found or head.spec.envs]
-    tasks = names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"]
+    if len(names) > 3:  # noqa: PLR2004 - longer titles are hard to read
+        names[2:] = [f"{len(names) - 2} other tasks"]
+    legend = ["No cell has been measured yet."]
+    if shown:
+        as_many = " and as many environments" if len({cell.envs_per_worker for cell in shown}) > 1 else ""
+        over = f"{REFERENCE} with one worker{as_many}"
+        legend = [f"In each cell: frames/s with its 95 % confidence interval (±), and the speedup over {over}."]
+    if any(cell.sample.one_process for cell in shown):
+        legend.append(
+            f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --passes measures it."
+        )
+    facts = (("file", section.name), *run_facts(head, cells), ("time", time_of_run(section.run)))
     return Document(
-        title=f"{letter}{', '.join(tasks)} on {where}",
-        facts=tuple(fact for fact in facts if fact[1]),
+        title=f"{letter}{', '.join(names)} on {where}",
+        facts=() if view.early else tuple(fact for fact in facts if fact[1]),
         tables=tuple(tables),
-        legend=tuple(_legend(shown)),
-        findings=tuple(_findings(section, shown, view)),
+        legend=tuple(legend),
+        findings=() if view.early else tuple(_findings(section, shown, view)),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=answers(found, section),
-        charts=run_charts(cells, head, found, view, (letter, where)),
+        answers=tuple(_first_look(cells)) if view.early else answers(found, section),
+        charts=run_charts(cells, head, found, letter, where),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )
+
+
+def _first_look(cells: Sequence[CellSummary]) -> Iterator[AnswerText]:
+    """Yield the highest rate of each task in an unfinished run. A few windows do not decide on a winner."""
+    seen = set()
+    for cell in fastest_first(cell for cell in cells if not cell.excluded):
+        if cell.env not in seen:
+            seen.add(cell.env)
+            sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
+            yield AnswerText(one_line(cell.env), (sentence,), settled=False)
 
 
 def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> list[Remark]:
@@ -160,23 +160,17 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
     Notes are left out unless the user requested everything.
     """
-    said = _TAKEN if section.notice and not view.every_finding else frozenset()
-    left = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
-    pairs = [(group.finding, group.places) for group in figures.grouped(left)]
-    pairs += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
-    pairs.sort(key=lambda pair: tuple(Code).index(pair[0].code))
-    remarks = [Remark.of(finding, places) for finding, places in pairs]
-    if view.every_finding:
-        return remarks
-    matter = [one for one in remarks if one.gravity is not Gravity.NOTE]
-    return [one for one in matter if one.places or one.label not in _OF_CONDITION]
-
-
-def _where(head: RunRecord) -> str:
-    """Return a machine in few words: ``AMD EPYC, 2 CPUs``."""
-    model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Cores?)\b|@.*", "", head.host.cpu_model)
-    name = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
-    return one_line(f"{name}, {figures.counted(head.usable_cpus, 'CPU')}")
+    if section.notice and not view.every_finding:
+        said = {Code.DISTURBED, Code.THROTTLED}
+        cells = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
+    found = [*figures.grouped(cells).items()]
+    found += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
+    found.sort(key=lambda pair: tuple(Code).index(pair[0].code))
+    if not view.every_finding:
+        of_condition = {Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE}  # the fact "condition" states these
+        found = [(finding, places) for finding, places in found if finding.code.gravity is not Gravity.NOTE]
+        found = [(finding, places) for finding, places in found if places or finding.code not in of_condition]
+    return [Remark.of(finding, places) for finding, places in found]
 
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
@@ -186,17 +180,6 @@ def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
         if not cell.reference_row and not suffers.get(cell.env):
             suffers[cell.env] = any(finding.code is Code.LOOP_COST for finding in cell.findings)
     return [cell for cell in cells if cell.loop_ns_per_batch is None or suffers.get(cell.env, True)]
-
-
-def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
-    if not cells:
-        yield "No cell has been measured yet."
-        return
-    as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
-    over = f"{REFERENCE} with one worker{as_many}"
-    yield f"In each cell: frames/s with its 95 % confidence interval (±), and the speedup over {over}."
-    if any(cell.sample.one_process for cell in cells):
-        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --passes measures it."
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -279,11 +262,10 @@ def rate_tables(
             name = f"{task}, {figures.counted(envs, 'environment')} per worker"
             parts[name] = [cell for cell in cells if cell.envs_per_worker == envs]
 
-    def tables(title: str, place: Place, *notes: str, references: bool = True) -> Iterator[Table]:
+    def tables(title: str, place: Place, *notes: str) -> Iterator[Table]:
         for name, part in parts.items():
-            shown = [cell for cell in part if references or not cell.reference_row]
-            rows = _grid(shown, crowded, spec, place)
-            yield replace(rows, title=f"{name}: {title}", group=task, notes=notes, further=True)
+            heads, rows = _grid(part, crowded, spec, place)
+            yield Table(f"{name}: {title}", heads, rows, notes=notes, group=task, further=True)
 
     skips = sorted({cell.built.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
@@ -292,30 +274,33 @@ def rate_tables(
     yield from others
     yield replace(last, notes=tuple(_notes(cells, crowded)), details=tuple(_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
+    known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
-        column = columns.column_named(wanted)
+        column = known[wanted]
         meaning = f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
         yield from tables(column.name, partial(columns.of_column, column), meaning)
 
 
-def _grid(cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, place: Place) -> Table:
-    """Return a table with a row for each backend and a column for each size. ``place`` returns the text of a cell."""
+def _grid(
+    cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, place: Place
+) -> tuple[tuple[str, ...], tuple[TableRow, ...]]:
+    """Return the heads of sizes, and a row for each backend. ``place`` returns the text of a cell."""
     sizes = dict(sorted(((cell.workers, cell.envs_per_worker), cell.key.size) for cell in cells))
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     rows = []
     for label, row in by_label.items():
-        texts = tuple(place(row[size]) if size in row else _absent(label, size[0], spec) for size in sizes)
-        rows.append(TableRow(one_line(label), texts, next(iter(row.values())).reference_row))
-    heads = tuple(f"{size} !" if workers in crowded else size for (workers, _), size in sizes.items())
-    return Table("", heads, tuple(rows))
-
-
-def _absent(label: str, workers: int, spec: RunSpec) -> Text:
-    """Return the text for a cell that is not in the file: it was not measured yet, or is not in the plan."""
-    asked = label != YARDSTICK and spec.asks_for(label, workers)
-    return Text(("not run",), "missing") if asked else Text((figures.DASH,))
+        texts = []
+        for size in sizes:
+            if size in row:
+                texts.append(place(row[size]))
+            elif label != YARDSTICK and spec.asks_for(label, size[0]):
+                texts.append(Text(("not run",), "missing"))
+            else:
+                texts.append(Text((figures.DASH,)))
+        rows.append(TableRow(one_line(label), tuple(texts), next(iter(row.values())).reference_row))
+    return tuple(f"{size} !" if workers in crowded else size for (workers, _), size in sizes.items()), tuple(rows)
 
 
 def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
@@ -356,13 +341,11 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         others = (f"{', '.join(names)}: {text}" for text, names in labels.items() if text != most)
         yield f"Same work: {'; '.join((most, *others))}"
     proofs = [cell.work.proof for cell in cells if cell.work.proof is not None]
-    if proofs:
-        compared = [proof for proof in proofs if proof.rows or proof.verdict == "different"]
+    compared = [proof for proof in proofs if proof.rows or proof.verdict == "different"]
+    if compared:
         differ = sum(proof.verdict == "different" for proof in compared)
         where = f"{len(compared)} of {figures.counted(len(proofs), 'cell')}"
         yield f"{sum(proof.rows for proof in compared):,} rows of {where} compared, {differ or 'none'} different"
-    if any(cell.loop_ns_per_batch for cell in cells):
-        yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.verdict == DISTRIBUTION for cell in cells):
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
 
@@ -378,68 +361,54 @@ def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"{', '.join(labels)} {'differ' if len(labels) > 1 else 'differs'} from {REFERENCE}: {text}"
 
 
-class OtherRun(NamedTuple):
-    """A run that is compared with the first run, and the comparison on one task."""
-
-    side: Section
-    found: TaskComparison
-
-
 def _side_by_side(sides: Sequence[Section]) -> Document | None:
     """Return the runs compared with the first run; None if no other run shares a task with it."""
     first, *others = sides
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
-    tasks: dict[str, list[OtherRun]] = {}
+    tasks: dict[str, list[tuple[Section, TaskComparison]]] = {}
     for side, turns in zip(others, in_turn, strict=True):
         names = Names("report", first.letter, side.letter)
         for found in compared_tasks(first.cells, side.cells, names, in_turn=turns):
-            tasks.setdefault(found.env, []).append(OtherRun(side, found))
+            tasks.setdefault(found.env, []).append((side, found))
     if not tasks:
         return None
+    facts = []
+    for side in sides:
+        facts.append((side.letter, f"{side.name}, on {one_line(side.head.host.cpu_model)}"))
+        differences = [*what_differs(first.head, side.head), *how_plans_differ(first.head, side.head).values()]
+        if side is not first:
+            words = one_line("; ".join(differences)) or "nothing known: same machine and plan"
+            facts.append((f"{side.letter} differs", words))
+    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    cancels = "measured in turn, so disturbances affected both"
+    facts.append(("compared", f"frames/s; {cancels if all(in_turn) else spread}"))
+    alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
+    if alone:
+        words = "; ".join(f"{env} (in {' and '.join(letters)})" for env, letters in alone.items())
+        facts.append(("not compared", one_line(words)))
+    legend = [f"Each cell: the rate of the other run divided by the rate of {first.letter}, and both in frames/s."]
+    legend.append("±: the 95 % confidence interval.")
+    if any(what_differs(first.head, other.head) for other in others):
+        legend.append("Machines or packages differ: a ratio combines the effects of all differences.")
     tables: list[Table] = []
     reasons = []
-    for env, of_task in tasks.items():
-        for other in of_task:
-            tables += _tables(env, first, other)
-        reasons += [(place.verdict, place.why, place.key) for _, found in of_task for place in found.places]
+    for of_task in tasks.values():
+        for side, found in of_task:
+            tables += _ratio_tables(first, side, found)
+            reasons += [(place.verdict, place.why, place.key) for place in found.places]
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
-        facts=tuple(_facts_of_all(sides, tasks, in_turn=all(in_turn))),
+        facts=tuple(facts),
         tables=tuple(tables),
-        legend=tuple(_legend_of_all(sides)),
+        legend=tuple(legend),
         explanations=tuple(figures.explained(reasons)),
         notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
     )
 
 
-def _facts_of_all(sides: Sequence[Section], tasks: Collection[str], *, in_turn: bool) -> Iterator[tuple[str, str]]:
-    """Yield the files, their differences from the first run, and the tasks that are not compared."""
-    first = sides[0]
-    for side in sides:
-        yield side.letter, f"{side.name}, on {one_line(side.head.host.cpu_model)}"
-        differences = [*what_differs(first.head, side.head), *how_plans_differ(first.head, side.head).values()]
-        if side is not first:
-            yield f"{side.letter} differs", one_line("; ".join(differences)) or "nothing known: same machine and plan"
-    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
-    cancels = "measured in turn, so disturbances affected both"
-    yield "compared", f"frames/s; {cancels if in_turn else spread}"
-    alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
-    if alone:
-        words = "; ".join(f"{env} (in {' and '.join(letters)})" for env, letters in alone.items())
-        yield "not compared", one_line(words)
-
-
-def _legend_of_all(sides: Sequence[Section]) -> Iterator[str]:
-    first, *others = sides
-    yield f"Each cell: the rate of the other run divided by the rate of {first.letter}, and both in frames/s."
-    yield "±: the 95 % confidence interval."
-    if any(what_differs(first.head, other.head) for other in others):
-        yield "Machines or packages differ: a ratio combines the effects of all differences."
-
-
-def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
-    verdicts = [_verdict(first, other) for other in others]
+def _answer(env: str, first: Section, others: Sequence[tuple[Section, TaskComparison]]) -> AnswerText:
+    verdicts = [_verdict(first, side, found) for side, found in others]
     sentences = [f"{one_line(short_name(env))}: {verdict}" for verdict, _ in verdicts]
     for side, found in others:
         if found.mean is not None and len(found.counted) > 1 and not (first.notice or side.notice):
@@ -450,9 +419,8 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
     return AnswerText(one_line(env), tuple(sentences), settled=any(settled for _, settled in verdicts))
 
 
-def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
+def _verdict(first: Section, side: Section, found: TaskComparison) -> tuple[str, bool]:
     """Return the ratio of the other run in words, or why it is unknown, and whether the difference is significant."""
-    side, found = other
     a, b = first.letter, side.letter
     for one in (first, side):
         if one.notice:
@@ -469,13 +437,16 @@ def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
     return f"{speed} as {a}, each at its best: {where}.", True
 
 
-def _tables(env: str, first: Section, other: OtherRun) -> Iterator[Table]:
-    """Yield the table of one task and one other run, with a column for each size of both runs."""
-    side, found = other
-    heads = dict(sorted({_size(one.key): one.key.size for one in found.places if None not in one.cells}.items()))
+def _ratio_tables(first: Section, side: Section, found: TaskComparison) -> Iterator[Table]:
+    """Yield the table of one task and one other run, with a column for each size of both runs, if there is any."""
+    places = {(one.key.backend, (one.key.workers, one.key.envs_per_worker)): one for one in found.places}
+    heads = {
+        size: one.key.size
+        for (_, size), one in sorted(places.items(), key=lambda pair: pair[0][1])
+        if None not in one.cells
+    }
     if not heads:
         return
-    places = {(one.key.backend, _size(one.key)): one for one in found.places}
     measured = [cell for one in found.places for cell in one.cells if cell is not None]
     rows = []
     for label in dict.fromkeys(cell.label for cell in in_report_order(measured, first.head.spec)):
@@ -487,22 +458,18 @@ def _tables(env: str, first: Section, other: OtherRun) -> Iterator[Table]:
     few = {one.letter: one.head.usable_cpus for one in (first, side) if most > one.head.usable_cpus}
     notes = [f"! more workers than the {figures.counted(cpus, 'CPU')} of {letter}" for letter, cpus in few.items()]
     for index, one in enumerate((first, side)):
-        sizes = [_size(place.key) for place in found.places if place.cells[index] is not None]
+        sizes = [size for (_, size), place in places.items() if place.cells[index] is not None]
         lonely = [size for size in sizes if size not in heads]
         if lonely:
             notes.append(f"Only {one.letter} has {figures.sizes(lonely, sizes)}")
     fewest = min(few.values(), default=most)
     yield Table(
-        title=f"{one_line(env)}: {side.letter} over {first.letter}",
+        title=f"{one_line(found.env)}: {side.letter} over {first.letter}",
         columns=tuple(f"{head} !" if workers > fewest else head for (workers, _), head in heads.items()),
         rows=tuple(rows),
         notes=tuple(notes),
-        group=one_line(env),
+        group=one_line(found.env),
     )
-
-
-def _size(key: CellKey) -> figures.Size:
-    return key.workers, key.envs_per_worker
 
 
 def _ratio(place: CellComparison, first: Section, side: Section) -> Text:

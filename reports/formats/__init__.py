@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
     Content = RenderableType | bytes
 
-_WITH_DATA: frozenset[PageKind] = frozenset(
-    {"run", "check", "bisect", "history", "verify", "tune", "machine", "submission"}
-)
-_EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list", "cite"}
-_RUN: frozenset[PageKind] = frozenset({"run"})
-_CHECK: frozenset[PageKind] = frozenset({"check"})
-_CITE: frozenset[PageKind] = frozenset({"cite"})
+
+_WITH_DATA: tuple[PageKind, ...] = ("run", "check", "bisect", "history", "verify", "tune", "machine", "submission")
+_EVERY: tuple[PageKind, ...] = (*_WITH_DATA, "plan", "list", "cite")
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Format:
 
     name: str
     target: str  # the ``module:function`` that renders a page; the module is imported on use
-    kinds: frozenset[PageKind]  # the kinds of pages that the format can render
+    kinds: tuple[PageKind, ...] = ("run",)  # the kinds of pages that the format can render
     suffixes: tuple[str, ...] = ()  # the suffixes of files that are written in this format
     reader: str = ""  # the program that reads the format, unless the name tells it
     beside: str = ""  # the ``module:function`` that returns several files by name, given a page and a file name
@@ -76,16 +72,16 @@ FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
     Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2,), draws=True),
-    Format("csv", "vebench.reports.formats.data:csv_of", _RUN, (".csv",)),
+    Format("csv", "vebench.reports.formats.data:csv_of", suffixes=(".csv",)),
     Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",)),
-    Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
-    Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
-    Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
-    Format("bibtex", "vebench.reports.formats.data:bibtex", _CITE, (".bib",)),
-    Format("latex", "vebench.reports.formats.data:latex_tables", _RUN, (".tex",)),
-    Format("svg", "vebench.reports.charts:svg_of", _RUN, (".svg",), draws=True),
-    Format("png", "vebench.reports.charts:png_of", _RUN, (".png",), binary=True, draws=True),
-    Format("pdf", "vebench.reports.charts:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
+    Format("github", "vebench.reports.formats.data:github", reader="github-action-benchmark"),
+    Format("bmf", "vebench.reports.formats.data:bmf", reader="Bencher"),
+    Format("junit", "vebench.reports.formats.data:junit", ("check",), (".xml",)),
+    Format("bibtex", "vebench.reports.formats.data:bibtex", ("cite",), (".bib",)),
+    Format("latex", "vebench.reports.formats.data:latex_tables", suffixes=(".tex",)),
+    Format("svg", "vebench.reports.charts:svg_of", suffixes=(".svg",), draws=True),
+    Format("png", "vebench.reports.charts:png_of", suffixes=(".png",), binary=True, draws=True),
+    Format("pdf", "vebench.reports.charts:pdf_of", suffixes=(".pdf",), binary=True, draws=True),
 )
 
 

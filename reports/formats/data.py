@@ -16,37 +16,22 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from vebench.analysis.cell import CellSummary, Finding, Gravity
-from vebench.analysis.comparison import CellComparison, SpeedVerdict, group_of
+from vebench.analysis.cell import Finding, Gravity
+from vebench.analysis.comparison import CellComparison, group_of
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section
-from vebench.reports.columns import Plain
-from vebench.reports.document import DataPage, Document, Page, Table
+from vebench.reports.columns import Plain, RateColumn
+from vebench.reports.document import DataPage, Page, Table
 from vebench.reports.run import RunPage
 
-# The element of JUnit XML for a verdict. Other verdicts have no element, so their cells have passed.
-_ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
-_LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
-# Escapes in the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
-_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-_FORMULA = tuple(
-    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
-)
-LATEX_HEAD = "% Needs \\usepackage{booktabs}."
-# Characters with a special meaning, and characters that fonts in the old encoding OT1 lack or confuse. At the beginning
-# of a line, brackets and stars would be an argument of the end of the line before.
+# Characters with a special meaning in LaTeX, and characters that fonts in the old encoding OT1 lack or confuse. At the
+# beginning of a line, brackets and stars would be an argument of the end of the line before.
 LATEX_COMMANDS = {
+    **{letter: f"\\{letter}" for letter in "{}$&#%_"},
+    **{letter: f"{{{letter}}}" for letter in "[]*"},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
@@ -55,19 +40,12 @@ LATEX_COMMANDS = {
     '"': r"{\char34}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
     "±": r"\textpm{}",
     "µ": r"\textmu{}",
     "→": r"\textrightarrow{}",
     "…": r"\ldots{}",
     "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
 }
-_JOINED = re.compile(r"([-,])(?=\1)")  # LaTeX joins two of these to one character
-# Letters of Western European languages that LaTeX can set in any encoding, not only in T1.
-_LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
-_IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def json_of(page: DataPage) -> str:
@@ -105,21 +83,20 @@ def bibtex(page: Any) -> str:
 
 def csv_of(page: RunPage) -> str:
     """Return a head line and one line for each cell."""
-    head: list[Plain] = list(_IDENTITY)
+    head: list[Plain] = ["file", "env", "backend", "workers", "envs_per_worker"]
     for column in columns.COLUMNS:
-        bounds = ("", "_low", "_high") if column.bounds else ("",)
+        bounds = ("", "_low", "_high") if isinstance(column, RateColumn) else ("",)
         head += [f"{column.name}{bound}" for bound in bounds]
     lines = [head]
     for section in page.sections:
-        for cell in section.cells:
-            reported = columns.with_findings(cell, section.findings)
+        for cell in section.reported:
             line: list[Plain] = [section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker]
             for column in columns.COLUMNS:
-                if column.bounds:
-                    rate = column.value(reported)
+                if isinstance(column, RateColumn):
+                    rate = column.value(cell)
                     line += [None] * 3 if rate is None else [rate.median, rate.low, rate.high]
                 else:
-                    line.append(column.text(reported) if column.text else column.value(reported))
+                    line.append(column.text(cell) if column.text else column.value(cell))
             lines.append([_harmless(value) for value in line])
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
@@ -130,7 +107,8 @@ def _harmless(value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
     text = one_line(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    # The last four are the full-width forms of the first four.
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")) else text
 
 
 def bmf(page: RunPage) -> str:
@@ -155,22 +133,18 @@ def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
     """Yield a name, a rate in frames per second and a note for every cell with a rate, without reference rows.
 
     A cell has the same name in all runs. With several files, names begin with the file name, so that they are unique.
+    The note has the steps per second and the codes of findings, with faults of the run.
     """
     for section in page.sections:
         prefix = f"{section.name}: " if len(page.sections) > 1 else ""
+        faults = [finding for finding in section.findings if finding.code.gravity is Gravity.FAULT]
         for cell in section.cells:
             if cell.frames_per_second is not None and not cell.reference_row:
+                notes = list(dict.fromkeys(finding.code.value for finding in (*cell.findings, *faults)))
+                if cell.figures.steps_per_second:
+                    notes.insert(0, f"{figures.number(cell.figures.steps_per_second.median)} steps/s")
                 name = one_line(f"{cell.env} / {cell.label} / {cell.key.size}")
-                yield f"{prefix}{name}", cell.frames_per_second, _note(cell, section)
-
-
-def _note(cell: CellSummary, section: Section) -> str:
-    """Return the steps per second and the codes of findings. Faults of the run are included."""
-    faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
-    parts = list(dict.fromkeys(finding.code.value for finding in (*cell.findings, *faults)))
-    if cell.figures.steps_per_second:
-        parts.insert(0, f"{figures.number(cell.figures.steps_per_second.median)} steps/s")
-    return ", ".join(parts)
+                yield f"{prefix}{name}", cell.frames_per_second, ", ".join(notes)
 
 
 def junit(page: Any) -> str:
@@ -181,73 +155,73 @@ def junit(page: Any) -> str:
     """
     cells, command = page.comparison.cells, page.comparison.names.command
     verdicts = {group.key: group.verdict for group in page.comparison.groups}
-    elements = [_element(cell, verdicts[group_of(cell.key)]) for cell in cells]
-    suite = ET.Element(
-        "testsuite",
-        name=f"vebench {command}",
-        tests=str(len(cells)),
-        failures=str(elements.count("failure")),
-        errors=str(elements.count("error")),
-        skipped=str(elements.count("skipped")),
-    )
-    for cell, element in zip(cells, elements, strict=True):
+    suite = ET.Element("testsuite", name=f"vebench {command}")
+    counts = {"tests": len(cells), "failures": 0, "errors": 0, "skipped": 0}
+    for cell in cells:
+        words = _in_words(cell)
         case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
+        element = "failure" if cell.verdict == "slower" else None
+        if cell.verdict in ("missing", "not comparable") or (cell.failed and element is None):
+            element = "error"
+        elif cell.verdict == "inconclusive" and not cell.failed:
+            element = "error" if verdicts[group_of(cell.key)] == "inconclusive" else "skipped"
         if element is not None:
-            ET.SubElement(case, element, type=cell.verdict, message=figures.verdict_in_words(cell))
-        ET.SubElement(case, "system-out").text = figures.verdict_in_words(cell)
+            counts[element if element == "skipped" else f"{element}s"] += 1
+            ET.SubElement(case, element, type=cell.verdict, message=words)
+        ET.SubElement(case, "system-out").text = words
+    suite.attrib.update({name: str(count) for name, count in counts.items()})
     root = ET.Element("testsuites", name=f"vebench {command}: {page.outcome}")
     root.append(suite)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
-    if cell.verdict in _ELEMENTS or cell.failed:
-        return _ELEMENTS.get(cell.verdict, "error")
-    if cell.verdict != "inconclusive":
-        return None
-    return "error" if of_backend == "inconclusive" else "skipped"
+def _in_words(cell: CellComparison) -> str:
+    """Return the verdict on the speed of one cell on one line, with its ratio and its reason."""
+    ratio = f", ratio {figures.ratio_text(cell.ratio)}" if cell.ratio else ""
+    why = cell.failed or cell.why
+    return f"{figures.cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 
 def workflow_commands(page: Any) -> str:
     """Return a GitHub workflow command for each cell that is slower, has failed, or has no verdict."""
+    levels = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
+    # Escapes in the message of a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
+    escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     lines = []
     for cell in page.comparison.cells:
-        level = "error" if cell.failed else _LEVELS.get(cell.verdict)
+        level = "error" if cell.failed else levels.get(cell.verdict)
         if level:
-            message = figures.verdict_in_words(cell).translate(_ESCAPES)
-            lines.append(f"::{level} title=vebench%3A {cell.verdict}::{message}\n")
+            lines.append(f"::{level} title=vebench%3A {cell.verdict}::{_in_words(cell).translate(escapes)}\n")
     return "".join(lines)
 
 
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment and notes for each table of ``page``. Captions of rates begin with the answer."""
     documents = figures.without_folders(document.file for document in page.documents)(page.documents)
-    lines = [LATEX_HEAD]
+    lines = [r"% Needs \usepackage{booktabs}."]
     names: list[str] = []
     for document in documents:
         title = f"{document.title}: " if len(documents) > 1 else ""
         for table in document.tables:
             name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
             names.append(name if name not in names else f"{name}-{len(names) + 1}")
-            answers = [one.sentences[0] for one in document.answers if one.group == table.group and not table.further]
-            notice = [f"{document.notice[0].upper()}{document.notice[1:]}."] if document.notice else []
-            caption = " ".join((*answers, *notice, f"{title}{table.title}."))
-            notes = [note if note.endswith(".") else f"{note}." for note in _latex_notes(table, document)]
-            lines += [*_float(table, names[-1], in_latex(caption)), ""]
-            lines += [*(in_latex(note) for note in notes), ""]
+            caption: list[str] = []
+            notes: list[str] = []
+            if not table.further:
+                caption += [one.sentences[0] for one in document.answers if one.group == table.group]
+                notes += document.legend
+                if any(text.tone == "best" for row in table.rows for text in row.texts):
+                    notes.append(f"Bold: {document.best}.")
+            if document.notice:
+                caption.append(f"{document.notice[0].upper()}{document.notice[1:]}.")
+            caption.append(f"{title}{table.title}.")
+            notes += [*table.notes, *table.details]
+            if machine := dict(document.facts).get("machine"):
+                notes.append(f"This machine: {machine}.")
+            lines += [*_float(table, names[-1], in_latex(" ".join(caption))), ""]
+            lines += [*(in_latex(note if note.endswith(".") else f"{note}.") for note in notes), ""]
     return "\n".join(lines) + "\n"
-
-
-def _latex_notes(table: Table, document: Document) -> Iterator[str]:
-    """Yield the sentences about a table: the legend, notes and the machine."""
-    if not table.further:
-        yield from document.legend
-        if any(text.tone == "best" for row in table.rows for text in row.texts):
-            yield f"Bold: {document.best}."
-    yield from (*table.notes, *table.details)
-    if machine := dict(document.facts).get("machine"):
-        yield f"This machine: {machine}."
 
 
 def _float(table: Table, name: str, caption: str) -> Iterator[str]:
@@ -278,5 +252,8 @@ def _float(table: Table, name: str, caption: str) -> Iterator[str]:
 
 def in_latex(text: str) -> str:
     """Return LaTeX that shows ``text``. A character that not every LaTeX can show becomes a question mark."""
-    plain = (letter if _LETTERS.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
-    return _JOINED.sub(r"\1{}", "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain))
+    # Letters of Western European languages that LaTeX can set in any encoding, not only in T1.
+    letters = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
+    plain = (letter if letters.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
+    commands = "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain)
+    return re.sub(r"([-,])(?=\1)", r"\1{}", commands)  # LaTeX joins two of these to one character

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vebench import __version__
 from vebench.analysis.cell import Gravity
@@ -52,7 +52,7 @@ def templates(*folders: Path) -> Environment:
         finalize=_printable,
     )
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    made.filters.update(counted=figures.counted, sort_key=_sort_key, number_columns=_number_columns)
+    made.filters.update(counted=figures.counted, number_columns=_number_columns)
     made.globals.update(
         css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=script,
@@ -70,12 +70,6 @@ def _printable(value: object) -> object:
     return "".join(one if one == "\n" or one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in value)
 
 
-def _sort_key(value: object) -> float | str:
-    """Return the number by which to sort a place of a column of numbers; an empty text if there is none."""
-    number = value.median if isinstance(value, Estimate) else value
-    return number if isinstance(number, int | float) else ""
-
-
 def _number_columns(table: Table) -> list[bool]:
     """Return, for each column, whether its places have numbers, or would have numbers if they were measured."""
     found = []
@@ -89,16 +83,15 @@ def _number_columns(table: Table) -> list[bool]:
 def _shown(documents: Sequence[Document], every: Sequence[Table]) -> Iterator[dict[str, object]]:
     """Yield the documents, divided into groups such as tasks. The document of a run gets its table from ``every``."""
     left = iter(every)
-    charts = [chart for document in documents for chart in document.charts]
+    drawn = [chart for document in documents for chart in document.charts]
     for number, document in enumerate(documents):
-        drawn: dict[str, list[dict[str, Any]]] = {}
-        for index, chart in enumerate(document.charts):
-            picture = svg((chart,), among=charts, part=f"d{number}-{index}")
-            drawn.setdefault(chart.group, []).append({"title": chart.title, "svg": picture})
+        of_group = {chart.group: chart for chart in document.charts}
         groups = []
-        for name in dict.fromkeys([*(one.group for one in document.tables), *drawn]):
+        for index, name in enumerate(dict.fromkeys([*(one.group for one in document.tables), *of_group])):
+            chart = of_group.get(name)
+            picture = svg((chart,), among=drawn, part=f"d{number}-{index}") if chart else ""
             tables = [table for table in document.tables if table.group == name]
-            groups.append({"name": name, "figures": drawn.get(name, []), "tables": tables})
+            groups.append({"name": name, "chart": chart, "svg": picture, "tables": tables})
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
         yield {
             "document": document,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -16,53 +16,42 @@ from vebench.analysis.cell import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import charts, figures
-from vebench.reports.document import COMMANDS, Chart, Document, Page, Remark, Table, Text
+from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
 
-Files = Sequence[tuple[Chart, str]]
-
-_MARKS = {"best": "**", "struck": "~~"}
-# Characters that begin markup inside a line. Other characters stay, because some people read the plain text.
-_SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
-_PERSON = re.compile(r"(?<!\w)@(?=\w)")
-_LONGEST_TASK = 60  # the largest number of characters of a task in a file name
+Files = Mapping[str, str]  # the files of a document's charts, by the group of the chart
 _FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # the folded facts
 
 
 def markdown_text(page: Page) -> str:
     """Return all documents as one Markdown text, without charts."""
     documents = _shortened(page)
-    return _text(page, documents, [()] * len(documents))
+    return _text(page, documents, [{}] * len(documents))
 
 
 def with_figures(page: Page, name: str) -> Mapping[str, str]:
-    """Return files by name: the text as ``name``, and its charts if matplotlib is installed."""
+    """Return files by name: the text as ``name``, and its charts if matplotlib is installed.
+
+    Charts have names such as ``report-1-pong-rate.svg``.
+    """
     documents = _shortened(page)
-    if not any(document.charts for document in documents) or charts.missing():
+    drawn = [chart for document in documents for chart in document.charts]
+    if not drawn or charts.missing():
         return {name: markdown_text(page)}
-    files = _files(documents, PurePath(name).stem)
-    drawn = [pair for of_document in files for pair in of_document]
-    images = {file: charts.svg((chart,), among=[one for one, _ in drawn]) for chart, file in drawn}
+    images: dict[str, str] = {}
+    files: list[dict[str, str]] = []
+    for document in documents:
+        of_document = {}
+        for chart in document.charts:
+            task = re.sub(r"[^a-z0-9]+", "-", short_name(chart.group).lower())[:60].strip("-")
+            file = f"{PurePath(name).stem}-{len(images) + 1}-{task}-rate.svg"
+            images[file] = charts.svg((chart,), among=drawn)
+            of_document[chart.group] = file
+        files.append(of_document)
     return {name: _text(page, documents, files), **images}
 
 
 def _shortened(page: Page) -> tuple[Document, ...]:
     return figures.without_folders(document.file for document in page.documents)(page.documents)
-
-
-def _files(documents: Sequence[Document], stem: str) -> list[Files]:
-    """Return, for each document, its charts with their file names, such as ``report-1-pong-rate.svg``.
-
-    ``stem`` is the name of the text file without its suffix.
-    """
-    number = count(1)
-    files: list[Files] = []
-    for document in documents:
-        named = []
-        for chart in document.charts:
-            task = re.sub(r"[^a-z0-9]+", "-", short_name(chart.group).lower())[:_LONGEST_TASK].strip("-")
-            named.append((chart, f"{stem}-{next(number)}-{task}-{chart.kind}.svg"))
-        files.append(named)
-    return files
 
 
 def _text(page: Page, documents: Sequence[Document], files: Sequence[Files]) -> str:
@@ -74,12 +63,14 @@ def _text(page: Page, documents: Sequence[Document], files: Sequence[Files]) -> 
 
 def _escaped(text: str) -> str:
     """Return Markdown that shows ``text`` unchanged within a line."""
-    return _quiet(_SPECIAL.sub(r"\\\1", one_line(text)))
+    # Characters that begin markup inside a line. Other characters stay, because some people read the plain text.
+    special = r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())"
+    return _quiet(re.sub(special, r"\\\1", one_line(text)))
 
 
 def _quiet(text: str) -> str:
     """Return ``text`` so that GitHub finds no formula in it, and notifies nobody."""
-    return _PERSON.sub("@<!-- -->", text.replace("$", "<span>$</span>"))
+    return re.sub(r"(?<!\w)@(?=\w)", "@<!-- -->", text.replace("$", "<span>$</span>"))
 
 
 def _fence(text: str, least: int) -> str:
@@ -143,35 +134,34 @@ def _remarks(items: Iterable[Remark]) -> Iterator[str]:
 
 
 def _tables(document: Document, files: Files) -> Iterator[str]:
-    """Yield the tables. The charts of a group follow its tables, and all charts but the first are folded."""
-    left: dict[str, list[tuple[Chart, str]]] = {}
-    for chart, file in files:
-        left.setdefault(chart.group, []).append((chart, file))
+    """Yield the tables. The chart of a group follows the first tables of the group."""
+    left = [chart for chart in document.charts if chart.group in files]
     for group, together in groupby(document.tables, key=lambda table: table.group):
         details: list[str] = []
         for table in together:
             yield from _table(table)
             details += (f"- {_escaped(line)}" for line in table.details)
-        for index, (chart, file) in enumerate(left.pop(group, ())):
+        for chart in [one for one in left if one.group == group]:
+            left.remove(chart)
             title = chart.title.replace("[", "(").replace("]", ")")  # a bracket might end the image's text
-            image = f"![{_escaped(title)}]({quote(file)})"
-            yield from _folded(chart.title, [image]) if index else (image, "")
+            yield from (f"![{_escaped(title)}]({quote(files[group])})", "")
         yield from _folded("Known differences", details)
 
 
 def _table(table: Table) -> Iterator[str]:
     yield from (f"### {_escaped(table.title)}", "")
-    head = [table.corner, *map(_escaped, table.columns)]
-    body = []
+    lines = [[table.corner, *map(_escaped, table.columns)]]
     for row in table.rows:
         label = _escaped(row.label)
-        body.append([f"*{label}*" if row.reference_row else label, *map(_place, row.texts)])
-    widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
-    right = [False, *[table.numbers] * len(table.columns)]
-    rule = ["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)]
-    for line in (head, rule, *body):
-        places = zip(line, widths, right, strict=True)
-        yield f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
+        lines.append([f"*{label}*" if row.reference_row else label, *map(_place, row.texts)])
+    widths = [max(map(len, places)) for places in zip(*lines, strict=True)]
+    end = ":" if table.numbers else "-"
+    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])])
+    for first, *others in lines:
+        places = [first.ljust(widths[0])]
+        for text, width in zip(others, widths[1:], strict=True):
+            places.append(text.rjust(width) if table.numbers else text.ljust(width))
+        yield f"| {' | '.join(places)} |"
     yield ""
     if table.notes:
         yield from (*(f"{_escaped(note)}  " for note in table.notes), "")
@@ -179,5 +169,5 @@ def _table(table: Table) -> Iterator[str]:
 
 def _place(text: Text) -> str:
     first, *others = map(_escaped, text.lines)
-    mark = _MARKS.get(text.tone, "")
+    mark = {"best": "**", "struck": "~~"}.get(text.tone, "")
     return (" " if text.short else "<br>").join([f"{mark}{first}{mark}", *others])

@@ -345,7 +345,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
-    assert re.search(r"\b1 cell x 2 passes, \d+ skipped", shown.out)
+    assert re.search(r"\b2 cells in 2 passes, \d+ skipped", shown.out)
     assert "GiB of memory, 16 GiB may be used" in shown.out
 
 

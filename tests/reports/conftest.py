@@ -1,7 +1,6 @@
 """Pages that many tests of reports render."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -9,6 +8,7 @@ from support.pages import SIZES, page_of
 from support.records import make_cell
 
 from vebench.reports import charts
+from vebench.reports.document import Chart
 from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
@@ -32,14 +32,14 @@ DRAWN: dict[str, bytes] = {}
 @pytest.fixture(scope="module")
 def each_figure_once() -> Iterator[None]:
     """Draw equal figures once in this process: drawing takes longer than all that is looked at in most tests."""
-    really = charts._file
+    really = charts.drawn
 
-    def file(draw: partial[Any], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
-        key = repr((draw.func.__name__, draw.args, draw.keywords, form, salt))
+    def drawn(shown: Sequence[Chart], form: Literal["svg", "png", "pdf"], **how: Any) -> bytes:
+        key = repr((shown, form, how))
         if key not in DRAWN or charts.missing():
-            DRAWN[key] = really(draw, form, salt=salt)
+            DRAWN[key] = really(shown, form, **how)
         return DRAWN[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "_file", file)
+        patch.setattr(charts, "drawn", drawn)
         yield

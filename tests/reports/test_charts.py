@@ -8,8 +8,8 @@ from support.charts import around, make_chart
 
 from vebench.analysis.statistics import Estimate
 from vebench.reports import charts
-from vebench.reports.charts import GROUND, INK, MUTED, SERIES
-from vebench.reports.document import Chart, ChartLine, Mark
+from vebench.reports.charts import MUTED, SERIES
+from vebench.reports.document import Chart, ChartLine
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d円周率"
@@ -50,7 +50,7 @@ def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> Non
     ("values", "labels"),
     [
         ((10_000, 40_000), {"10k", "20k"}),
-        ((1_000, 700_000), {"1k", "3k", "10k", "30k", "100k", "300k"}),
+        ((1_000, 700_000), {"1k", "5k", "10k", "50k", "100k", "500k"}),
         ((9_500, 10_500), {"9k", "10k", "11k"}),
         ((0.9, 30), {"1", "2", "5", "10", "20"}),
     ],
@@ -58,7 +58,7 @@ def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> Non
 def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels: set[str]) -> None:
     shown = texts(charts.svg([make_chart("a", series=curve(*values), marks=())]))
     assert labels <= {*shown}
-    assert len(shown) < 15
+    assert len(shown) < 20
 
 
 def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
@@ -127,8 +127,8 @@ def test_the_same_charts_give_the_same_bytes() -> None:
     one = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),), dashed=True),))
     for chart in (make_chart(*NAMES), one):
         assert charts.svg([chart], part="d1") == charts.svg([chart], part="d1")
-        assert (first := charts.picture([chart], "png")) == charts.picture([chart], "png")
-        assert (page := charts.picture([chart], "pdf")) == charts.picture([chart], "pdf")
+        assert (first := charts.drawn([chart], "png")) == charts.drawn([chart], "png")
+        assert (page := charts.drawn([chart], "pdf")) == charts.drawn([chart], "pdf")
         assert (first[:4], page[:4], b"Date" in page) == (b"\x89PNG", b"%PDF", False)
 
 
@@ -143,7 +143,7 @@ def test_a_figure_in_a_page_shares_no_id_with_another() -> None:
 
 
 def test_hostile_names_are_text_and_nothing_else() -> None:
-    chart = make_chart(HOSTILE, title=HOSTILE, group=HOSTILE, x_label=HOSTILE, marks=(Mark(4.0, HOSTILE),))
+    chart = make_chart(HOSTILE, title=HOSTILE, group=HOSTILE, marks=((4.0, HOSTILE),))
     for part in ("", "d1"):
         text = charts.svg([chart], part=part)
         assert "<script" not in text
@@ -152,7 +152,7 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
         assert [shown for shown in texts(text) if shown.startswith(PLAIN[:8])]
         known = {"svg", "title", "desc", "style", "defs", "clipPath", "rect", "g", "path", "use", "text"}
         assert {tag(element) for element in parsed(text).iter()} <= known
-    assert charts.picture([chart], "png").startswith(b"\x89PNG")
+    assert charts.drawn([chart], "png").startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
 )
 def test_any_estimate_can_be_drawn(estimate: Estimate) -> None:
     points = ((1.0, estimate), (2.0, around(100.0)), (3.0, around(90.0)), (4.0, around(80.0)))
-    for number, linear in ((1, False), (4, False), (4, True)):
-        text = charts.svg([make_chart("a", series=(ChartLine("a", points[:number]),), linear=linear)])
+    for number in (1, 4):
+        text = charts.svg([make_chart("a", series=(ChartLine("a", points[:number]),))])
         assert "nan" not in text
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
 
@@ -173,17 +173,13 @@ def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() ->
     assert [shown.strip() for shown in texts(text)].count("_a") == 2
 
 
-def brightness(colour: str) -> float:
-    """Return the relative luminance of a colour (WCAG 2.1)."""
+def contrast_with_white(colour: str) -> float:
+    """Return the contrast of a colour with white (WCAG 2.1)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return 1.05 / (sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05)
 
 
 def test_lines_and_texts_stand_out_from_their_ground() -> None:
-    def contrast(colour: str) -> float:
-        low, high = sorted(map(brightness, (colour, GROUND)))
-        return (high + 0.05) / (low + 0.05)
-
-    assert min(map(contrast, SERIES)) >= 3
-    assert min(map(contrast, (INK, MUTED))) >= 4.5
+    assert min(map(contrast_with_white, SERIES)) >= 3
+    assert contrast_with_white(MUTED) >= 4.5

@@ -38,7 +38,7 @@ def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> 
 def test_a_sparkline_shows_a_drop_but_not_noise_of_the_last_values() -> None:
     assert figures.sparkline([0.0, 0.0, -0.4, -0.4]) == "▇▇▁▁"
     assert len(set(figures.sparkline([0.0, 0.001, -0.001]))) == 1
-    assert figures.sparkline([0.0] * 300 + [1.0] * 10) == "▁" * (figures.LONGEST_SPARKLINE - 10) + "▇" * 10
+    assert figures.sparkline([0.0] * 300 + [1.0] * 10) == "▁" * (30 - 10) + "▇" * 10
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.gate import CheckPage
-from vebench.gates.history import HistoryPage
-from vebench.gates.series import history_of
+from vebench.gates.history import history_of
 from vebench.machine.host import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import BackendChoice
@@ -115,7 +114,7 @@ def evil_pages() -> dict[str, Page]:
         "runs side by side": RunPage.of([(name, run), (f"b{name}", elsewhere)], View(every_finding=True)),
         "check": CheckPage(name, f"b{name}", found, (EVIL,), 1),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
-        "history": HistoryPage(history_of(runs)),
+        "history": history_of(runs),
         "verify": VerifyPage(((first, proof),), 20, plan.spec),
         "plan": plan_page(skipped),
     }

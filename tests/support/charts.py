@@ -1,7 +1,7 @@
 """Charts to draw."""
 
 from vebench.analysis.statistics import Estimate
-from vebench.reports.document import Chart, ChartLine, Mark
+from vebench.reports.document import Chart, ChartLine
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -19,15 +19,12 @@ def make_chart(*names: str, **fields: object) -> Chart:
     ]
     settings: dict[str, object] = {
         "group": "ALE/Pong-v5",
-        "kind": "rate",
         "title": "ALE/Pong-v5: frames/s",
-        "x_label": "workers",
-        "y_label": "frames/s",
         "series": (
             *lines,
             ChartLine("ceiling", tuple((float(w), around(22_000.0 * w)) for w in WORKERS), "bound"),
             ChartLine("ideal", ((1.0, Estimate(10_000.0)), (64.0, Estimate(640_000.0))), "ideal"),
         ),
-        "marks": (Mark(16.0, "cores end"), Mark(32.0, "CPUs end")),
+        "marks": ((16.0, "cores end"), (32.0, "CPUs end")),
     }
     return Chart(**{**settings, **fields})  # type: ignore[arg-type]

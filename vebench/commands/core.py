@@ -35,7 +35,7 @@ from vebench.reports.console import Outlet, other_work, show
 from vebench.reports.document import View
 from vebench.reports.formats import TERMINAL, Format
 from vebench.reports.overview import Machine, machine_page, plan_page
-from vebench.reports.run import EarlyPage, RunPage
+from vebench.reports.run import RunPage
 from vebench.results import records, store
 from vebench.results.records import Run, with_current_verdicts
 from vebench.results.store import RunWriter
@@ -97,7 +97,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     """
 
     def first_look(run: Run) -> RunPage:
-        return EarlyPage.of([(str(file.path), run)])
+        return RunPage.of([(str(file.path), run)], View(early=True))
 
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])

@@ -25,8 +25,7 @@ from vebench.commands.session import World, asked_in, contestants, plan_here, pl
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
 from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
-from vebench.gates.history import runs_in
-from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
+from vebench.gates.history import FEWEST_FOR_SPREAD, runs_in, spread_of_runs
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import TOLERANCE, RunSpec
@@ -68,8 +67,7 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     old = _useful_cells(before, request.baseline, "ok")
     spread = None
     if request.history is not None:
-        runs = ((str(path), run) for path, run in runs_in(request.history))
-        spread = spread_of_runs(runs, before.header, request.metric)
+        spread = spread_of_runs(runs_in(request.history), before.header, request.metric)
         if spread is None:
             few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
             raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")

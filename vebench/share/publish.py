@@ -115,7 +115,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
         host, packages = found[0].machine.host, found[0].packages
         facts = {
             "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
-            "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
+            "memory": figures.byte_size(host.memory_bytes) if host.memory_bytes else "unknown",
             "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
             "packages": ", ".join(f"{name} {packages[name]['version']}" for name in sorted(packages)),
         }

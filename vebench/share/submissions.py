@@ -368,8 +368,8 @@ def _faults_of_run(submission: Submission) -> Iterator[_Fault]:
 def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
     """Yield findings that make rates unusable, disturbed cells and wide intervals."""
     cells = submission.cells
-    of_run = [figures.Group(finding, ("",)) for finding in rules.of_run(submission.run, cells)]
-    for finding, places in (*of_run, *figures.grouped([cell for cell in cells if not cell.reference_row])):
+    of_run = [(finding, ("",)) for finding in rules.of_run(submission.run, cells)]
+    for finding, places in (*of_run, *figures.grouped([cell for cell in cells if not cell.reference_row]).items()):
         if finding.code.gravity is Gravity.FAULT or finding.code in _REFUSED:
             for place in places:
                 yield "findings", f"{finding.code}: {finding.message}", place

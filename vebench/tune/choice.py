@@ -297,7 +297,7 @@ class TunePage(DataPage):
         """Return why a setting may not be recommended; empty if it may."""
         memory = self.run.header.spec.memory
         if too_large(cell, memory):
-            took, most = (figures.size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
+            took, most = (figures.byte_size(size or 0) for size in (cell.figures.peak_rss_bytes, memory))
             return f"takes {took}, more than the {most} allowed"
         if cell.objection is None:
             return ""

@@ -5,10 +5,11 @@ import pytest
 from support.findings import FAST, STEADY
 from support.records import make_cell, make_header
 
+from vebench.analysis.cell import Finding
 from vebench.analysis.rules import of_run, unusable
 from vebench.analysis.summary import summarise
 from vebench.child.answers import Window
-from vebench.reports.figures import Group, grouped
+from vebench.reports.figures import grouped
 from vebench.results.records import CellRecord, Run
 
 
@@ -63,7 +64,7 @@ def test_notes_of_the_file_are_reported() -> None:
     assert (finding.code, finding.message) == ("incomplete", "a.jsonl, line 3: truncated, ignored")
 
 
-def groups_of(*cells: CellRecord) -> tuple[Group, ...]:
+def groups_of(*cells: CellRecord) -> dict[Finding, tuple[str, ...]]:
     return grouped(summarise(Run(make_header(), cells)))
 
 
@@ -75,9 +76,9 @@ def test_a_finding_of_several_tasks_has_a_line_for_each_unless_they_are_alike() 
         )
     ]  # fmt: skip
     measured = [make_cell("for-loop", 1, STEADY, env=env) for env in ("Ant-v5", "Pong", "Hopper-v5")]
-    (group,) = groups_of(*skipped, *measured)
+    (places,) = groups_of(*skipped, *measured).values()
     on_pong = "Pong: gym-sync at 1 worker; gym-async at 2 workers"
-    assert group.places == ("Ant-v5, Hopper-v5: gym-sync at 1 worker", on_pong)
+    assert places == ("Ant-v5, Hopper-v5: gym-sync at 1 worker", on_pong)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +108,17 @@ def test_sizes_are_named_by_ranges_of_workers_and_by_their_environments_where_th
         for count in workers
         for each in envs
     ]
-    (group,) = (group for group in groups_of(*cells) if group.finding.message == "no")
-    assert group.places == (f"ALE/Pong-v5: gym-sync at {where}",)
+    (places,) = (places for finding, places in groups_of(*cells).items() if finding.message == "no")
+    assert places == (f"ALE/Pong-v5: gym-sync at {where}",)
 
 
 def test_backends_with_the_same_finding_are_named_together() -> None:
     loops = [make_cell("for-loop", workers, FAST) for workers in (2, 1)]
-    (group,) = groups_of(*loops, *(make_cell(backend, 2, STEADY) for backend in ("gym-sync", "shm-sync")))
-    assert group.places == ("ALE/Pong-v5: gym-sync, shm-sync at 2 workers",)
-    assert group.finding.code == "slower"
+    ((finding, places),) = groups_of(
+        *loops, *(make_cell(backend, 2, STEADY) for backend in ("gym-sync", "shm-sync"))
+    ).items()
+    assert places == ("ALE/Pong-v5: gym-sync, shm-sync at 2 workers",)
+    assert finding.code == "slower"
 
 
 def test_the_gravest_finding_comes_first() -> None:
@@ -127,5 +130,5 @@ def test_the_gravest_finding_comes_first() -> None:
         make_cell("gym-async", 1, FAST, verdict="different"),
         make_cell("shm-async", 1, status="failed", reason="boom"),
     )
-    codes = [group.finding.code for group in groups]
+    codes = [finding.code for finding in groups]
     assert codes == ["failed", "different-work", "imprecise", "oversubscribed", "skipped"]

@@ -78,4 +78,4 @@ def test_hostile_names_break_no_table() -> None:
     ]  # fmt: skip
     rows = [line for line in commands.splitlines() if line.endswith(r"\\")]
     assert [row.count("&") for row in rows] == [1, 1, 1]
-    assert [line for line in commands.splitlines() if "%" in line] == [data.LATEX_HEAD]
+    assert [line for line in commands.splitlines() if "%" in line] == [r"% Needs \usepackage{booktabs}."]

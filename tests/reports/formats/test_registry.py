@@ -34,7 +34,7 @@ def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, k
 
 
 def test_names_and_suffixes_are_unique_for_each_kind_of_page() -> None:
-    assert TERMINAL.kinds == set(get_args(PageKind)) == set(make_pages())
+    assert set(TERMINAL.kinds) == set(get_args(PageKind)) == set(make_pages())
     pairs = Counter((kind, name) for form in FORMATS for kind in form.kinds for name in (form.name, *form.suffixes))
     assert set(pairs.values()) == {1}
 

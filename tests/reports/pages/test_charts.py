@@ -4,19 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 from support.commands import Command
 from support.pages import document_of, page_of
 from support.records import make_cell, on_hosts, write_run
 from support.sweeps import header_of, sweep_of
 
-from vebench.reports.document import Chart, ChartLine, Mark, Table, View
+from vebench.reports.document import Chart, ChartLine, Table, View
 from vebench.reports.run import RunPage
 from vebench.results.records import Run, RunRecord
 
 
 def chart_of(page: RunPage) -> Chart:
-    (chart,) = (chart for chart in document_of(page).charts if chart.kind == "rate")
+    (chart,) = document_of(page).charts
     return chart
 
 
@@ -43,7 +42,7 @@ def test_the_ideal_gains_by_workers_that_have_a_cpu(page: RunPage, sweep: Run) -
     there = chart_of(RunPage.of([("a.jsonl", Run(on_hosts(sweep.header, 2, 1), sweep.cells))]))
     loop = points(there.series[0])[1]
     assert points(there.series[-1]) == pytest.approx({1: loop, 3: 3 * loop, 4: 3 * loop}, abs=2)
-    assert there.marks == (Mark(3.0, "CPUs end"),)
+    assert there.marks == ((3.0, "CPUs end"),)
 
 
 def test_a_chart_has_two_cells_at_least_and_says_who_wins_on_which_machine() -> None:
@@ -63,18 +62,10 @@ def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunP
     return RunPage.of([("a.jsonl", Run(header, tuple(cells)))], View(forecast=forecast))
 
 
-def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() -> None:
-    machine = header_of(4, threads=2, packages=2)
-    assert chart_of(swept(machine, 1, 2, 4, 8, 16)).marks == (
-        Mark(2.0, "another package begins"),
-        Mark(4.0, "second threads begin"),
-        Mark(8.0, "CPUs end"),
-    )
-    assert chart_of(swept(machine, 1, 2, 4)).marks == (Mark(2.0, "another package begins"),)
-    header = header_of(4, packages=2)
-    hybrid = structs.replace(header.host.topology, kinds=("2-3", "0-1"))
-    header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
-    assert chart_of(swept(header, 1, 2, 4)).marks == (Mark(2.0, "another package begins, another kind of core begins"),)
+def test_marks_show_where_second_threads_and_the_end_of_cpus_begin() -> None:
+    machine = header_of(4, threads=2)
+    assert chart_of(swept(machine, 1, 2, 4, 8, 16)).marks == ((4.0, "second threads begin"), (8.0, "CPUs end"))
+    assert chart_of(swept(machine, 1, 2, 4)).marks == ()
 
 
 MACHINE = header_of(8, threads=2)

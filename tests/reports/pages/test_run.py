@@ -97,15 +97,10 @@ def test_workers_and_environments_swept_together_are_several_tables() -> None:
     assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 
-NULL_NOTE = "null: what the measuring loop itself costs for a batch"
-
-
 def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
     table = table_of(everything)
     assert table.rows[-1].texts[0].lines == ("0.40 µs ±11%", "a batch")
-    assert NULL_NOTE in table.notes
     assert "null" not in {row.label for row in table_of(page).rows}
-    assert NULL_NOTE not in table_of(page).notes
 
 
 def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:

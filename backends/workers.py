@@ -28,7 +28,7 @@ from vebench.backends.one_in_flight import (
     restrict_worker,
     spaces_of,
 )
-from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import kernel

@@ -22,9 +22,10 @@ from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.classes import class_of, needed, refusal
 from vebench.backends.interface import Difference, OwnClasses, Task
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
-from vebench.backends.shared_memory.errors import WorkerFailure, held_back
 from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
+from vebench.backends.shared_memory.team import held_back
+from vebench.backends.shared_memory.worker import WorkerFailure
 
 NO_LIMIT = 1 << 62  # the number of steps of an episode without a limit
 

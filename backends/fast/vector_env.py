@@ -27,8 +27,8 @@ from vebench.backends.shared_memory.vector_env import (
     Environment,
     Seeds,
     SharedMemoryVectorEnv,
+    checked_number,
     each_seed,
-    whole_number,
 )
 
 
@@ -103,7 +103,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = whole_number("num_envs", num_envs, 1, 1 << 20)
+    num_envs = checked_number("num_envs", num_envs, 1, 1 << 20)
     name = _known_name(id)
     example = _make_env(name, settings)
     if own_classes is False:

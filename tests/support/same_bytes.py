@@ -6,7 +6,6 @@ its threads.
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +29,9 @@ from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.backend import FastShare, FastTask
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks, batch_infos
-from vebench.backends.shared_memory.memory_layout import Division
+from vebench.backends.shared_memory.memory_layout import Division, Memory
+from vebench.backends.shared_memory.worker import WorkerFailure
 
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
@@ -233,8 +232,8 @@ class _Ours:
         self.spaces = (task.observation_space, task.action_space)
         observed = ArraySpec(task.observation_space.shape or (), np.dtype(task.observation_space.dtype))
         # Rows as the processes of a team have them.
-        layout = Division(case.num_envs, 1).layout((observed,), (actions,))
-        self._rows = rows = layout.arrays(mmap.mmap(-1, layout.size))
+        self._memory = Memory(Division(case.num_envs, 1), (observed,), (actions,))
+        self._rows = rows = self._memory.arrays
         (self.observations,), *self.results, (self._actions,) = rows
         self.observations.reshape(-1).view(np.uint8).fill(UNTOUCHED)
         division = Division(case.num_envs, way.threads, one_by_one=way.singly)
@@ -274,6 +273,7 @@ class _Ours:
 
     def close(self) -> None:
         self._share.close()
+        self._memory.close()
 
 
 def _difference(theirs: _Theirs, ours: _Ours) -> str:

@@ -353,13 +353,6 @@ class CellProof(_Compared):
 
 
 @dataclass(frozen=True)
-class Comparing(_Counted):
-    """Progress of ``vebench verify``: the number of rows that the backend has returned so far."""
-
-    rows: int
-
-
-@dataclass(frozen=True)
 class Failure:
     """The backend raised an exception. ``reason`` describes it in one line."""
 
@@ -381,7 +374,7 @@ class Timed(_Counted):
     ends: int = 0  # the number of episodes that ended in the steps
 
 
-Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
+Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Proof | CellProof | Timed | Failure
 KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
 
 

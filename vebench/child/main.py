@@ -80,9 +80,11 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
         elif isinstance(job, Proving):
-            from vebench.child.equality.stepping import step_trials
+            from vebench.child.answers import Done
+            from vebench.child.equality.recorder import step_trials
 
-            step_trials(request, job, load(request.target), answer)
+            step_trials(request, job, load(request.target))
+            answer(Done())
         else:
             measure(request, load(request.target), affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything

@@ -407,8 +407,8 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
                 del left[0]
 
 
-def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof | answers.Comparing | str]]:
-    """Yield each cell with reports of its progress, the end of the log if it failed, then its proof.
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof | str]]:
+    """Yield each cell with its proof. Before the proof of a failed cell, yield a text with the end of its log.
 
     For-loop is tried first on an environment that vebench does not know: if it fails, every backend would hang or fail.
     Raises KeyboardInterrupt if the user interrupts.
@@ -419,35 +419,30 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
         if cell.skip is not None or not isinstance(job, Proving):
             yield cell, answers.Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = cell.entry.scope.chance(replace(task, exact=True))
-        if chance is not None:
+        if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
             yield cell, answers.Proof("unverified", reason=chance)
             continue
         if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
-            *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
+            *_, found = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
             why[task] = ""
             if isinstance(found, answers.Proof) and found.failed:
                 why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
         if why.get(task):
             yield cell, answers.Proof("unverified", reason=why[task])
         else:
-            yield from _proven(cell, job, launch)
+            yield from ((cell, found) for found in _proven(cell, job, launch))
 
 
-def _proven(
-    cell: Cell, asked: Proving, launch: Launch
-) -> Iterator[tuple[Cell, answers.Proof | answers.Comparing | str]]:
+def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[answers.Proof | str]:
     """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
-    failed = log = ""
+    failed = printed = ""
     for answer in _answers(replace(cell, job=job), launch):
-        if isinstance(answer, answers.Comparing):
-            yield cell, answer
-        elif isinstance(answer, answers.Failure):
+        if isinstance(answer, answers.Failure):
             failed = answer.reason
         elif isinstance(answer, str):
-            log = answer
+            printed = answer
     found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed)), launch):
         if isinstance(answer, answers.Proof):
@@ -455,10 +450,10 @@ def _proven(
         elif isinstance(answer, answers.Failure):
             found = replace(found, reason=failed or answer.reason)
         elif isinstance(answer, str) and not failed:
-            log = answer
+            printed = answer
     if found.failed:
-        yield cell, log
-    yield cell, found
+        yield printed
+    yield found
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:

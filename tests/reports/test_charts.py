@@ -167,12 +167,6 @@ def test_any_estimate_can_be_drawn(estimate: Estimate) -> None:
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
 
 
-def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() -> None:
-    chart = make_chart("_a", marks=())
-    text = charts.svg([chart, chart])
-    assert [shown.strip() for shown in texts(text)].count("_a") == 2
-
-
 def contrast_with_white(colour: str) -> float:
     """Return the contrast of a colour with white (WCAG 2.1)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

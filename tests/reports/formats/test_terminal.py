@@ -108,12 +108,6 @@ def test_control_characters_are_for_terminals_that_want_them(
     monkeypatch.setattr(sys, "stdout", stream)
     show(page, TERMINAL)
     assert ("\x1b" in stream.getvalue()) == colour
-    # Colour only adds: what it says is the same without it.
-    monkeypatch.setenv("NO_COLOR", "1")
-    bare = Stream(terminal=terminal)
-    monkeypatch.setattr(sys, "stdout", bare)
-    show(page, TERMINAL)
-    assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == bare.getvalue()
 
 
 class Stream(io.StringIO):

@@ -31,7 +31,7 @@ from vebench.backends.interface import (
     Setup,
     Task,
 )
-from vebench.backends.trees import Tree
+from vebench.backends.trees import Tree, is_leaf
 from vebench.machine import kernel
 
 # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
@@ -80,10 +80,12 @@ def spaces_of(task: Task) -> Spaces:
         return read_spaces(task, example.observation_space, example.action_space)
 
 
-def spaces_for(setup: Setup, library: str, takes: Callable[[Tree], bool]) -> Spaces:
-    """Return the spaces of a task. Raises ValueError unless ``takes(observations)`` and actions are one array."""
+def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
+    """Return the spaces of a task. Raises ValueError unless both are one array, or observations a dict if ``dicts``."""
     spaces = spaces_of(setup.task)
-    if not isinstance(spaces.actions, ActionSpace) or not takes(spaces.observations):
+    observed = spaces.observations
+    parts = observed.values() if dicts and isinstance(observed, dict) else (observed,)
+    if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
         raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
     return spaces
 

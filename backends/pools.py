@@ -25,50 +25,13 @@ from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, Engine,
 from vebench.backends.packages import ALE_PY, ENVPOOL
 from vebench.machine import kernel
 
-# EnvPool's names and observations.
+STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites of EnvPool
 
-STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
-
-# The one game with another spelling in EnvPool. Its bytes are the same.
-SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
-
-# Arrays that only EnvPool observes, since all its tasks of one body share a space.
-_BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
-_BESIDES = {
-    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
-    "finger-spin": ("dist_to_target", *_TARGET),
-    "fish-upright": ("target",),
-    **dict.fromkeys(("humanoid-stand", "humanoid-walk", "humanoid-run"), ("position",)),
-    "humanoid-run_pure_state": ("com_velocity", "extremities", "head_height", "joint_angles", "torso_vertical"),
-    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
-    "quadruped-escape": (*_BALL, *_TARGET),
-    "quadruped-fetch": _RANGES,
-}
-
-# Rows of the emulator's raw screen in games known to have more than the usual 210.
-TALL_SCREENS = {
-    **dict.fromkeys(("ALE/Adventure-v5", "ALE/AirRaid-v5", "ALE/KeystoneKapers-v5", "ALE/KingKong-v5"), 250),
-    **dict.fromkeys(("ALE/Klax-v5", "ALE/LaserGates-v5", "ALE/MrDo-v5", "ALE/Pacman-v5"), 250),
-    **dict.fromkeys(("ALE/SirLancelot-v5", "ALE/SpaceWar-v5"), 250),
-    "ALE/Carnival-v5": 214,
-    "ALE/JourneyEscape-v5": 230,
-    "ALE/Pooyan-v5": 220,
-}
-
-# Engines inside EnvPool: name, package, library, and a pattern of the version in the library.
-# MuJoCo's version is the only string of three numbers in its library. ALE's is in the text "(version X+COMMIT)", which
-# is one string or two in a row, depending on the compiler.
-_MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
-_ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
-_ENGINES = {
-    "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", _MUJOCO_VERSION),
-    "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", _MUJOCO_VERSION),
-    "atari": ("ALE", "ale-py", "atari/atari_envpool.so", _ALE_VERSION),
-}
-
-
-def _of_dm_control(task: Task) -> str:
-    return task.id.removeprefix("dm_control/").removesuffix("-v0")
+# Games with a screen of more than 210 rows, which is a constant in EnvPool's source.
+_TALL_SCREENS = (
+    *("Adventure", "AirRaid", "Carnival", "JourneyEscape", "KeystoneKapers", "KingKong", "Klax", "LaserGates"),
+    *("MrDo", "Pacman", "Pooyan", "SirLancelot", "SpaceWar"),
+)
 
 
 def envpool_name(task: Task) -> str | None:
@@ -76,20 +39,15 @@ def envpool_name(task: Task) -> str | None:
     if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
         return None
     if task.suite == "dm_control":  # CheetahRun-v1 for dm_control/cheetah-run-v0
-        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", _of_dm_control(task))) + "-v1"
-    return SPELLINGS.get(task.id, task.id.removeprefix("ALE/"))
-
-
-def observed_besides(task: Task) -> tuple[str, ...]:
-    """Return the arrays that EnvPool alone observes on a task."""
-    return _BESIDES.get(_of_dm_control(task), ()) if task.suite == "dm_control" else ()
+        name = task.id.removeprefix("dm_control/").removesuffix("-v0")
+        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name)) + "-v1"
+    return task.id.removeprefix("ALE/").replace("TicTacToe3D", "TicTacToe3d")
 
 
 def chance(task: Task) -> str | None:
     """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must be equal."""
     if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
-        more = f"; it also observes {', '.join(found)}" if (found := observed_besides(task)) else ""
-        return f"EnvPool draws the start with its own generator, and has no setting for it{more}"
+        return "EnvPool draws the start with its own generator, and has no setting for it"
     return None if task.exact else "EnvPool draws the start with its own generator"
 
 
@@ -97,12 +55,20 @@ def inside_envpool(suite: str) -> tuple[Engine, ...]:
     """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
     from importlib import metadata
 
+    # MuJoCo's version is the only string of three numbers in its library. ALE's is in the text "(version X+COMMIT)",
+    # which is one string or two in a row, depending on the compiler.
+    of_mujoco = rb"\0(\d+\.\d+\.\d+)\0"
+    engines = {
+        "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", of_mujoco),
+        "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", of_mujoco),
+        "atari": ("ALE", "ale-py", "atari/atari_envpool.so", rb"\(version \0?(\d+\.\d+\.\d+)\0?\+"),
+    }
     envpool = find_spec("envpool")
-    if suite not in _ENGINES or envpool is None or envpool.origin is None:
+    if suite not in engines or envpool is None or envpool.origin is None:
         return ()
-    name, package, library, pattern = _ENGINES[suite]
+    name, package, library, pattern = engines[suite]
     try:
-        inside = set(pattern.findall((Path(envpool.origin).parent / library).read_bytes()))
+        inside = set(re.findall(pattern, (Path(envpool.origin).parent / library).read_bytes()))
         installed = metadata.version(package)
     except (OSError, metadata.PackageNotFoundError):
         return ()
@@ -142,12 +108,9 @@ def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Diffe
     found = [Difference("rewards are float32")]
     if task.suite == "dm_control":
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
-    if besides := observed_besides(task):
-        found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
-    if rows := TALL_SCREENS.get(task.id):
-        # The size of the raw screen is a constant in EnvPool's source.
-        shown = f"EnvPool shows the upper 210 of the screen's {rows} rows"
-        found.append(Difference(shown, "observations"))
+        found.append(Difference("on some tasks EnvPool also observes other arrays of the body", "observations"))
+    if envpool_name(task) in {f"{game}-v5" for game in _TALL_SCREENS}:
+        found.append(Difference("EnvPool shows only the upper 210 rows of the screen", "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
 
@@ -161,16 +124,16 @@ class _Pool:
     def __init__(self, setup: Setup, ratio: int) -> None:
         import numpy as np  # the table of backends loads this module without NumPy
 
-        self._setup = setup
+        self._setup, self._in_order = setup, ratio == 1
+        num_envs, threads = ratio * setup.batch_size, min(setup.workers, len(setup.cpus))
         self._counts = {
-            "num_envs": ratio * setup.batch_size,
+            "num_envs": num_envs,
             "batch_size": setup.batch_size,
-            "num_threads": min(setup.workers, len(setup.cpus)),
+            "num_threads": threads,
             "thread_affinity_offset": -1,  # no affinity: EnvPool would count CPUs from 0 on, not those owned
         }
-        self._reported = {"num_envs": ratio * setup.batch_size, "threads": self._counts["num_threads"]}
-        self._in_order = ratio == 1
-        self._frames = np.zeros(ratio * setup.batch_size, np.int64)
+        self._reported = {"num_envs": num_envs, "threads": threads, "in_order": self._in_order}
+        self._frames = np.zeros(num_envs, np.int64)
         self._facts: dict[str, Any] = {}
         self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
         self._stepping = False  # whether environments were reset or stepped and not received since
@@ -219,7 +182,6 @@ class EnvPoolAsync(_Pool):
         self.info = Spaces(None, action_space(setup.task, self._pool.action_space)).info(
             setup,
             **self._reported,
-            in_order=self._in_order,
             differences=_envpool_differences(setup.task, engines),
             engines=engines,
             chance=chance(replace(setup.task, exact=True)),
@@ -262,17 +224,7 @@ class EnvPoolAsync(_Pool):
         return self._frames
 
 
-class EnvPoolSync(EnvPoolAsync):
-    """A pool in which every environment is in each batch, in the order of ids."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, ratio=1)
-
-
-_ALE_DIFFERENCES = (
-    Difference("frames before a reset are black, not the reset's own frame", "observations", "start", STACK - 1),
-    Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
-)
+EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment in each batch, in the order of ids
 
 
 class AleVectorAsync(_Pool):
@@ -287,7 +239,15 @@ class AleVectorAsync(_Pool):
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
-        self.info = spaces.info(setup, **self._reported, in_order=self._in_order, differences=_ALE_DIFFERENCES)
+        differences = (
+            Difference(
+                "frames before a reset are black, not the reset's own frame", "observations", "start", STACK - 1
+            ),
+            Difference(
+                "if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"
+            ),
+        )
+        self.info = spaces.info(setup, **self._reported, differences=differences)
 
     def _start_games(self) -> None:
         from ale_py.vector_env import AtariVectorEnv
@@ -344,75 +304,72 @@ class AleVectorAsync(_Pool):
         return self._frames
 
 
-class AleVectorSync(AleVectorAsync):
-    """A pool in which every environment is in each batch, in the order of ids."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, ratio=1)
+AleVectorSync = partial(AleVectorAsync, ratio=1)
 
 
-def _envpool_lines(of_async: bool, built: Built) -> tuple[str, ...]:
+def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
     name = envpool_name(built.task)
     if name is None:
         return ()
     arguments = (
         quoted(name),
         f"num_envs={built.num_envs}",
-        *((f"batch_size={built.batch_size}",) if of_async else ()),
+        *((f"batch_size={built.batch_size}",) if is_async else ()),
         f"num_threads={built.threads}",
         # The adapter's other settings are EnvPool's defaults.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
-    notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if of_async else ()
+    notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if is_async else ()
     return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments))
 
 
-_ENVPOOL = BackendEntry(
-    "envpool-sync",
-    "vebench.backends.pools:EnvPoolSync",
-    "EnvPool, every environment in each batch",
-    "threads",
-    # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
-    library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
-    scope=Scope(STEPPED, envpool_name, chance),
-    steps_gymnasium=False,
-    lines=partial(_envpool_lines, False),
-)
-_ALE = BackendEntry(
-    "ale-vector-sync",
-    "vebench.backends.pools:AleVectorSync",
-    "ale-py's own vector environment in C++, every environment in each batch",
-    "threads",
-    library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
-    scope=Scope(
-        frozenset({"atari"}),
-        lambda task: task.id if task.id in SUITES["atari"].tasks else None,
-        lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
-        # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both equal.
-        no_ops=0,
-    ),
-    steps_gymnasium=False,
-    by_default=False,
-    gymnasium_api=True,
-)
-_ALIVE: dict[str, Any] = {"options": alive_per_row(3), "asynchronous": True}
-POOLS = (
-    _ENVPOOL,
-    replace(
-        _ENVPOOL,
-        name="envpool-async",
-        target="vebench.backends.pools:EnvPoolAsync",
-        summary="EnvPool, more environments than a batch takes",
-        worth_trying=({"ratio": 2},),
-        lines=partial(_envpool_lines, True),
-        **_ALIVE,
-    ),
-    _ALE,
-    replace(
-        _ALE,
-        name="ale-vector-async",
-        target="vebench.backends.pools:AleVectorAsync",
-        summary="ale-py's own vector environment in C++, more environments than a batch takes",
-        **_ALIVE,
-    ),
-)
+def _pool(family: str, adapter: str, title: str, *, is_async: bool, **facts: Any) -> BackendEntry:
+    """Return the entry of a pool, synchronous or not, with further ``facts``."""
+    style = "async" if is_async else "sync"
+    return BackendEntry(
+        f"{family}-{style}",
+        f"vebench.backends.pools:{adapter}{style.title()}",
+        f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
+        "threads",
+        steps_gymnasium=False,
+        options=alive_per_row(3) if is_async else {},
+        asynchronous=is_async,
+        **facts,
+    )
+
+
+def _envpool(*, is_async: bool) -> BackendEntry:
+    return _pool(
+        "envpool",
+        "EnvPool",
+        "EnvPool",
+        is_async=is_async,
+        # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
+        library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
+        scope=Scope(STEPPED, envpool_name, chance),
+        worth_trying=({"ratio": 2},) if is_async else (),
+        lines=partial(_envpool_lines, is_async),
+    )
+
+
+def _ale(*, is_async: bool) -> BackendEntry:
+    return _pool(
+        "ale-vector",
+        "AleVector",
+        "ale-py's own vector environment in C++",
+        is_async=is_async,
+        library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
+        scope=Scope(
+            frozenset({"atari"}),
+            lambda task: task.id if task.id in SUITES["atari"].tasks else None,
+            lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
+            # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both
+            # equal.
+            no_ops=0,
+        ),
+        by_default=False,
+        gymnasium_api=True,
+    )
+
+
+POOLS = (_envpool(is_async=False), _envpool(is_async=True), _ale(is_async=False), _ale(is_async=True))

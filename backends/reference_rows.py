@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vebench.backends.environments.suites import BURST, SUITES, load_target
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
 from vebench.backends.one_in_flight import kill_all
-from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 
 
 class Null:

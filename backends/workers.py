@@ -28,7 +28,7 @@ from vebench.backends.one_in_flight import (
     restrict_worker,
     spaces_of,
 )
-from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import kernel
@@ -78,64 +78,59 @@ class Threads(CountsInside, OneInFlight):
 
 
 class _Queues:
-    """A ``multiprocessing.Queue`` to each worker, and one back. Workers call ``wait`` and ``answer``."""
+    """A queue of commands to each worker, and one of answers."""
 
     def __init__(self, workers: int) -> None:
-        self._words = [_FORK.Queue() for _ in range(workers)]
-        self._done = _FORK.Queue()
+        self._commands = [_FORK.Queue() for _ in range(workers)]
+        self._answers = _FORK.Queue()
 
-    def call(self, worker: int, word: int) -> None:
-        self._words[worker].put(word)
+    def call(self, worker: int, command: int) -> None:
+        self._commands[worker].put(command)
 
     def wait(self, worker: int) -> int:
-        return int(self._words[worker].get())
+        return int(self._commands[worker].get())
 
-    def answer(self, worker: int) -> None:
-        self._done.put(worker)
+    def answer(self) -> None:
+        self._answers.put(None)
 
     def answered(self) -> bool:
         """Wait at most LOOK_S seconds for an answer. Return whether one came."""
         try:
-            self._done.get(timeout=LOOK_S)
+            self._answers.get(timeout=LOOK_S)
         except queue.Empty:
             return False
         return True
 
     def close(self) -> None:
         """Close the queues. All workers must have ended."""
-        for words in self._words:
-            words.close()
-            words.join_thread()
-        self._done.close()
-        del self._words, self._done  # without a reference, the caller's unused ends are closed, too
+        for commands in self._commands:
+            commands.close()
+            commands.join_thread()
+        self._answers.close()
+        del self._commands, self._answers  # without a reference, the caller's unused ends are closed, too
 
 
 class _Semaphores(_Queues):
-    """Two semaphores for each worker, as in rlpyt. The caller waits for workers in the order of its calls."""
+    """A semaphore for each worker, whose command is in shared memory, and one for all answers."""
 
     def __init__(self, workers: int) -> None:
         self._go = [_FORK.Semaphore(0) for _ in range(workers)]
-        self._ready = [_FORK.Semaphore(0) for _ in range(workers)]
-        self._word = _FORK.Array("q", workers, lock=False)
-        self._called: deque[int] = deque()
+        self._done = _FORK.Semaphore(0)
+        self._command = _FORK.Array("q", workers, lock=False)
 
-    def call(self, worker: int, word: int) -> None:
-        self._word[worker] = word
-        self._called.append(worker)
+    def call(self, worker: int, command: int) -> None:
+        self._command[worker] = command
         self._go[worker].release()
 
     def wait(self, worker: int) -> int:
         self._go[worker].acquire()
-        return int(self._word[worker])
+        return int(self._command[worker])
 
-    def answer(self, worker: int) -> None:
-        self._ready[worker].release()
+    def answer(self) -> None:
+        self._done.release()
 
     def answered(self) -> bool:
-        done = self._ready[self._called[0]].acquire(timeout=LOOK_S)
-        if done:
-            self._called.popleft()
-        return done
+        return self._done.acquire(timeout=LOOK_S)
 
     def close(self) -> None:
         return
@@ -157,8 +152,10 @@ class QueueBackend(OneInFlight):
         self._awaited = 0  # workers that have not answered the last call
         self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True)
         cpus = setup.cpus if setup.pinned else [None] * len(self._shares)
-        arguments = [(setup.task, number, cpus[number], os.getpid()) for number in range(len(self._shares))]
-        self._processes = [_FORK.Process(target=self._work, args=each, daemon=True) for each in arguments]
+        self._processes = [
+            _FORK.Process(target=self._work, args=(setup.task, number, cpus[number], os.getpid()), daemon=True)
+            for number in range(len(self._shares))
+        ]
         with sigint_blocked():
             for process in self._processes:
                 process.start()
@@ -171,7 +168,6 @@ class QueueBackend(OneInFlight):
         return shared
 
     def _reset(self, seed: int) -> Tree:
-        self._receive()
         self._call(seed)
         self._receive()
         return self._rows.observations
@@ -180,22 +176,23 @@ class QueueBackend(OneInFlight):
         self._shared_actions[:] = actions
         self._call(_STEP)
 
-    def _call(self, word: int) -> None:
+    def _call(self, command: int) -> None:
         self._awaited = len(self._shares)
         for worker in range(len(self._shares)):
-            self._signals.call(worker, word)
+            self._signals.call(worker, command)
 
     def _receive(self) -> RowsOfAll:
         while self._awaited:
             if self._signals.answered():
                 self._awaited -= 1
                 continue
-            dead = [pair for pair in zip(self._shares, self._processes, strict=True) if not pair[1].is_alive()]
+            dead = [number for number, process in enumerate(self._processes) if not process.is_alive()]
             if not self._failures.empty():  # asked after: one that fails says why, and then ends
                 raise RuntimeError(self._failures.get())
-            for share, process in dead:
+            for number in dead:
+                share, status = self._shares[number], self._processes[number].exitcode
                 whose = f"the process of environments {share.start} to {share.stop - 1}"
-                raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
+                raise RuntimeError(f"{whose} died (exit status {status})")
         return self._rows[:4]
 
     def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:
@@ -207,12 +204,12 @@ class QueueBackend(OneInFlight):
         try:
             environments = [make(task) for _ in rows.env_ids]
             loop = loop_over(environments, rows)
-            while os.getppid() == caller and (word := self._signals.wait(number)) != _CLOSE:
-                if word == _STEP:
+            while os.getppid() == caller and (command := self._signals.wait(number)) != _CLOSE:
+                if command == _STEP:
                     loop.step(actions.copy())  # an environment may keep its action
                 else:
-                    loop.reset(word)
-                self._signals.answer(number)
+                    loop.reset(command)
+                self._signals.answer()
         except Exception as error:  # noqa: BLE001 - an environment may raise anything
             self._failures.put(f"{message_of(error)}\n{traceback.format_exc()}")
         for environment in environments:
@@ -221,8 +218,7 @@ class QueueBackend(OneInFlight):
     def _end(self) -> None:
         if not self._processes:
             return
-        for worker in range(len(self._processes)):
-            self._signals.call(worker, _CLOSE)
+        self._call(_CLOSE)
         kill_all(self._processes, CLOSE_S)
         self._processes.clear()
         self._signals.close()

@@ -57,7 +57,7 @@ OURS, ENVPOOL, LOOP = "make_vec", "EnvPool", "SyncVectorEnv"
 TAPE = 64  # batches of actions, which are played again and again
 TRAINED = {"atari": 3_000, "mujoco": 20_000}  # steps of a training, at least
 STARTED: dict[Setup, Any] = {}  # in this process, as ``start`` returns it
-OPTIONS = {"copy": True, "infos": True}
+OPTIONS = {"copy": True}
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
 
 

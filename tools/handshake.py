@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.shared_memory import handshake, team, worker
+from vebench.backends.shared_memory import team, worker
 from vebench.backends.shared_memory.memory_layout import divide
 from vebench.backends.shared_memory.team import InFlight, Team
 
@@ -86,7 +86,7 @@ def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
         workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
     )
     leaf = (ArraySpec((WIDTH,), np.dtype(np.int64)),)
-    return Team(division.layout(leaf, leaf), Echo, "fork")
+    return Team(division, leaf, leaf, Echo, "fork")
 
 
 def stress_all(team: Team, handshakes: int, rng: np.random.Generator) -> int:
@@ -139,7 +139,7 @@ def main() -> None:
     for module in (worker, team):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.fences == "arm":
-        handshake.KEEPS_ORDER = False
+        worker.KEEPS_ORDER = False
     each = options.handshakes // (2 * len(options.workers))
     for workers in options.workers:
         for one_by_one in (False, True):

@@ -41,8 +41,8 @@ from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.child.answers import Proof, describe
-from vebench.child.equality import replay, stepping
-from vebench.child.equality.stepping import step_trials
+from vebench.child.equality import recorder, replay
+from vebench.child.equality.recorder import step_trials
 from vebench.child.main import load
 from vebench.child.request import Judging, Proving, Request, Settings
 from vebench.errors import VebenchError
@@ -160,9 +160,9 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
-    stepping.LEAST_S = 0.0  # there are hundreds of comparisons
+    recorder.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
-    replay._in_parallel = map  # noqa: SLF001
+    replay._in_parallel = lambda work, items: [work(items)] if items else []  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
 
@@ -242,7 +242,7 @@ def _proof(request: Request, steps: int) -> Proof:
     with TemporaryDirectory() as folder:
         proving = Proving(steps, path=str(Path(folder, "rows")))
         try:
-            step_trials(request, proving, load(request.target), lambda _: None)
+            step_trials(request, proving, load(request.target))
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
             failed = describe(error)
         return replay.compare_trials(request, Judging(steps, path=proving.path, failed=failed))

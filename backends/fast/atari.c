@@ -325,8 +325,6 @@ struct games {
 	bool (*game_over)(const void *ale, bool with_truncation);
 	bool (*game_truncated)(const void *ale);
 	int32_t (*lives)(void *ale);
-	int32_t (*episode_frame_number)(const void *ale);
-	int32_t (*frame_number)(const void *ale);
 	const struct screen *(*screen)(const void *ale);
 	void (*reset_game)(void *ale);
 	void (*load_rom)(void *ale, void *path);
@@ -339,14 +337,11 @@ struct games {
 	int64_t life_ends;     /* whether losing a life ends an episode */
 	int64_t clips;         /* whether a reward is replaced by its sign */
 	int64_t last_frames;   /* whether the picture of an end shows the last frames */
-	int64_t tells;         /* whether infos are needed */
-	int64_t count;         /* the number of games */
 	const int32_t *legal;  /* the emulator's number of each action */
 	const int64_t *actions;
 	uint8_t *observations; /* [count][stack][picture_size] */
 	double *rewards;
 	bool *terminated, *truncated;
-	int64_t *infos; /* [3][count]: lives, episode_frame_number, frame_number */
 	struct game *games;
 };
 
@@ -447,11 +442,6 @@ void vebench_atari_work(void *context, int64_t first, int64_t last)
 			all->terminated[i] = all->truncated[i] = false;
 		} else {
 			step(all, game, i, row);
-		}
-		if (all->tells) {
-			all->infos[i] = all->lives(game->ale);
-			all->infos[all->count + i] = all->episode_frame_number(game->ale);
-			all->infos[2 * all->count + i] = all->frame_number(game->ale);
 		}
 	}
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,8 +38,6 @@ _METHODS = (
     "_ZNK3ale12ALEInterface9game_overEb",
     "_ZNK3ale12ALEInterface14game_truncatedEv",
     "_ZN3ale12ALEInterface5livesEv",
-    "_ZNK3ale12ALEInterface21getEpisodeFrameNumberEv",
-    "_ZNK3ale12ALEInterface14getFrameNumberEv",
     "_ZNK3ale12ALEInterface9getScreenEv",
     "_ZN3ale12ALEInterface10reset_gameEv",
     "_ZN3ale12ALEInterface7loadROMENSt10filesystem7__cxx114pathE",
@@ -51,7 +49,6 @@ _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
 _IN_PLACE = 0b11110  # flags of a finished nanobind instance that contains its C++ object
 _STEPS_CHECKED = 20  # steps to compare in each of two episodes
-_INFOS = ("lives", "episode_frame_number", "frame_number")
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,9 @@ class AtariTask(FastTask):
         self.pictures = PictureMaker(example.getScreenDims(), self.size, self._greys(example))
         self._check(example)
 
-    def batch(self, rows: RowArrays, *, infos: bool = False) -> AtariBatch:
+    def batch(self, rows: RowArrays) -> AtariBatch:
         """Build an environment for each row."""
-        return AtariBatch(self, rows, infos=infos)
+        return AtariBatch(self, rows)
 
     def emulator(self) -> ALEInterface:
         """Return an emulator with these settings and no game."""
@@ -146,11 +143,12 @@ class AtariTask(FastTask):
         """Raise ValueError if C and Python differ in a game loaded with the same seed."""
         other = copy(self)
         other.settings = replace(
-            self.settings, frame_skip=1, noop_max=0, terminal_on_life_loss=False, reward_clip=False, last_frames=True
+            self.settings, frame_skip=1, noop_max=0, terminal_on_life_loss=True, reward_clip=False, last_frames=True
         )
         pictures, actions = np.zeros((1, *self.observation_space.shape), np.uint8), np.zeros(1, np.int64)
         rewards, ended, cut_off = np.zeros(1), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
-        batch = other.batch(RowArrays((pictures,), rewards, ended, cut_off, (actions,)), infos=True)
+        batch = other.batch(RowArrays((pictures,), rewards, ended, cut_off, (actions,)))
+        lives = 0
         for step in range(2 * _STEPS_CHECKED):
             begins, action = step % _STEPS_CHECKED == 0, step % len(self.actions)
             if begins:
@@ -158,12 +156,12 @@ class AtariTask(FastTask):
                 by_python.reset_game()
             actions[0], reward = action, 0 if begins else by_python.act(self.actions[action])
             needed().vebench_atari_work(ctypes.c_void_p(batch.context), ctypes.c_int64(0), ctypes.c_int64(1))
+            lost, lives = by_python.lives() < lives and not begins, by_python.lives()
             over, truncated = by_python.game_over(with_truncation=False), by_python.game_truncated()
-            facts = by_python.lives(), by_python.getEpisodeFrameNumber(), by_python.getFrameNumber()
             if (
                 # A game's start may use up a short limit of frames, but the episode has not ended then.
-                (rewards[0], ended[0], cut_off[0]) != (reward, over and not begins, truncated and not begins)
-                or tuple(values[0] for values in batch.infos(None, first=False).values()) != facts
+                (rewards[0], ended[0], cut_off[0]) != (reward, (over or lost) and not begins, truncated and not begins)
+                or (batch.lives(0), batch.frames(0)) != (lives, by_python.getEpisodeFrameNumber())
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.size))
             ):
                 raise ValueError(f"C and Python differ after {step} steps of the game")
@@ -172,7 +170,7 @@ class AtariTask(FastTask):
 class AtariBatch(FastBatch):
     """Games that are stepped by C."""
 
-    def __init__(self, task: AtariTask, rows: RowArrays, *, infos: bool) -> None:
+    def __init__(self, task: AtariTask, rows: RowArrays) -> None:
         (observations,), rewards, terminated, truncated, (actions,) = rows
         assert actions.dtype == np.int64  # noqa: S101 - Gymnasium's type of a Discrete space
         settings, count = task.settings, len(rewards)
@@ -186,10 +184,8 @@ class AtariBatch(FastBatch):
         self._games = np.zeros(count, [(name, np.int64) for name in fields])
         self._games["ale"] = [_object_of(ale) for ale in self._ales]
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
-        self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
-        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # seeds of resets, None for a reset without a seed
         legal = np.array([action.value for action in task.actions], np.int32)
-        arrays = (legal, actions, observations, rewards, terminated, truncated, facts, self._games)
+        arrays = (legal, actions, observations, rewards, terminated, truncated, self._games)
         self._kept = task, pictures, arrays
         # ``struct games``: 8 bytes for each field.
         values = (
@@ -204,8 +200,6 @@ class AtariBatch(FastBatch):
             settings.terminal_on_life_loss,
             settings.reward_clip,
             settings.last_frames,
-            infos,
-            count,
             *(array.ctypes.data for array in arrays),
         )
         self._all = np.array(values, np.int64)
@@ -216,11 +210,8 @@ class AtariBatch(FastBatch):
         """Let the next work on one environment begin an episode, as in ``AtariEnv`` and the wrappers."""
         self.current = index
         game, random = self._games[index], self._random[index]
-        self._told_seeds[index] = None
         if seed is not None or random is None:
-            seeds = seed_emulator(self._ales[index], seed)
-            self._seeds[index] = int(seeds[0])
-            self._told_seeds[index] = None if seed is None else seeds
+            self._seeds[index] = seed_emulator(self._ales[index], seed)
             game["loads"], game["seeded"] = True, seed is not None
         if game["loads"] or game["restarted"] or random is None:
             random, _ = seeding.np_random(self._seeds[index])
@@ -228,11 +219,9 @@ class AtariBatch(FastBatch):
         game["noops"] = random.integers(1, self._noop_max + 1) if self._noop_max else 0
         game["begins"] = True
 
-    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
-        """Return infos of a step, or about the ``first`` row of an episode. ``rows``: None for all."""
-        chosen = slice(None) if rows is None else rows
-        infos: dict[str, NDArray[Any]] = dict(zip(_INFOS, self._facts[:, chosen].copy(), strict=False))
-        return {**infos, "seeds": self._told_seeds[chosen]} if first and infos else infos
+    def lives(self, index: int) -> int:
+        """Return the lives that C has counted in one environment."""
+        return int(self._games["lives"][index])
 
     def frames(self, index: int) -> int:
         """Return the emulator's count of frames in one environment's episode, the reset's no-ops included."""
@@ -243,11 +232,11 @@ class AtariBatch(FastBatch):
         self._ales = []
 
 
-def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.uint32]:
-    """Seed an emulator's next load, as in ``AtariEnv``. Return the environment's own seed, and the emulator's."""
+def seed_emulator(ale: ALEInterface, seed: int | None) -> int:
+    """Seed an emulator's next load, as in ``AtariEnv``. Return the environment's own seed."""
     own, its = np.random.SeedSequence(seed).generate_state(n_words=2)
     ale.setInt("random_seed", int(its.astype(np.int32)))
-    return own, its
+    return int(own)
 
 
 def _function(name: str) -> Any:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
 
 from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.classes import class_of, needed, refusal
 from vebench.backends.interface import Difference, OwnClasses, Task
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
-from vebench.backends.shared_memory.errors import WorkerFailure, held_back
 from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
+from vebench.backends.shared_memory.team import held_back
+from vebench.backends.shared_memory.worker import WorkerFailure
 
 NO_LIMIT = 1 << 62  # the number of steps of an episode without a limit
 
@@ -37,8 +38,7 @@ class FastBatch:
     # different environments.
     work: int
     context: int  # the address to pass as its first argument
-    # Whether the work after an end begins a new episode without ``begin``. Such a batch has no infos, and nothing to
-    # ``finish``.
+    # Whether the work after an end begins a new episode without ``begin``. Such a batch has nothing to ``finish``.
     restarts: bool = False
     current: int = 0  # the index of the environment that a method uses now, or used last
 
@@ -52,14 +52,6 @@ class FastBatch:
 
     def finish(self, indices: Sequence[int] | None) -> None:
         """Finish the rows of environments, None for all, after the work on them. The work has already set the ends."""
-
-    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG002 - no infos
-        """Return infos of environments, None for all, after a step or about the ``first`` row of an episode.
-
-        Each name has a new array with a row for each environment. A row of None has no info. Other environments may
-        step meanwhile.
-        """
-        return {}
 
     def frames(self, index: int) -> int:  # noqa: ARG002 - no simulator
         """Return the number of frames in one environment's episode, 0 if there is no simulator to count them."""
@@ -85,8 +77,8 @@ class FastTask:
         Raises ValueError if the class cannot step the task with these settings, or on this machine.
         """
 
-    def batch(self, rows: RowArrays, *, infos: bool = False) -> FastBatch:
-        """Build an environment for each row. Without ``infos`` they have none."""
+    def batch(self, rows: RowArrays) -> FastBatch:
+        """Build an environment for each row."""
         raise NotImplementedError
 
 
@@ -109,19 +101,14 @@ def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | Non
     return task, OwnClasses(task.how)
 
 
-def make_share(
-    task: FastTask, division: Division, autoreset: Autoreset, *, infos: bool = False
-) -> tuple[Division, MakeShare]:
+def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tuple[Division, MakeShare]:
     """Return the division of a team with all environments in this process, and the function that makes its share.
 
     Threads take the place of the processes of the given division.
     """
-
-    def make(rows: RowArrays, _start: int, _stop: int) -> FastShare:
-        return FastShare(task, division, autoreset, rows, infos=infos)
-
     # The share needs no ``step_one``, which teams only call on shares without threads.
-    return replace(division, processes=1, caller_steps=True, cpus=()), cast("MakeShare", make)
+    make = cast("MakeShare", partial(FastShare, task, division, autoreset))
+    return replace(division, processes=1, caller_steps=True, cpus=()), make
 
 
 class Pool:
@@ -187,11 +174,10 @@ class FastShare:
     """
 
     def __init__(
-        self, task: FastTask, division: Division, autoreset: Autoreset, rows: RowArrays, *, infos: bool = False
+        self, task: FastTask, division: Division, autoreset: Autoreset, rows: RowArrays, start: int, stop: int
     ) -> None:
         self._task, self._division, self._autoreset, self._rows = task, division, autoreset, rows
-        self._indices, self._tells = range(len(rows.rewards)), infos
-        self._began = np.zeros(len(self._indices), np.bool_)  # whether the last work on each began an episode
+        self._indices = range(start, stop)
         self._over: set[int] = set()  # environments whose episode has ended, and that have not begun another
         self._new = set(self._indices)  # environments that were never reset, and cannot step
         self._refused: Exception | None = None  # why ``start`` has begun no step
@@ -203,7 +189,7 @@ class FastShare:
 
     def open(self) -> None:
         """Build every environment."""
-        self._batch = batch = self._task.batch(self._rows, infos=self._tells)
+        self._batch = batch = self._task.batch(self._rows)
         self._pool = Pool(batch, self._task.chunk, self._division)
         self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(batch.work)
         # Skip looking for ended episodes: the C code restarts them itself.
@@ -218,8 +204,6 @@ class FastShare:
 
         If some environments must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
         """
-        if self._tells:
-            self._began[slice(None) if indices is None else indices] = False
         if not self._new and not self._over:
             self._pool.put(indices)
             return None
@@ -233,7 +217,7 @@ class FastShare:
             return AssertionError("the episode is over: reset it, with options={'reset_mask': ...}")
         self._pool.put([index for index in asked if index not in resting])
         for index in resting:  # while threads step the others
-            self._begin(index, None)
+            self._batch.begin(index, None)
         self._pool.put([*resting])
         self._over -= resting
         return None
@@ -272,43 +256,16 @@ class FastShare:
         self._over.update(ended)
         return None
 
-    def _begin(self, index: int, seed: int | None) -> None:
-        self._batch.begin(index, seed)
-        self._began[index] = True
-
     def _begin_after_end(self, index: int) -> dict[str, Any]:
         """Start a new episode within the step that ended the last one. Return the info about that end."""
         rows, results = self._rows, self._rows[1:4]
         last, kept = rows.observations[0][index].copy(), [result[index] for result in results]
-        infos = self._batch.infos([index], first=False) if self._tells else {}
-        self._begin(index, None)
+        self._batch.begin(index, None)
         self._work(self._batch.context, index, index + 1)
         self._batch.finish([index])
         for result, value in zip(results, kept, strict=True):
             result[index] = value
-        return {"final_obs": last, "final_info": {name: values[0] for name, values in infos.items()}}
-
-    def infos(self, rows: NDArray[np.int64] | None, reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
-        """Return infos about the last step of environments, None for all. With a mask ``reset``, about that reset.
-
-        The form is Gymnasium's: each name has an array with a row for each environment, and a mask.
-        """
-        began = reset if reset is not None else self._began if rows is None else self._began[rows]
-        told: dict[str, NDArray[Any]] = {}
-        if reset is None and not began.any():  # as in nearly all steps
-            for name, values in self._batch.infos(rows, first=False).items():
-                told[name], told[f"_{name}"] = values, np.ones(len(began), np.bool_)
-            return told
-        stepped = np.zeros_like(began) if reset is not None else ~began
-        for first, have in ((True, began), (False, stepped)):
-            infos = self._batch.infos(rows, first=first) if have.any() else {}
-            for name, values in infos.items():
-                objects = values.dtype == np.object_
-                mask = have & np.array([one is not None for one in values]) if objects else have
-                if mask.any():
-                    told.setdefault(name, np.full_like(values, None if objects else 0))[mask] = values[mask]
-                    told.setdefault(f"_{name}", np.zeros_like(have))[mask] = True
-        return told
+        return {"final_obs": last, "final_info": {}}
 
     def answer(self, name: str, argument: Any) -> list[int] | None:
         """Reset environments, or return the number of ``frames`` in each one's episode.
@@ -325,7 +282,7 @@ class FastShare:
         if mask is None:
             self._pool.drain()  # wait for an aborted step
         for index in chosen:
-            self._begin(index, seeds[index])
+            self._batch.begin(index, seeds[index])
         self._pool.put(chosen)
         self._pool.drain()
         self._batch.finish(chosen)

@@ -53,7 +53,7 @@ class ClassicTask(FastTask):
             raise ValueError(f"{attribute} is {setting!r}, not a number of Python's")
         self.setting = 3 * setting / 2.0 if self.name == "PendulumEnv" else float(setting)
 
-    def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
+    def batch(self, rows: RowArrays) -> ClassicBatch:
         """Build an environment for each row."""
         return ClassicBatch(self, rows)
 

@@ -70,27 +70,23 @@ class PhysicsTask(FastTask):
             why = f"observations have {shown} numbers, but their space has the shape {declared}"
             raise ValueError(f"{why}: is a setting not a bool?")
 
-    def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
+    def batch(self, rows: RowArrays) -> PhysicsBatch:
         """Build an environment for each row."""
-        return PhysicsBatch(self, rows, infos=infos)
+        return PhysicsBatch(self, rows)
 
 
 class PhysicsBatch(FastBatch):
     """Environments, each with MuJoCo's data of its own."""
 
-    def __init__(self, task: PhysicsTask, rows: RowArrays, *, infos: bool) -> None:
+    def __init__(self, task: PhysicsTask, rows: RowArrays) -> None:
         self._task, self._rows = task, rows
         count, rules = len(rows.rewards), task.rules
         self._data = [mujoco.MjData(task.model) for _ in range(count)]
         self._random: list[np.random.Generator | None] = [None] * count
-        self._infos = rules.infos if infos else {}
-        self._parts = {**rules.after, **{name: info.part for name, info in self._infos.items()}}
-        parts = {name: np.zeros((count, _view_of(task.data, part).size)) for name, part in self._parts.items()}
+        parts = {name: np.zeros((count, _view_of(task.data, part).size)) for name, part in rules.after.items()}
         around = np.zeros((2, count, _view_of(task.data, rules.around).size))
         (observations,), rewards, _, _, (actions,) = rows
-        self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
-        # Infos about each environment's last reward. This first call only sets their names and types.
-        self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
+        self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards)
         # First observations of episodes begun since the last ``finish``, which writes them after it computes rewards.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
@@ -104,7 +100,7 @@ class PhysicsBatch(FastBatch):
             ctypes.addressof(ctypes.c_void_p.in_dll(task.library, "mju_user_error")),
             task.frame_skip,
             task.model.nu,
-            len(rules.row) + 1 + len(self._parts),
+            len(rules.row) + 1 + len(rules.after),
             len(rules.healthy),
             task.limit,
             actions.dtype == np.float32,
@@ -134,7 +130,7 @@ class PhysicsBatch(FastBatch):
                 after.append(copied(part, seen.observations[index, at:]))
                 at += _view_of(data, part).size
             after.append(copied(rules.around, seen.around[1, index]))
-            after += [copied(part, seen.parts[name][index]) for name, part in self._parts.items()]
+            after += [copied(part, seen.parts[name][index]) for name, part in rules.after.items()]
             for bound in rules.healthy:
                 numbers = _view_of(data, bound.part)
                 bounds.append((numbers.ctypes.data, numbers.size, bound.low, bound.high, bound.closed, bound.outside))
@@ -161,8 +157,6 @@ class PhysicsBatch(FastBatch):
         origin.data, origin.np_random = data, self._random[index]
         mujoco.mj_resetData(self._task.model, data)
         self._begun[index] = origin.reset_model()
-        for name, info in self._infos.items():
-            self._seen.parts[name][index] = _view_of(data, info.part)
         self._ages[index] = -1
         self._errors[index] = 0
 
@@ -185,30 +179,14 @@ class PhysicsBatch(FastBatch):
             self._errors[failed] = 0
             raise mujoco.FatalError(error)
         if indices is None:
-            self._told = self._task.rules.reward(self._seen)
-        elif self._told or not self._begun.keys() >= set(indices):
-            self._reward_some(np.array(indices))
+            self._task.rules.reward(self._seen)
+        elif not self._begun.keys() >= set(indices):
+            some = self._seen.rows(np.array(indices))  # other threads may write to the other rows meanwhile
+            self._task.rules.reward(some)
+            self._seen.observations[indices], self._seen.rewards[indices] = some.observations, some.rewards
         if self._begun:
             for index in [*self._begun] if indices is None else self._begun.keys() & indices:
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
-
-    def _reward_some(self, indices: NDArray[np.int64]) -> None:
-        """Write the rewards of some environments. Other threads may write to the other rows meanwhile."""
-        seen = self._seen
-        some = seen.rows(indices)
-        told = self._task.rules.reward(some)
-        seen.observations[indices], seen.rewards[indices] = some.observations, some.rewards
-        # Copy the arrays, since a caller of ``infos`` may still use them.
-        self._told = {name: values.copy() for name, values in self._told.items()}
-        for name, values in told.items():
-            self._told[name][indices] = values
-
-    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
-        """Return infos of a step, or of the ``first`` row of an episode. ``rows``: None for all environments."""
-        infos: dict[str, NDArray[Any]] = {name: info.told(self._seen.parts[name]) for name, info in self._infos.items()}
-        if not first:
-            infos |= self._told
-        return infos if rows is None else {name: values[rows] for name, values in infos.items()}
 
     def frames(self, index: int) -> int:
         """Return the sub-steps of one environment's episode."""

@@ -1,4 +1,4 @@
-"""MuJoCo's tasks: their observations, rewards, infos and ends, for many environments at once.
+"""MuJoCo's tasks: their observations, rewards and ends, for many environments at once.
 
 All constants are read from an environment of Gymnasium's class. Rewards have the same bytes as in that class, because
 numpy does the same operations in the same order, for a whole batch. With ``float32``
@@ -39,13 +39,6 @@ class Bound(NamedTuple):
     outside: bool = False  # whether all numbers must lie outside the limits instead
 
 
-class Info(NamedTuple):
-    """An info about the physics, also returned at resets."""
-
-    part: Slice
-    told: Callable[[Numbers], Numbers]  # from ``(environments, numbers)`` to a new array with a row per environment
-
-
 @dataclass
 class Seen:
     """A batch after a step, from which rewards are computed. Each array has a row for each environment."""
@@ -56,18 +49,16 @@ class Seen:
     healthy: Numbers  # 1.0 or 0.0
     observations: Numbers  # rewritten if a task observes other numbers than MuJoCo's own
     rewards: Numbers  # the result
-    tells: bool  # whether infos are needed
 
     def rows(self, indices: NDArray[np.int64]) -> Seen:
         """Return copies of these rows."""
         actions, around = self.actions.take(indices, 0), self.around.take(indices, 1)
         parts = {name: numbers.take(indices, 0) for name, numbers in self.parts.items()}
         healthy, observations = self.healthy.take(indices), self.observations.take(indices, 0)
-        return Seen(actions, around, parts, healthy, observations, np.empty(len(indices)), self.tells)
+        return Seen(actions, around, parts, healthy, observations, np.empty(len(indices)))
 
 
-# Writes the rewards of a batch. Returns the infos about them in new arrays if the batch ``tells``, otherwise no infos.
-Reward = Callable[[Seen], dict[str, NDArray[Any]]]
+Reward = Callable[[Seen], None]  # writes the rewards of a batch
 _NOTHING = Slice("qpos", 0, 0)
 
 
@@ -81,7 +72,6 @@ class Rules:
     after: Mapping[str, Slice] = field(default_factory=dict)  # the parts that are read only after the physics, by name
     healthy: tuple[Bound, ...] = ()
     ends: bool = False  # whether an episode ends when its environment is not healthy
-    infos: Mapping[str, Info] = field(default_factory=dict)  # infos that ``reward`` does not return
 
 
 # Parts of rewards.
@@ -138,58 +128,29 @@ def _travel(
     """
     control_weight = origin._ctrl_cost_weight
     dt, forward_weight = _constant(origin.dt), _constant(origin._forward_reward_weight)
-    survival_type = np.asarray(bonus).dtype
     bonus_each = None if bonus is None else _constant(bonus)
     total = np.sum(0.0 if masses is None else masses)
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         around = seen.around
         if masses is not None:
             moments = masses[:, None] * around.reshape(*around.shape[:2], len(masses), 3)
-            # Keep all three coordinates, though two are enough: numpy then adds the bodies one by one, as in Gymnasium.
-            around = (np.add.reduce(moments, axis=2) / total)[..., :2]
-        velocity = (around[1] - around[0]) / dt
-        gain = forward = velocity[:, 0] * forward_weight
-        cost = control = _squared_cost(control_weight, seen.parts.get("control", seen.actions))
+            # Keep all three coordinates, though one is enough: numpy then adds the bodies one by one, as in Gymnasium.
+            around = np.add.reduce(moments, axis=2) / total
+        gain = (around[1] - around[0])[:, 0] / dt * forward_weight
+        cost = _squared_cost(control_weight, seen.parts.get("control", seen.actions))
         if bonus_each is not None:
-            survival = seen.healthy * bonus_each
-            gain = forward + survival
+            gain = gain + seen.healthy * bonus_each
         if contact_cost is not None:
-            contact = contact_cost(seen.parts["contact"])
-            cost = control + contact
+            cost = cost + contact_cost(seen.parts["contact"])
         np.subtract(gain, cost, seen.rewards)
-        if not seen.tells:
-            return {}
-        told = {f"{axis}_velocity": along for axis, along in zip("xy", velocity.T, strict=False)}
-        told |= {"reward_forward": forward, "reward_ctrl": -control}
-        if bonus_each is not None:
-            told["reward_survive"] = survival.astype(survival_type)
-        if contact_cost is not None:
-            told["reward_contact"] = -contact
-        return told
 
     return reward
 
 
-# Parts of MuJoCo's data, and infos about them.
+# Parts of MuJoCo's data.
 
-_X, _XY = Slice("qpos", 0, 1), Slice("qpos", 0, 2)
-_INFOS = {
-    "x_position": Info(_X, lambda numbers: numbers[:, 0].copy()),
-    "y_position": Info(Slice("qpos", 1, 2), lambda numbers: numbers[:, 0].copy()),
-    "distance_from_origin": Info(_XY, _lengths),
-    "tendon_length": Info(Slice("ten_length"), np.copy),
-    "tendon_velocity": Info(Slice("ten_velocity"), np.copy),
-}
-
-
-def _infos(*names: str) -> dict[str, Info]:
-    return {name: _INFOS[name] for name in names}
-
-
-def _z_distance(origin: Origin, at: int) -> dict[str, Info]:
-    start = origin.init_qpos[at]
-    return {"z_distance_from_origin": Info(Slice("qpos", at, at + 1), lambda numbers: numbers[:, 0] - start)}
+_X = Slice("qpos", 0, 1)
 
 
 def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Slice, Slice]:
@@ -216,7 +177,6 @@ def _walker(origin: Origin) -> Rules:
         _X,
         healthy=(height, angle),
         ends=origin._terminate_when_unhealthy,
-        infos=_infos("x_position") | _z_distance(origin, 1),
     )
 
 
@@ -237,11 +197,10 @@ def _ant(origin: Origin) -> Rules:
     return Rules(
         row,
         _travel(origin, bonus=origin._healthy_reward, contact_cost=contact_cost),
-        main._replace(stop=main.start + 2),
+        main._replace(stop=main.start + 1),
         {"contact": forces},
         (Bound(Slice("qpos")), Bound(Slice("qvel")), Bound(Slice("qpos", 2, 3), low, high, closed=True)),
         origin._terminate_when_unhealthy,
-        _infos("x_position", "y_position", "distance_from_origin"),
     )
 
 
@@ -270,7 +229,6 @@ def _humanoid(origin: Origin) -> Rules:
         {"control": Slice("ctrl"), "contact": Slice("cfrc_ext")},
         (Bound(Slice("qpos", 2, 3), *origin._healthy_z_range),),
         origin._terminate_when_unhealthy,
-        dict(_INFOS),
     )
 
 
@@ -279,27 +237,22 @@ def _humanoid_standup(origin: Origin) -> Rules:
     control_weight = origin._ctrl_cost_weight
     impact_cost = _clipped_cost(origin._impact_cost_weight, _limits_of(origin._impact_cost_range))
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         up = seen.parts["height"][:, 0] / time_step
         control = _squared_cost(control_weight, seen.parts["control"])
         impact = impact_cost(seen.parts["contact"])
         np.add(up - control - impact, one, seen.rewards)
-        if not seen.tells:
-            return {}
-        return {"reward_linup": up, "reward_quadctrl": -control, "reward_impact": -impact}
 
     after = {"height": Slice("qpos", 2, 3), "control": Slice("ctrl"), "contact": Slice("cfrc_ext")}
-    infos = _infos("x_position", "y_position", "tendon_length", "tendon_velocity") | _z_distance(origin, 2)
-    return Rules(_humanoid_row(origin), reward, after=after, infos=infos)
+    return Rules(_humanoid_row(origin), reward, after=after)
 
 
 def _inverted_pendulum(_origin: Origin) -> Rules:
     row = (Slice("qpos"), Slice("qvel"))
     upright = Bound(Slice("qpos", 1, 2), -0.2, 0.2, closed=True)
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         seen.rewards[:] = seen.healthy
-        return {"reward_survive": seen.healthy.astype(np.int64)} if seen.tells else {}
 
     return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
 
@@ -309,20 +262,15 @@ def _inverted_double_pendulum(origin: Origin) -> Rules:
     angles, velocities = Slice("qpos", 1), Slice("qvel", 0, None, -10, 10)
     row = (Slice("qpos", 0, 1), angles, angles, velocities, Slice("qfrc_constraint", 0, 1, -10, 10))
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         rewards, healthy, tips, speeds = seen.rewards, seen.healthy, seen.parts["tip"], seen.parts["velocities"]
         _turn(np.sin, seen.observations[:, 1:3])
         _turn(np.cos, seen.observations[:, 3:5])
-        distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
         # Compute with numbers, as the class does: a power of an array may have other bytes than a power of a number.
         for index, (x, y, v1, v2) in enumerate(zip(tips[:, 0], tips[:, 2], *speeds.T, strict=True)):
-            distance[index] = far = 0.01 * x**2 + (y - 2) ** 2
-            velocity[index] = fast = 1e-3 * v1**2 + 5e-3 * v2**2
+            far = 0.01 * x**2 + (y - 2) ** 2
+            fast = 1e-3 * v1**2 + 5e-3 * v2**2
             rewards[index] = alive * healthy[index] - far - fast
-        if not seen.tells:
-            return {}
-        survival = (healthy * alive).astype(np.asarray(alive).dtype)
-        return {"reward_survive": survival, "distance_penalty": -distance, "velocity_penalty": -velocity}
 
     tip = Slice("site_xpos", 0, 3)
     after = {"tip": tip, "velocities": Slice("qvel", 1, 3)}
@@ -334,7 +282,7 @@ def _reacher(origin: Origin) -> Rules:
     angles, tip, target = Slice("qpos", 0, 2), _place(origin, "fingertip"), _place(origin, "target")
     weight, control_weight = _constant(-origin._reward_dist_weight), origin._reward_control_weight
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         observations, aim = seen.observations, seen.parts["target"]
         _turn(np.cos, observations[:, :2])
         _turn(np.sin, observations[:, 2:4])
@@ -342,7 +290,6 @@ def _reacher(origin: Origin) -> Rules:
         distance = _lengths(seen.parts["tip"] - aim) * weight
         control = _squared_cost(control_weight, seen.actions)
         np.subtract(distance, control, seen.rewards)
-        return {"reward_dist": distance, "reward_ctrl": -control} if seen.tells else {}
 
     row = (angles, angles, Slice("qpos", 2), Slice("qvel", 0, 2), tip._replace(stop=tip.start + 2))
     return Rules(row, reward, after={"tip": tip, "target": target})
@@ -353,13 +300,12 @@ def _pusher(origin: Origin) -> Rules:
     weight, near_weight = _constant(-origin._reward_dist_weight), _constant(-origin._reward_near_weight)
     control_weight = origin._reward_control_weight
 
-    def reward(seen: Seen) -> dict[str, NDArray[Any]]:
+    def reward(seen: Seen) -> None:
         position = seen.parts["thing"]
         control = _squared_cost(control_weight, seen.actions)
         distance = _lengths(position - seen.parts["goal"]) * weight
         near = _lengths(position - seen.parts["tip"]) * near_weight
         np.add(distance - control, near, seen.rewards)
-        return {"reward_dist": distance, "reward_ctrl": -control, "reward_near": near} if seen.tells else {}
 
     row = (Slice("qpos", 0, 7), Slice("qvel", 0, 7), tip, thing, goal)
     return Rules(row, reward, after={"tip": tip, "thing": thing, "goal": goal})
@@ -367,9 +313,7 @@ def _pusher(origin: Origin) -> Rules:
 
 RULES: Mapping[str, Callable[[Origin], Rules]] = {
     "Ant-v5": _ant,
-    "HalfCheetah-v5": lambda origin: Rules(
-        _position_and_velocity(origin, 1), _travel(origin), _X, infos=_infos("x_position")
-    ),
+    "HalfCheetah-v5": lambda origin: Rules(_position_and_velocity(origin, 1), _travel(origin), _X),
     "Hopper-v5": _hopper,
     "Humanoid-v5": _humanoid,
     "HumanoidStandup-v5": _humanoid_standup,
@@ -377,11 +321,6 @@ RULES: Mapping[str, Callable[[Origin], Rules]] = {
     "InvertedPendulum-v5": _inverted_pendulum,
     "Pusher-v5": _pusher,
     "Reacher-v5": _reacher,
-    "Swimmer-v5": lambda origin: Rules(
-        _position_and_velocity(origin, 2),
-        _travel(origin),
-        _XY,
-        infos=_infos("x_position", "y_position", "distance_from_origin"),
-    ),
+    "Swimmer-v5": lambda origin: Rules(_position_and_velocity(origin, 2), _travel(origin), _X),
     "Walker2d-v5": _walker,
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,18 +19,16 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.simulators import AtariScreen
 from vebench.backends.environments.suites import SUITES, known_as, short_name
-from vebench.backends.fast.backend import FastShare, FastTask, build_task, make_share
+from vebench.backends.fast.backend import FastTask, build_task, make_share
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import OwnClasses
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare
-from vebench.backends.shared_memory.team import State
 from vebench.backends.shared_memory.vector_env import (
     Environment,
-    Received,
     Seeds,
     SharedMemoryVectorEnv,
+    checked_number,
     each_seed,
-    whole_number,
 )
 
 
@@ -82,8 +80,8 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         If False, ``reset`` and ``step`` return the same array each time, and the next step overwrites it. With
         vebench's classes the array is read-only, since they update rows in place.
     infos
-        Whether to return infos, which takes a few microseconds for each step. ``SAME_STEP`` returns ``final_obs`` in
-        either case.
+        Whether to return infos, for which Gymnasium's class must step. ``SAME_STEP`` returns ``final_obs`` in either
+        case.
     own_classes
         True requires vebench's class, False Gymnasium's.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
@@ -105,11 +103,13 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = whole_number("num_envs", num_envs, 1, 1 << 20)
+    num_envs = checked_number("num_envs", num_envs, 1, 1 << 20)
     name = _known_name(id)
     example = _make_env(name, settings)
     if own_classes is False:
         own, steps = None, OwnClasses(refused="own_classes=False")
+    elif infos:
+        own, steps = None, OwnClasses(refused="our own classes have no infos")
     else:
         own, steps = build_task(name, settings)
     if own is None and own_classes:
@@ -157,7 +157,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     ) -> None:
         self.spec, self.stepped_by = example.spec, stepped_by
         self._example, self._own = example, own
-        self._tells = False  # whether our own class returns infos
         self._first_seeds: Seeds = first_seeds  # None after a reset
         super().__init__([make_env] * num_envs, **options)
         # With an own class and discrete actions: the number of actions, and a view of the last actions as unsigned
@@ -175,22 +174,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         if self._own is None:
             return super()._make_share(division, infos=infos)
-        self._tells = infos
-        return make_share(self._own, division, self.autoreset_mode.value, infos=infos)
-
-    def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
-        infos = super()._wait_for_infos(pending, timeout)
-        if self._tells:
-            reset = np.isin(np.arange(self.num_envs), self._to_reset) if pending is State.RESET else None
-            infos.update(cast("FastShare", self._team.own).infos(None, reset))
-        return infos
-
-    def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
-        """Return rows of environments that are ready, as ``SharedMemoryVectorEnv`` does."""
-        received = super().recv(timeout, min_batch)
-        if self._tells:
-            received.infos.update(cast("FastShare", self._team.own).infos(received.env_ids))
-        return received
+        return make_share(self._own, division, self.autoreset_mode.value)
 
     def _write_step(self, actions: Any) -> bool:
         if self._own is None:

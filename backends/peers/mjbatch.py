@@ -79,7 +79,7 @@ class _Simulations:
         after = {name: self._numbers(part) for name, part in rules.after.items()}
         # A row's action is the simulation's control.
         observations, rewards = self._rows.observations, self._rows.rewards
-        self._seen = Seen(self._control, self._around, after, self._healthy, observations, rewards, tells=False)
+        self._seen = Seen(self._control, self._around, after, self._healthy, observations, rewards)
 
     def _numbers(self, part: Slice) -> NDArray[np.float64]:
         """Return a part of all simulations as a view, ``(simulations, numbers)``."""

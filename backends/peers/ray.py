@@ -25,10 +25,6 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 
-# How often to try to start Ray. Its processes wait 15 s for each other, which is too short on a busy machine.
-_ATTEMPTS = 3
-_OBJECT_STORE_BYTES = 256 << 20  # room for the rows of a few batches. Ray takes memory as it uses it.
-
 
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
@@ -38,31 +34,19 @@ def local_ray(cpus: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
             with path:
-                _start(cpus, folder)
+                ray.init(
+                    "local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="error",
+                    object_store_memory=256 << 20,  # bytes: room for the rows of a few batches
+                    _temp_dir=folder,
+                )
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
             gc.collect()  # frees Ray's clients, which refer to each other, and ends their threads
-
-
-def _start(cpus: int, folder: str) -> None:
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            ray.init(
-                "local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="error",
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=folder,
-            )
-        except RuntimeError:  # noqa: PERF203 - the loop tries again
-            ray.shutdown()
-            if attempt == _ATTEMPTS:
-                raise
-        else:
-            return
 
 
 class RayActors(OneInFlight):

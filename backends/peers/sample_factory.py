@@ -38,7 +38,7 @@ from vebench.backends.one_in_flight import (
     reseed,
     spaces_for,
 )
-from vebench.backends.trees import Tree, is_leaf
+from vebench.backends.trees import Tree
 
 NAME = "vebench"  # the environment's name in the library
 POLICY = 0
@@ -54,7 +54,7 @@ class SampleFactory(OneInFlight):
     """
 
     def __init__(self, setup: Setup) -> None:
-        spaces: Any = spaces_for(setup, "Sample Factory", is_leaf)
+        spaces: Any = spaces_for(setup, "Sample Factory")
         self._setup, self._action_size = setup, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None

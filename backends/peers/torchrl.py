@@ -22,18 +22,11 @@ _NO_SEED = -1
 _REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_REWARDS,)}
 
 
-def _takes(observations: Tree) -> bool:
-    """Return whether observations have no tuples."""
-    if isinstance(observations, dict):
-        return all(map(_takes, observations.values()))
-    return not isinstance(observations, tuple)
-
-
 def _observations(tensors: Any, form: Tree) -> Tree:
     """Return the observations in a TensorDict. TorchRL calls a single array ``observation``."""
     if isinstance(form, dict):
-        return {key: _observations(tensors.get(key), part) for key, part in form.items()}
-    return (tensors if isinstance(tensors, torch.Tensor) else tensors.get("observation")).numpy()
+        return {key: tensors.get(key).numpy() for key in form}
+    return tensors.get("observation").numpy()
 
 
 @contextmanager
@@ -64,7 +57,7 @@ class TorchRLParallel(OneInFlight):
     """``torchrl.envs.ParallelEnv``: a forked process for each environment. The caller polls. Rewards are float32."""
 
     def __init__(self, setup: Setup) -> None:
-        spaces = spaces_for(setup, "TorchRL", _takes)
+        spaces = spaces_for(setup, "TorchRL", dicts=True)
         self._form = spaces.observations
         self._report(setup, spaces, processes=setup.batch_size, **_REPORTED)
         with _forking():
@@ -123,7 +116,7 @@ class TorchRLAsync:
     """
 
     def __init__(self, setup: Setup, *, ratio: int = 2) -> None:
-        spaces = spaces_for(setup, "TorchRL", _takes)
+        spaces = spaces_for(setup, "TorchRL", dicts=True)
         self._form = spaces.observations
         count = ratio * setup.batch_size
         blank = spaces.rows(setup.batch_size)

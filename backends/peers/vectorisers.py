@@ -25,29 +25,25 @@ from vebench.backends.one_in_flight import (
     restrict_worker,
     spaces_for,
 )
-from vebench.backends.trees import Tree, is_leaf
+from vebench.backends.trees import Tree
 
 ONE_FLAG = Difference("an end that is also a time limit is reported as terminated only", "truncated", "end")
-
-
-def _takes_one_level(observations: Tree) -> bool:
-    """Return whether observations are one array, or a dict or tuple of arrays."""
-    parts = observations.values() if isinstance(observations, dict) else observations
-    return is_leaf(observations) or all(map(is_leaf, parts))
 
 
 class SB3Dummy(OneInFlight):
     """Stable-Baselines3's ``DummyVecEnv``: all environments in the calling process. Rewards are float32."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._start(setup, "DummyVecEnv", differences=(FLOAT32_REWARDS, ONE_FLAG))
+    kind = "DummyVecEnv"
+    differences: tuple[Difference, ...] = (FLOAT32_REWARDS, ONE_FLAG)
+    in_processes = False
 
-    def _start(self, setup: Setup, kind: str, **reported: Any) -> None:
+    def __init__(self, setup: Setup) -> None:
         from stable_baselines3.common import vec_env
 
-        spaces = spaces_for(setup, "Stable-Baselines3", _takes_one_level)
+        spaces, processes = spaces_for(setup, "Stable-Baselines3", dicts=True), setup.batch_size
+        reported = {"differences": self.differences, "processes": processes if self.in_processes else 1}
         self._report(setup, spaces, autoreset="same_step", **reported)
-        self._vector = getattr(vec_env, kind)(makers(setup))
+        self._vector = getattr(vec_env, self.kind)(makers(setup))
 
     def _reset(self, seed: int) -> Tree:
         self._vector.seed(seed)  # for the next reset
@@ -70,8 +66,9 @@ class SB3Dummy(OneInFlight):
 class SB3Subproc(SB3Dummy):
     """``SubprocVecEnv``: a process for each environment, started by ``forkserver``. Rewards are float64."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._start(setup, "SubprocVecEnv", processes=setup.batch_size, differences=(ONE_FLAG,))
+    kind = "SubprocVecEnv"
+    differences = (ONE_FLAG,)
+    in_processes = True
 
     def _end(self) -> None:
         if not self._stepping:  # otherwise the library would wait for answers that may never come
@@ -94,15 +91,12 @@ class TianshouDummy(OneInFlight):
     kind = "DummyVectorEnv"
     in_processes = False
 
-    def __init__(self, setup: Setup) -> None:
-        self._start(setup, makers(setup))
-
-    def _start(self, setup: Setup, environments: list[Any]) -> None:
+    def __init__(self, setup: Setup, environments: list[Any] | None = None) -> None:
         from tianshou import env
 
-        spaces = spaces_for(setup, "tianshou", is_leaf)
+        spaces = spaces_for(setup, "tianshou")
         self._report(setup, spaces, autoreset="same_step", processes=setup.batch_size if self.in_processes else 1)
-        self._vector = getattr(env, self.kind)(environments)
+        self._vector = getattr(env, self.kind)(environments or makers(setup))
 
     def _reset(self, seed: int) -> Tree:
         for index, worker in enumerate(self._vector.workers):
@@ -147,7 +141,7 @@ class TianshouRay(TianshouDummy):
         self._ray = ExitStack()
         try:
             self._ray.enter_context(local_ray(len(setup.cpus)))
-            self._start(setup, [partial(_ToBeMade, maker) for maker in makers(setup)])
+            super().__init__(setup, [partial(_ToBeMade, maker) for maker in makers(setup)])
         except BaseException:
             self._end()
             raise
@@ -176,7 +170,7 @@ class PufferMultiprocessing(OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from pufferlib import vector
 
-        spaces = spaces_for(setup, "PufferLib", is_leaf)
+        spaces = spaces_for(setup, "PufferLib")
         each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
         creators = [
             partial(_emulated, setup.task, cpus[worker % len(cpus)], os.getpid(), worker * (each - 1))

@@ -8,21 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
     from vebench.backends.shared_memory.sb3 import StableBaselinesVecEnv as StableBaselinesVecEnv
+    from vebench.backends.shared_memory.team import BrokenOffError, OverdueError
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv, shared_memory_spec
+    from vebench.backends.shared_memory.worker import WorkerError
 
 # Without StableBaselinesVecEnv, which needs Stable-Baselines3.
 __all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError", "shared_memory_spec"]
 
-_MODULES = {
-    **dict.fromkeys(("BrokenOffError", "OverdueError", "WorkerError"), "errors"),
-    **dict.fromkeys(("SharedMemoryVectorEnv", "shared_memory_spec"), "vector_env"),
-    "StableBaselinesVecEnv": "sb3",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name in {"BrokenOffError", "OverdueError", "WorkerError"}:
+        return getattr(import_module(f"{__name__}.team"), name)
+    if name in {"SharedMemoryVectorEnv", "shared_memory_spec"}:
+        return getattr(import_module(f"{__name__}.vector_env"), name)
+    if name == "StableBaselinesVecEnv":
+        return import_module(f"{__name__}.sb3").StableBaselinesVecEnv
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

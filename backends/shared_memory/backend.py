@@ -19,19 +19,18 @@ from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, f
 from vebench.backends.for_loop import EnvironmentLoop, loop_over
 from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
-from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
-from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team
 from vebench.backends.trees import Tree, as_rows
 from vebench.machine import kernel
 
 
-def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, Tree]:
-    """Return the arrays in the form of these spaces: rows of environments, with ids from 0 on, and their actions."""
-    observations, rewards, terminated, truncated, actions = arrays
-    observed = trees.filled(trees.form(spaces.observations), observations)
-    rows = Batch(observed, rewards, terminated, truncated, np.arange(len(rewards)))
-    return rows, trees.filled(trees.form(spaces.actions), actions)
+def _as_trees(spaces: Spaces, arrays: RowArrays, first: int = 0) -> tuple[Batch, Tree]:
+    """Return the arrays in the form of these spaces: rows of environments from number ``first`` on, and actions."""
+    observed = trees.filled(trees.form(spaces.observations), arrays.observations)
+    env_ids = np.arange(first, first + len(arrays.rewards))
+    rows = Batch(observed, arrays.rewards, arrays.terminated, arrays.truncated, env_ids)
+    return rows, trees.filled(trees.form(spaces.actions), arrays.actions)
 
 
 class LoopShare:
@@ -41,10 +40,10 @@ class LoopShare:
 
     def __init__(self, task: Task, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int) -> None:
         self._task = task
-        rows, actions = _as_trees(spaces, arrays)
-        rows = rows._replace(env_ids=np.arange(start, stop))
-        size = 1 if one_by_one else max(1, stop - start)
-        parts = [slice(first, first + size) for first in range(0, max(1, stop - start), size)]
+        rows, actions = _as_trees(spaces, arrays, start)
+        count = max(1, stop - start)
+        size = 1 if one_by_one else count
+        parts = [slice(first, first + size) for first in range(0, count, size)]
         self._rows = [rows.part(part) for part in parts]
         # Copy actions, since an environment may keep its action. Single numbers of an array are copies already.
         self._copies = any(leaf.ndim > 1 for leaf in arrays.actions)
@@ -109,6 +108,8 @@ class _SharedMemoryBackend:
     caller is one of the processes. ``context``: the start method, ``fork``, ``forkserver`` or ``spawn``.
     """
 
+    stepped = staticmethod(gymnasium_classes)  # of a task: how its environments are stepped
+
     def __init__(
         self,
         setup: Setup,
@@ -119,8 +120,7 @@ class _SharedMemoryBackend:
         caller_steps: bool = True,
         context: str = "fork",
     ) -> None:
-        stepped = self.stepped(setup.task)
-        spaces = stepped.spaces
+        spaces, make_share_for, own_classes, differences = self.stepped(setup.task)
         self._before = os.sched_getaffinity(0) if setup.pinned else None
         asked = divide(
             num_envs,
@@ -131,16 +131,13 @@ class _SharedMemoryBackend:
             one_by_one=one_by_one,
             available=len(setup.cpus),
         )
-        division, make_share = stepped.make_share(asked)
-        layout = division.layout(
-            tuple(trees.leaves(spaces.observations)),
-            tuple(ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
-        )
-        self._team = Team(layout, make_share, context)
-        if self._before is not None and asked.caller_steps:
+        division, make_share = make_share_for(asked)
+        actions = [ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)]
+        self._team = Team(division, trees.leaves(spaces.observations), actions, make_share, context)
+        if setup.pinned and caller_steps:
             kernel.restrict(setup.cpus[:1])
-        self._batch, actions = _as_trees(spaces, self._team.arrays)
-        self._actions = as_rows(actions)
+        self._batch, of_actions = _as_trees(spaces, self._team.arrays)
+        self._actions = as_rows(of_actions)
         self.info = spaces.info(
             setup,
             num_envs=num_envs,
@@ -148,13 +145,9 @@ class _SharedMemoryBackend:
             threads=asked.processes // division.processes,
             in_order=not one_by_one,
             reuses_buffers=True,
-            differences=stepped.differences,
-            own_classes=stepped.own_classes,
+            differences=differences,
+            own_classes=own_classes,
         )
-
-    def stepped(self, task: Task) -> Stepped:
-        """Return how the environments are stepped: by Gymnasium's class."""
-        return gymnasium_classes(task)
 
     def close(self) -> None:
         """End every worker, by force if it does not end by itself within two seconds."""
@@ -226,13 +219,12 @@ class ShmAsync(_SharedMemoryBackend):
         if recv_timeout is None and recv_min > 1:
             raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")
         super().__init__(setup, ratio * setup.batch_size, one_by_one=True, **options)
-        self._timeout, self._fewest = recv_timeout, min(recv_min, setup.batch_size)
+        self._timeout, self._size = recv_timeout, setup.batch_size
+        self._fewest = min(recv_min, self._size)
         if recv_timeout is not None:
             self.info = replace(self.info, fewest_rows=self._fewest)
         self._in_flight = InFlight(self._team)
-        self._size = setup.batch_size
-        out = self._batch.part(slice(self._size))
-        self._out = Batch._make(trees.mapped(np.copy, array) for array in out)
+        self._out = Batch._make(trees.mapped(np.copy, array) for array in self._batch.part(slice(self._size)))
         # Each array of all rows, and the array of a batch to which rows are copied.
         self._copied: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True):
@@ -268,10 +260,8 @@ class ShmAsync(_SharedMemoryBackend):
         except OverdueError:  # take the rows that are ready, at least ``recv_min``
             ids = self._in_flight.recv(self._fewest, self._size)
         self._team.finish()
-        out = self._out
         few = len(ids) < self._size
-        if few:
-            out = out.part(slice(len(ids)))
+        out = self._out.part(slice(len(ids))) if few else self._out
         self._last = env_ids = out.env_ids
         env_ids[:] = ids
         for rows, picked in self._copied:

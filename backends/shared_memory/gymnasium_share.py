@@ -26,7 +26,6 @@ from vebench.backends.trees import Tree
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 _Info = dict[str, Any]
 Remarks = list[tuple[int, _Info]]  # infos, each with the id of its environment
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def flatten(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
@@ -41,13 +40,14 @@ def flatten(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
         yield value
 
 
-def array_specs(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
+def array_specs(space: spaces.Space[Any]) -> list[ArraySpec]:
     """Return the arrays that hold a value of the space. Raises ValueError if a part has no fixed shape."""
     parts = list(flatten(space, space))
-    shapeless = sorted({type(part).__name__ for part in parts if not isinstance(part, _ARRAYS)})
+    arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    shapeless = {type(part).__name__ for part in parts if not isinstance(part, arrays)}
     if shapeless:
         raise ValueError(f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv")
-    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts)
+    return [ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts]
 
 
 def batch_of(space: spaces.Space[Any], arrays: Sequence[NDArray[Any]]) -> Tree:
@@ -88,10 +88,10 @@ class GymnasiumShare:
         autoreset: Autoreset,
         infos: bool,  # False: return none but the last observation of an episode with ``SameStep``
     ) -> None:
-        self.current: int | None = 0
-        self._env_fns, self._same, self._autoreset, self._infos = env_fns, same, autoreset, infos
+        self.current: int = 0
+        self._env_fns, self._same, self._autoreset, self._infos = env_fns[start:stop], same, autoreset, infos
         self._observation_space, self._action_space = observation_space, action_space
-        self._start, self._count = start, stop - start
+        self._start, self._indices = start, range(stop - start)
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._rows = batch_of(observation_space, arrays.observations)
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
@@ -102,23 +102,21 @@ class GymnasiumShare:
             actions.__getitem__ if numbers else lambda index: trees.mapped(lambda leaf: leaf[index].copy(), actions)
         )
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
-        self._ended = [False] * self._count
+        self._ended = [False] * len(self._indices)
 
     def open(self) -> None:
-        """Build the environments. Raises RuntimeError, in Gymnasium's words, if an environment has other spaces."""
-        for index in range(self._count):
+        """Build the environments. Raises RuntimeError if an environment has other spaces."""
+        declared = self._observation_space
+        for index, env_fn in enumerate(self._env_fns):
             self.current = index
-            environment = self._env_fns[self._start + index].fn()
+            environment = env_fn.fn()
             self._environments.append(environment)
-            found, declared = environment.observation_space, self._observation_space
+            found = environment.observation_space
             if environment.action_space != self._action_space:
                 raise RuntimeError(f"Some environments have an action space different from `{self._action_space}`.")
-            if found == declared or (not self._same and is_space_dtype_shape_equiv(found, declared)):
-                continue
-            hint = ". If this is intentional, use `observation_mode='different'` instead." if self._same else ""
-            raise RuntimeError(
-                f"the sub-environments observation spaces are not equivalent. They have {found} and {declared}{hint}"
-            )
+            if found != declared and (self._same or not is_space_dtype_shape_equiv(found, declared)):
+                hint = " If this is intentional, use `observation_mode='different'` instead." if self._same else ""
+                raise RuntimeError(f"Some environments have an observation space different from `{declared}`.{hint}")
 
     def step(self) -> Remarks | None:
         """Step every environment with its row of the actions."""
@@ -126,7 +124,7 @@ class GymnasiumShare:
 
     def _step_all(self, action_of: Callable[[int], Any]) -> Remarks:
         start = self._start
-        return [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
+        return [(start + index, info) for index in self._indices if (info := self._step(index, action_of))]
 
     def step_one(self, index: int) -> Remarks | None:
         """Step one environment with its row of the actions."""
@@ -136,7 +134,7 @@ class GymnasiumShare:
     def _step(self, index: int, action_of: Callable[[int], Any]) -> _Info:
         """Step one environment, or reset it after an end. Return its info."""
         self.current = index
-        environment, autoreset = self._environments[index], self._autoreset
+        environment = self._environments[index]
         if self._ended[index]:
             return self._begin(index, *environment.reset())
         observation, reward, terminated, truncated, info = environment.step(action_of(index))
@@ -149,13 +147,12 @@ class GymnasiumShare:
         if not self._infos:
             info = {}
         if terminated or truncated:
-            if autoreset == "SameStep":
+            if self._autoreset == "SameStep":
                 last, final = observation, info
-                observation, info = environment.reset()
+                observation, first = environment.reset()
                 # Copy the observation: in the caller's process nothing is pickled, and the environment may reuse it.
-                told = info if self._infos else {}
-                info = {"final_obs": deepcopy(last), "final_info": final, **told}
-            elif autoreset == "NextStep":
+                info = {"final_obs": deepcopy(last), "final_info": final, **(first if self._infos else {})}
+            elif self._autoreset == "NextStep":
                 self._ended[index] = True
         self._put(index, observation)
         return info
@@ -169,35 +166,33 @@ class GymnasiumShare:
 
     def _put(self, index: int, observation: Any) -> None:
         """Write an observation. Its shape may differ from its space's if the number of elements is the same."""
-
-        def write(rows: NDArray[Any], value: Any) -> None:
-            rows[index] = np.reshape(value, rows.shape[1:])
-
         try:
             self._write(index, observation)
         except ValueError:
-            trees.mapped(write, self._rows, observation)
+            shaped = trees.mapped(lambda rows, value: np.reshape(value, rows.shape[1:]), self._rows, observation)
+            self._write(index, shaped)
 
     def answer(self, name: str, argument: Any) -> Remarks | list[tuple[int, Any]]:
         """Answer ``reset``, ``step`` or ``apply``. Their arguments are for the environments of all shares."""
         if name == "step":  # with actions that shared memory does not hold
-            return self._step_all(argument[self._start : self._start + self._count].__getitem__)
+            return self._step_all(argument[self._start : self._start + len(self._indices)].__getitem__)
         if name == "reset":
             seeds, mask, options = argument
-            calls = [(index, ()) for index in range(len(seeds)) if mask is None or mask[index]]
+            calls = [(env_id, (seed,)) for env_id, seed in enumerate(seeds) if mask is None or mask[env_id]]
         else:
             function, calls = argument
         results = []
         for env_id, further in calls:
             index = env_id - self._start
-            if not 0 <= index < self._count:
+            if index not in self._indices:
                 continue
             self.current = index
             environment = self._environments[index]
-            if name == "apply":
-                results.append((env_id, function(environment, *further)))
-            elif info := self._begin(index, *environment.reset(seed=seeds[env_id], options=options)):
-                results.append((env_id, info))
+            if name == "reset":
+                found = self._begin(index, *environment.reset(seed=further[0], options=options))
+            else:
+                found = function(environment, *further)
+            results.append((env_id, found))
         return results
 
     def close(self) -> None:

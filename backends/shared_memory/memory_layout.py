@@ -1,14 +1,8 @@
-"""The division of environments among the processes of a team, and the layout of the memory that the processes share.
-
-First come the words by which processes report their progress. A word that one side writes and the other polls has its
-own cache lines, because polling slows down every write to the same line. Then come the arrays: observations, actions
-and results of all environments.
-"""
+"""The division of environments among the processes of a team, and the memory that the processes share."""
 
 from __future__ import annotations
 
 import io
-import math
 import mmap
 import os
 import tempfile
@@ -24,9 +18,25 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
 from vebench.machine import kernel
-from vebench.machine.kernel import cpu_quota
+
+MOST_SPIN_NS = 400_000  # the time for which a waiting process polls at most, by default
+# Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs. Apple's lines have 128 bytes.
+LINE = 128
+
+
+class RowArrays(NamedTuple):
+    """The arrays of some environments, with a row for each."""
+
+    observations: tuple[NDArray[Any], ...]  # one array for each leaf: ``(rows, *leaf.shape)``
+    rewards: NDArray[np.float64]  # ``(rows,)``, as are ``terminated`` and ``truncated``
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    actions: tuple[NDArray[Any], ...]
+
+    def rows(self, start: int, stop: int) -> RowArrays:
+        """Return views of the rows from ``start`` up to ``stop``."""
+        return RowArrays._make(trees.part(each, slice(start, stop)) for each in self)
 
 
 class ProcessShare(Protocol):
@@ -53,7 +63,7 @@ class ProcessShare(Protocol):
 
 
 # Makes the share of environments ``start`` to ``stop - 1`` from their rows. It is called in the share's process.
-MakeShare = Callable[["RowArrays", int, int], ProcessShare]
+MakeShare = Callable[[RowArrays, int, int], ProcessShare]
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class Division:
     processes: int  # the number of processes that step environments
     caller_steps: bool = True  # whether the caller is the first of them
     cpus: tuple[int, ...] = ()  # process ``k`` runs on ``cpus[k]``; empty: on any CPU. The caller is not moved.
-    spin_ns: int = MOST_SPIN_NS  # the time for which a waiting process polls before it sleeps
+    spin_ns: int = MOST_SPIN_NS
     one_by_one: bool = False  # whether environments are requested singly, not all of a process at once
 
     @cached_property
@@ -78,19 +88,11 @@ class Division:
         """The number of environments that the caller steps itself."""
         return self.num_envs // self.processes if self.caller_steps else 0
 
-    def cpu_of(self, worker: int) -> int | None:
-        """Return the CPU on which a worker runs, None if it may use any."""
-        return self.cpus[worker + self.caller_steps] if self.cpus else None
-
-    def layout(self, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]) -> MemoryLayout:
-        """Return the layout of the memory, for these arrays of one environment."""
-        return MemoryLayout(self, observations, actions)
-
 
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use, limited by the quota of a container."""
     allowed = len(kernel.allowed() or ()) or os.cpu_count() or 1
-    quota = cpu_quota()
+    quota = kernel.cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
@@ -112,125 +114,45 @@ def divide(
     count = min(num_envs, processes)
     if cpus is not None and len(cpus) < count:
         raise ValueError(f"cpus must name a CPU for each of {count} processes, not {len(cpus)}")
-    if spin is None:
-        available = available or (len(set(cpus)) if cpus else usable_cpus())
-        crowded = count + (not caller_steps) > available
-        spin_ns = 0 if crowded else MOST_SPIN_NS
-    else:
-        spin_ns = int(spin * 1000)
+    spin_ns = MOST_SPIN_NS if spin is None else int(spin * 1000)
+    if spin is None and count + (not caller_steps) > (available or (len(set(cpus)) if cpus else usable_cpus())):
+        spin_ns = 0
     return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, one_by_one)
-
-
-# Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs. Apple's lines have 128 bytes.
-LINE = 128
-_WORD = 8
-
-
-def _aligned(size: int, unit: int) -> int:
-    """Return ``size`` rounded up to a multiple of ``unit``."""
-    return -(-size // unit) * unit
-
-
-class RowArrays(NamedTuple):
-    """The arrays of some environments, with a row for each."""
-
-    observations: tuple[NDArray[Any], ...]  # one array for each leaf: ``(rows, *leaf.shape)``
-    rewards: NDArray[np.float64]  # ``(rows,)``, as are ``terminated`` and ``truncated``
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    actions: tuple[NDArray[Any], ...]
-
-    def rows(self, start: int, stop: int) -> RowArrays:
-        """Return views of the rows from ``start`` up to ``stop``."""
-        return RowArrays._make(trees.part(each, slice(start, stop)) for each in self)
-
-
-@dataclass(frozen=True)
-class MemoryLayout:
-    """The offsets of words and arrays in the memory of a team."""
-
-    division: Division
-    observations: tuple[ArraySpec, ...]
-    actions: tuple[ArraySpec, ...]
-
-    @cached_property
-    def ring(self) -> int:
-        """The number of places in each ring: one for each entry that may be unanswered."""
-        if not self.division.one_by_one:
-            return 1
-        return max((stop - start for start, stop in self.division.shares), default=1)
-
-    @property
-    def _of_worker(self) -> int:
-        """The bytes of one worker's words: a line for each of three words, and whole lines for each of two rings."""
-        return 3 * LINE + 2 * _aligned(_WORD * self.ring, LINE)
-
-    @cached_property
-    def _leaves(self) -> list[tuple[ArraySpec, int]]:
-        """The arrays, each with its offset: observations, actions, rewards and ends."""
-        number, flag = ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_))
-        lines = ((leaf, LINE) for leaf in (*self.observations, *self.actions, number))
-        leaves, end = [], LINE + self._of_worker * len(self.division.shares)
-        # Rewards and ends lie together. With few environments, they then move between two CPUs in a single line.
-        for leaf, unit in (*lines, (flag, 1), (flag, 1)):
-            offset = _aligned(end, unit)
-            leaves.append((leaf, offset))
-            end = offset + leaf.nbytes(self.division.num_envs)
-        return leaves
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of the whole memory."""
-        leaf, offset = self._leaves[-1]
-        return offset + leaf.nbytes(self.division.num_envs)
-
-    def first_place(self, worker: int) -> int:
-        """Return the place of the remark on the first entry of a worker's ring. Places of other remarks follow."""
-        return MESSAGE_PLACE + 1 + worker * self.ring
-
-    @staticmethod
-    def caller_words(memory: mmap.mmap) -> tuple[memoryview, memoryview]:
-        """Return the word that says whether the caller is asleep, and the length of the message to all workers."""
-        words = memoryview(memory)[: 2 * _WORD].cast("q")
-        return words[:1], words[1:]
-
-    def words(self, memory: mmap.mmap, worker: int) -> tuple[memoryview, ...]:
-        """Return the words by which the caller and one worker communicate, as in ``handshake``.
-
-        ``request``: the number of entries that the caller has made. ``done``: the number that the worker has answered.
-        ``asleep``: whether the worker sleeps. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in
-        bytes of the worker's remarks on the entries.
-        """
-        start, ring = LINE + worker * self._of_worker, _aligned(_WORD * self.ring, LINE)
-        places = ((0, 1), (LINE, 1), (2 * LINE, 1), (3 * LINE, self.ring), (3 * LINE + ring, self.ring))
-        view = memoryview(memory)[start:]
-        return tuple(view[offset : offset + _WORD * count].cast("q") for offset, count in places)
-
-    def arrays(self, memory: mmap.mmap) -> RowArrays:
-        """Return the arrays of all environments. They keep the memory mapped while they are referenced."""
-        count = self.division.num_envs
-        arrays = [
-            np.frombuffer(memory, leaf.dtype, count * math.prod(leaf.shape), offset).reshape(count, *leaf.shape)
-            for leaf, offset in self._leaves
-        ]
-        split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
-        return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
-
-
-MESSAGE_PLACE = 0  # the place of the text that all workers read. Places of remarks follow.
-_FAR = 1 << 32  # the bytes from one place to the next. Bytes of the file that are never written take no memory.
 
 
 class Memory:
     """Zeroed memory without a name. The system frees it once no process maps it, however the processes end.
 
+    First come the words by which processes report their progress. A word that one side writes and the other polls has
+    its own cache lines, because polling slows down every write to the same line. Then come the arrays of all
+    environments.
+
     Forked processes inherit the memory. Other processes receive it as an argument and map it. The file behind the
-    memory continues with places for texts, which are not mapped. Reading a text does not remove it, so a process can
-    read it again after an interrupt.
+    memory continues with places for texts, which are not mapped: place 0 for the message to all workers, then places
+    for remarks. Reading a text does not remove it, so a process can read it again after an interrupt.
     """
 
-    def __init__(self, size: int, received: Any = None) -> None:
-        self._size = size
+    def __init__(
+        self,
+        division: Division,
+        observations: Sequence[ArraySpec],  # of one environment
+        actions: Sequence[ArraySpec],
+        received: Any = None,  # the memory's file, from another process
+    ) -> None:
+        self._layout = division, observations, actions
+        self.division = division
+        # The places in each ring: one for each entry that may be unanswered.
+        self.ring = max((stop - start for start, stop in division.shares), default=1) if division.one_by_one else 1
+        self._of_ring = _aligned(8 * self.ring, LINE)
+        self._of_worker = 3 * LINE + 2 * self._of_ring  # the bytes of a worker's words
+        number, flag = ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_))
+        lined = [*observations, *actions, number]
+        end, offsets = LINE + self._of_worker * len(division.shares), []
+        # The flags of ends follow the rewards at once. With few environments, all move between two CPUs in one line.
+        for leaf, unit in (*((leaf, LINE) for leaf in lined), (flag, 1), (flag, 1)):
+            offsets.append(_aligned(end, unit))
+            end = offsets[-1] + leaf.nbytes(division.num_envs)
+        self.size = end
         if received is not None:
             self._file = io.FileIO(received.detach(), "r+")
         elif hasattr(os, "memfd_create"):
@@ -239,24 +161,55 @@ class Memory:
             with tempfile.TemporaryFile() as file:  # unlinked at once
                 self._file = io.FileIO(os.dup(file.fileno()), "r+")
         if received is None:
-            os.ftruncate(self._file.fileno(), size)
-        self.map = mmap.mmap(self._file.fileno(), size)
+            self.free_texts()
+        self.map = mmap.mmap(self._file.fileno(), self.size)
+        arrays: list[Any] = [
+            np.ndarray((division.num_envs, *leaf.shape), leaf.dtype, self.map, offset)
+            for leaf, offset in zip((*lined, flag, flag), offsets, strict=True)
+        ]
+        split = len(observations)
+        self.arrays = RowArrays._make((tuple(arrays[:split]), *arrays[-3:], tuple(arrays[split:-3])))
+        self.caller_asleep = self._words(0)
+        self.message_length = self._words(8)
+
+    def _words(self, offset: int, count: int = 1) -> memoryview:
+        return memoryview(self.map)[offset : offset + 8 * count].cast("q")
+
+    def words(self, worker: int) -> tuple[memoryview, ...]:
+        """Return the words by which the caller and one worker communicate.
+
+        ``request``: the number of entries that the caller has made. ``done``: the number that the worker has answered.
+        ``asleep``: whether the worker sleeps. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in
+        bytes of the worker's remarks on the entries.
+        """
+        start = LINE + worker * self._of_worker
+        rings = start + 3 * LINE
+        polled = (self._words(start + line * LINE) for line in range(3))
+        return (*polled, self._words(rings, self.ring), self._words(rings + self._of_ring, self.ring))
 
     def write(self, place: int, text: bytes) -> None:
         """Write the text of a place, up to 2 GiB."""
-        os.pwrite(self._file.fileno(), text, self._size + place * _FAR)
+        os.pwrite(self._file.fileno(), text, self._offset(place))
 
     def read(self, place: int, length: int) -> bytes:
         """Return the text of a place."""
-        return os.pread(self._file.fileno(), length, self._size + place * _FAR)
+        return os.pread(self._file.fileno(), length, self._offset(place))
+
+    def _offset(self, place: int) -> int:
+        return self.size + (place << 32)  # parts of the file that are never written take no memory
 
     def free_texts(self) -> None:
         """Give back the memory of all texts."""
-        os.ftruncate(self._file.fileno(), self._size)
+        os.ftruncate(self._file.fileno(), self.size)
 
     def close(self) -> None:
         """Close the file of the texts. The memory stays mapped while it is used."""
         self._file.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Memory, (self._size, reduction.DupFd(self._file.fileno()))
+        return Memory, (*self._layout, reduction.DupFd(self._file.fileno()))
+
+
+def _aligned(size: int, unit: int) -> int:
+    """Return ``size`` rounded up to a multiple of ``unit``."""
+    return -(-size // unit) * unit

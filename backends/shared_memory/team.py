@@ -1,11 +1,17 @@
 """A team of processes that step environments: the caller, like the master thread of an OpenMP team, and its workers.
 
 ``Team`` steps all environments in rounds. ``InFlight`` requests steps of single environments.
+
+Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as Ctrl-C's does.
+The state of the team then stays ``RUNNING``, in which only two calls work: ``close``, and ``ask`` with ``anew``, which
+discards earlier requests. A new process or descriptor would leak if an interrupt came before its number is stored, so
+handlers are ``held_back`` while these are opened or closed.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import pickle
 import signal
@@ -13,23 +19,65 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import partial
-from multiprocessing import Pipe, process, util
+from multiprocessing import process, util
 from typing import Any
 
-from vebench.backends.shared_memory import errors
-from vebench.backends.shared_memory.errors import OverdueError, WorkerError, WorkerFailure
-from vebench.backends.shared_memory.handshake import Waiter, light_fence
-from vebench.backends.shared_memory.memory_layout import (
-    MESSAGE_PLACE,
-    MakeShare,
-    Memory,
-    MemoryLayout,
-    ProcessShare,
+from vebench.backends.environments.making import ArraySpec
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, ProcessShare
+from vebench.backends.shared_memory.worker import (
+    ALL,
+    LOOK_SECONDS,
+    MESSAGE,
+    Waiter,
+    WorkerError,
+    WorkerFailure,
+    WorkerHandle,
 )
-from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, WorkerHandle, step_all
+
+END_WITHIN_SECONDS = 2.0  # seconds that a worker may take to end by itself
+
+
+class OverdueError(TimeoutError, multiprocessing.TimeoutError):
+    """A call did not finish within its timeout. The call goes on, and can be waited for again."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(f"timed out after {seconds} seconds")
+
+
+class BrokenOffError(WorkerError):
+    """Some environments may not have stepped, or been reset. Reset all of them, or close."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a call of another thread is running, or an interrupt has aborted a call: use one thread at a time; "
+            "after an interrupt, only reset() of all environments and close() work"
+        )
+
+
+@contextmanager
+def held_back() -> Iterator[list[int]]:
+    """Run no signal handler until the end of the block. Then run the handlers of the signals that have come.
+
+    Yields the list to which arriving signals are added. Outside the main thread, Python runs no handlers anyway.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    with ExitStack() as restoring:  # restores all handlers, even if a restored one raises
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                # Register the way back first: the handler may raise between these two lines.
+                restoring.callback(signal.signal, number, handler)
+                signal.signal(number, lambda signal_number, _frame: came.append(signal_number))
+        yield came
+    for signal_number in dict.fromkeys(came):
+        signal.raise_signal(signal_number)
 
 
 class State(Enum):
@@ -42,9 +90,13 @@ class State(Enum):
     LATE = "late"  # a wait for single environments timed out, and can be repeated
     RUNNING = "running"  # a call is running, or an interrupt has aborted it
 
+    @property
+    def pending(self) -> bool:
+        """Whether a request waits for its ``..._wait``."""
+        return self in (State.RESET, State.STEP, State.CALL)
+
 
 IDLE, RUNNING = State.IDLE, State.RUNNING  # for each step: a look-up in an enum takes as long as a call
-_FREE = (State.IDLE, State.LATE)
 
 
 class Team:
@@ -53,21 +105,20 @@ class Team:
     A *round* asks every process first and waits for all afterwards, so that all work at the same time. An exception in
     an environment is raised once all have answered. The team can then go on. If a worker dies, the team can only be
     closed.
-
-    A signal handler may raise between any two lines here, as Ctrl-C's does. The state then stays ``RUNNING``, in which
-    only two calls work: ``close``, and ``ask`` with ``anew``, which discards earlier requests.
     """
 
     def __init__(
         self,
-        layout: MemoryLayout,
+        division: Division,
+        observations: Sequence[ArraySpec],
+        actions: Sequence[ArraySpec],
         make_share: MakeShare,
         context: str | None = None,  # the start method; None: Python's default
         *,
         daemon: bool = True,
         name: str = "worker",
     ) -> None:
-        self.division = layout.division
+        self.division = division
         self.owner = os.getpid()
         self.state = IDLE
         # Why the team can answer no more requests. Not a state, since another thread may set it during a call.
@@ -78,22 +129,20 @@ class Team:
         self._request: Callable[[], Any] | None = None  # a round's request to the caller's own share; None: a step
         self._answers: list[Any] = []  # the round's answers, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
-        self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
         try:
-            with errors.held_back():
-                self._memory = memory = Memory(layout.size)
-                self.arrays = layout.arrays(memory.map)
-                self.own = make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
+            with held_back():
+                self._memory = memory = Memory(division, observations, actions)
+                self.arrays = memory.arrays
+                self.own = make_share(self.arrays.rows(0, division.own), 0, division.own)
                 # End when the team is forgotten, or when the interpreter exits, before multiprocessing joins workers.
                 self._end = util.Finalize(self, _end, (self.workers, self.own, memory), exitpriority=1)
                 _teams.add(self)
-                asleep, self._message = layout.caller_words(memory.map)
-                pipe, own_pipe = Pipe(duplex=False)
-                self._waiter = Waiter(asleep, pipe, self.division.spin_ns)
-                for number in range(len(self.division.shares)):
+                pipe, own_pipe = multiprocessing.Pipe(duplex=False)
+                self._waiter = Waiter(memory.caller_asleep, pipe, division.spin_ns)
+                for number in range(len(division.shares)):
                     options = {"daemon": daemon, "name": f"{name}-{number}"}
-                    self.workers.append(WorkerHandle(layout, make_share, memory, number, own_pipe, context, **options))
+                    self.workers.append(WorkerHandle(memory, make_share, number, own_pipe, context, **options))
             self.send()  # with the first entry, each worker builds its environments
             self._request = self.own.open
             self.receive()
@@ -112,7 +161,8 @@ class Team:
         self.state = RUNNING
         self._request = None
         self._answers = []
-        step_all(self.workers, self._fence)
+        for worker in self.workers:
+            worker.ask(ALL)
         if self.threaded is not None:
             with self.inside:
                 self.raise_if_lost()
@@ -129,12 +179,12 @@ class Team:
         for worker in self.workers:
             worker.take_back()
             self.wait_for(worker.is_done)
-        self._memory.write(MESSAGE_PLACE, message)
-        self._message[0] = len(message)
+        self._memory.write(0, message)
+        self._memory.message_length[0] = len(message)
         self._request = partial(self.own.answer, name, argument)
         self._answers = []
         for worker in self.workers:
-            worker.ask_message()
+            worker.ask(MESSAGE)
 
     def receive(self, timeout: float | None = None) -> list[Any]:
         """Wait for the end of the round. Return each share's answer, mostly None. Raises the errors of ``gather``."""
@@ -204,16 +254,14 @@ class Team:
         ``anew``: the call may follow an aborted one, unless another thread is in a call.
         """
         self.raise_if_lost()
-        if self.state in _FREE:
-            return
-        free = False
-        if anew:
-            with errors.held_back():  # an interrupt would leave the lock locked
+        free = self.state is IDLE or self.state is State.LATE
+        if anew and not free:
+            with held_back():  # an interrupt would leave the lock locked
                 free = self.inside.acquire(blocking=False)
                 if free:
                     self.inside.release()
         if not free:
-            raise errors.BrokenOffError
+            raise BrokenOffError
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, by force after ``within`` seconds or an interrupt.
@@ -240,7 +288,7 @@ def _end(
 ) -> None:
     """End all parts of a team. A second call completes a call that an interrupt has aborted."""
     try:
-        with errors.held_back():
+        with held_back():
             for worker in workers:
                 worker.ask_to_end()
         own.close()
@@ -254,7 +302,7 @@ def _end(
 
 def _kill(workers: Sequence[WorkerHandle], within: float) -> None:
     """Wait until workers end, for ``within`` seconds or until an interrupt. Then kill the others."""
-    with errors.held_back() as interrupts:
+    with held_back() as interrupts:
         until = time.monotonic() + within
         for worker in workers:
             while (left := until - time.monotonic()) > 0 and not interrupts:
@@ -291,7 +339,7 @@ class InFlight:
         self._team = team
         self._ready: list[int] = []
         self.remarks: dict[int, Any] = {}  # remarks on the last steps, by environment
-        self._failed = False  # whether one of the remarks is a failure
+        self._failed: list[int] = []  # ready environments whose remark is a failure
         self._own: deque[int] = deque()  # environments that the caller must step
         self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
         self._next_look = 0.0
@@ -354,6 +402,7 @@ class InFlight:
         """Mark environments that were reset as ready, or else as received. The round of the reset still runs."""
         self._own.clear()
         of_reset = set(env_ids)
+        self._failed = [env_id for env_id in self._failed if env_id not in of_reset]
         self._ready = [env_id for env_id in self._ready if env_id not in of_reset]
         self._ready.extend(env_ids if ready else ())
         for env_id in env_ids:
@@ -367,10 +416,7 @@ class InFlight:
         try:
             with team.inside:
                 team.raise_if_lost()
-                if team.threaded is None:
-                    self._step_or_wait(least, timeout)
-                else:
-                    self._get(team.threaded, least, timeout)
+                (self._step_or_wait if team.threaded is None else self._wait_for_threads)(least, timeout)
         except OverdueError:
             team.state = State.LATE
             raise
@@ -378,33 +424,29 @@ class InFlight:
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
         """Step the caller's own environments until ``least`` are ready. If it has none to step, wait for workers."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
+        team = self._team
         self._take()
         while len(self._ready) < least:
             if time.monotonic() >= deadline:
                 raise OverdueError(timeout)
-            self._team.raise_if_lost()
+            team.raise_if_lost()
             if self._own:
-                env_id, share = self._own.popleft(), self._team.own
+                env_id = self._own.popleft()
                 try:
-                    remark = share.step_one(env_id)
+                    remark = team.own.step_one(env_id)
                 except Exception as error:  # noqa: BLE001 - raised when all have answered
-                    remark = WorkerFailure.of(error, share.current)
-                if remark is not None or self.remarks:
-                    self._keep(env_id, remark)
-                self._ready.append(env_id)
+                    remark = WorkerFailure.of(error, team.own.current)
+                self._mark(env_id, remark)
             else:
-                self._team.wait_for(self._any_answer, deadline, timeout)
+                team.wait_for(self._any_answer, deadline, timeout)
             self._take()
 
     def _take(self) -> None:
         """Mark environments as ready that workers have stepped. Raises the failure if a step has failed."""
         for worker in self._team.workers:
             for env_id, remark in worker.answers():
-                if remark is not None or self.remarks:
-                    self._keep(env_id, remark)
-                self._ready.append(env_id)
-        if self._failed:
-            self._raise_failure()
+                self._mark(env_id, remark)
+        self._raise_failure()
 
     def _any_answer(self) -> bool:
         for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
@@ -412,36 +454,32 @@ class InFlight:
                 return True
         return False
 
-    def _get(self, threaded: Any, least: int, timeout: float | None) -> None:
+    def _wait_for_threads(self, least: int, timeout: float | None) -> None:
         """Wait until the caller's threads have stepped ``least`` environments."""
         missing = least - len(self._ready)
         if missing > 0:
-            env_ids, remarks = threaded.get(missing, timeout)
-            if remarks or self.remarks:
-                for env_id in env_ids:
-                    self._keep(env_id, remarks.get(env_id))
-            self._ready.extend(env_ids)
-        if self._failed:
-            self._raise_failure()
+            env_ids, remarks = self._team.threaded.get(missing, timeout)
+            for env_id in env_ids:
+                self._mark(env_id, remarks.get(env_id))
+        self._raise_failure()
         if len(self._ready) < least:
             raise OverdueError(timeout)
 
-    def _keep(self, env_id: int, remark: Any) -> None:
-        if remark is None:
-            self.remarks.pop(env_id, None)  # the remark on an earlier step
-            return
-        self.remarks[env_id] = remark
-        if type(remark) is WorkerFailure:
-            self._failed = True
+    def _mark(self, env_id: int, remark: Any) -> None:
+        """Mark an environment as ready, and replace the remark on an earlier step."""
+        if remark is not None:
+            self.remarks[env_id] = remark
+            if type(remark) is WorkerFailure:
+                self._failed.append(env_id)
+        elif self.remarks:
+            self.remarks.pop(env_id, None)
+        self._ready.append(env_id)
 
     def _raise_failure(self) -> None:
-        """Raise the failure of the first ready environment that has one. That environment counts as received."""
-        for env_id in self._ready:
-            failure = self.remarks.get(env_id)
-            if type(failure) is WorkerFailure:
-                self._ready.remove(env_id)
-                self.away[env_id] = 0
-                del self.remarks[env_id]
-                self._team.state = IDLE
-                raise failure.raised()
-        self._failed = False
+        """Raise the first failure of a step, if there is one. Its environment then counts as received."""
+        if self._failed:
+            env_id = self._failed.pop(0)
+            self._ready.remove(env_id)
+            self.away[env_id] = 0
+            self._team.state = IDLE
+            raise self.remarks.pop(env_id).raised()

@@ -28,7 +28,6 @@ from gymnasium.vector.utils import (
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.gymnasium_share import (
     GymnasiumShare,
     array_specs,
@@ -38,8 +37,15 @@ from vebench.backends.shared_memory.gymnasium_share import (
     flatten,
 )
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
-from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
-from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS
+from vebench.backends.shared_memory.team import (
+    END_WITHIN_SECONDS,
+    IDLE,
+    RUNNING,
+    InFlight,
+    OverdueError,
+    State,
+    Team,
+)
 from vebench.errors import shown
 from vebench.machine import kernel
 
@@ -50,14 +56,9 @@ _Reset = tuple[Any, dict[str, Any]]
 # Observations, rewards, terminations, truncations and infos.
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
-_PENDING = (State.RESET, State.STEP, State.CALL)
-_NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
-_MOST_PROCESSES = 1 << 16
-_MOST_SPIN = 1_000_000
-_MOST_SEED = (1 << 63) - 1  # the largest seed that an int64 array holds
 
 
-def whole_number(name: str, value: Any, least: int, most: int) -> int:
+def checked_number(name: str, value: Any, least: int, most: int) -> int:
     """Return ``value`` as an int. Raises ValueError unless it is a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, not {shown(repr(value))}")
@@ -66,25 +67,27 @@ def whole_number(name: str, value: Any, least: int, most: int) -> int:
 
 def each_seed(seed: Seeds, count: int) -> list[int | None]:
     """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError for invalid seeds."""
+    most = np.iinfo(np.int64).max
     if seed is None:
         return [None] * count
     if not isinstance(seed, Sized):
-        first = whole_number("seed", seed, 0, _MOST_SEED + 1 - count)
+        first = checked_number("seed", seed, 0, most + 1 - count)
         return [first + index for index in range(count)]
     if len(seed) != count:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
         )
-    return [None if one is None else whole_number("seed", one, 0, _MOST_SEED) for one in seed]
+    return [None if one is None else checked_number("seed", one, 0, most) for one in seed]
 
 
 def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | None:
     """Return the CPUs. Raises ValueError for an argument that some class, or none, would refuse later or ignore."""
     methods = multiprocessing.get_all_start_methods()
-    if context is not None and context not in methods:
+    if context not in (None, *methods):
         raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
-    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= _MOST_SPIN):
-        raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {shown(repr(spin))}")
+    most = 1_000_000  # microseconds
+    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= most):
+        raise ValueError(f"spin must be a number of microseconds from 0 to {most}, not {shown(repr(spin))}")
     for name, value in flags.items():
         if value not in (True, False):
             raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
@@ -93,7 +96,7 @@ def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | No
     allowed = kernel.allowed()
     numbers = isinstance(cpus, Iterable) and all(type(cpu) is not bool for cpu in cpus)
     if not numbers or (allowed is not None and not set(cpus).issubset(allowed)):
-        usable = ", ".join(map(str, sorted(allowed or ()))) or "CPUs"
+        usable = ", ".join(map(str, allowed or ())) or "CPUs"
         raise ValueError(f"cpus: this process may only use {usable}, not {shown(repr(cpus))}")
     return [int(cpu) for cpu in cpus]
 
@@ -193,14 +196,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = count = len(self.env_fns)
         if not self.env_fns:
             raise ValueError("env_fns must be at least one function that makes an environment")
-        self.batch_size = count if batch_size is None else whole_number("batch_size", batch_size, 1, count)
+        self.batch_size = count if batch_size is None else checked_number("batch_size", batch_size, 1, count)
         in_flight = self.batch_size < count
         cpus = _checked(context, cpus, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
-        processes = whole_number("num_processes", num_processes, 1, _MOST_PROCESSES)
+        processes = checked_number("num_processes", num_processes, 1, 1 << 16)
         if max_concurrency is not None:
-            processes = min(processes, whole_number("max_concurrency", max_concurrency, 1, _MOST_PROCESSES))
+            processes = min(processes, checked_number("max_concurrency", max_concurrency, 1, 1 << 16))
         self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
@@ -212,15 +215,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._last_ids = self._to_reset = np.arange(count)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, make_share = self._make_share(division, infos=infos)
-        layout = division.layout(array_specs(self.single_observation_space), array_specs(self.single_action_space))
+        arrays = array_specs(self.single_observation_space), array_specs(self.single_action_space)
         with clear_mpi_env_vars():
-            self._team = Team(layout, make_share, context, daemon=daemon, name=type(self).__name__)
+            self._team = Team(division, *arrays, make_share, context, daemon=daemon, name=type(self).__name__)
         self.closed = False
         self._in_flight = InFlight(self._team) if in_flight else None
-        arrays = self._team.arrays
-        self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
-        self._actions = arrays.actions
-        self.observations = batch_of(self.single_observation_space, arrays.observations)
+        rows = self._team.arrays
+        self._results, self._actions = rows[1:4], rows.actions
+        self.observations = batch_of(self.single_observation_space, rows.observations)
 
     def _make_example(self) -> Environment:
         """Return one environment, whose spaces are read."""
@@ -304,7 +306,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         The next ``send`` goes by default to the environments last received but not reset, then to those reset.
         """
         of_all = options is None or "reset_mask" not in options
-        if of_all and self._team.state in _PENDING:
+        if of_all and self._team.state.pending:
             self._team.state = RUNNING
         self.reset_async(seed, options)
         return self.reset_wait()
@@ -391,7 +393,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._check_free("recv")
         in_flight, most = self._checked_in_flight(), self.batch_size
-        least = most if min_batch is None else whole_number("min_batch", min_batch, 1, most)
+        least = most if min_batch is None else checked_number("min_batch", min_batch, 1, most)
         ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
@@ -414,7 +416,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Start a call, which ``call_wait`` finishes. Pending steps are finished first."""
         self._check_free("call_async")
-        if name in _NOT_CALLED:
+        if name in ("reset", "step", "close", "_setattr", "_check_spaces"):
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         further = (name, args, kwargs)
         self._ask("apply", (call_on, [(env_id, further) for env_id in range(self.num_envs)]))
@@ -494,7 +496,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             timeout = math.inf if state is IDLE else END_WITHIN_SECONDS
         self._team.close(0.0 if terminate else timeout)
         self._team.state = RUNNING
-        if state in _PENDING:  # last, since a warning may be an error
+        if state.pending:  # last, since a warning may be an error
             logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
 
     def __reduce__(self) -> NoReturn:
@@ -505,13 +507,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _check_free(self, name: str, *, anew: bool = False) -> None:
         """Raise an error unless a call may begin. With ``anew``, it may also begin after an interrupt."""
         team = self._team
-        if team.state in _PENDING and team.lost is None:
+        if team.state is IDLE and team.lost is None:
+            return
+        if team.state.pending and team.lost is None:
             state = team.state.value
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{state}` to complete", state
             )
-        if team.state is not IDLE or team.lost is not None:
-            team.check_free(anew=anew)
+        team.check_free(anew=anew)
 
     def _checked_in_flight(self) -> InFlight:
         if self._in_flight is None:
@@ -529,7 +532,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         team = self._team
         team.raise_if_lost()
         if team.state is not pending:
-            if team.state not in _PENDING:
+            if not team.state.pending:
                 team.check_free()
             name = pending.value
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
@@ -545,10 +548,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
     def _observed(self) -> Any:
-        return trees.mapped(_copy_of, self.observations) if self.copy else self.observations
-
-
-_copy_of = methodcaller("copy")  # half the time of np.copy
+        # ``methodcaller`` takes half the time of ``np.copy``.
+        return trees.mapped(methodcaller("copy"), self.observations) if self.copy else self.observations
 
 
 def shared_memory_spec(

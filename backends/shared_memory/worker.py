@@ -1,153 +1,292 @@
-"""A worker process. It steps its share of the environments on request, until it is asked to end or its caller ends."""
+"""Worker processes of a team: how the caller and a worker wait for each other, and what each of them does.
+
+Each side polls a sequence number in shared memory for a while, then sleeps. A word has one writer, which writes its
+data, then the word. The other side polls the word, then reads the data.
+
+    worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
+    caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
+    either:  polled too long -> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps until a byte comes
+
+docs/shared-memory.md ("The handshake") explains why the other side then sees the data, and why no wake-up is lost.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import multiprocessing
 import os
 import pickle
+import platform
 import select
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple
 
-from vebench.backends.shared_memory.errors import WorkerFailure, ignore_sigint, sigint_blocked
-from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
-from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, MakeShare, Memory, MemoryLayout, ProcessShare
+from vebench.backends.shared_memory.memory_layout import MOST_SPIN_NS, MakeShare, Memory, ProcessShare
 from vebench.errors import message_of
 from vebench.machine import kernel
 
-# An entry of the ring is the index of an environment within the share, or one of these.
-_ALL, _MESSAGE, _END = -1, -2, -3
+KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64", "i686", "i386")
+# The number of the system call, from the kernel's tables. 0: none is known for this machine.
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+# An entry of a worker's ring is the index of an environment within the share, or one of these.
+ALL, MESSAGE, END = -1, -2, -3
 LOOK_SECONDS = 0.5  # seconds between a waiting process's checks that the other side is alive
-END_WITHIN_SECONDS = 2.0  # seconds that a worker may take to end by itself
-_PR_SET_PDEATHSIG = 1
 
 
-class _Worker:
-    """A worker process: it answers the entries of its ring with its share of the environments.
+class WorkerError(RuntimeError):
+    """A process died, or an environment raised an exception. The text has the environment's number and traceback."""
+
+
+class WorkerFailure(NamedTuple):
+    """An exception in an environment."""
+
+    env_id: int | None  # None if the text names the environment already
+    error: BaseException | None  # None if it cannot be sent to another process
+    text: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException, env_id: int | None, text: str = "") -> WorkerFailure:
+        """Describe an exception in an environment. ``env_id`` is None if the exception's text names the environment."""
+        text = text or ("" if env_id is None else f"{type(error).__name__}: ")
+        return cls(env_id, error, f"{text}{message_of(error)}", "".join(traceback.format_exception(error)))
+
+    def raised(self) -> BaseException:
+        """Return the exception that the caller raises: the environment's own, whose cause is a ``WorkerError``."""
+        where = "" if self.env_id is None else f"environment {self.env_id}: "
+        error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
+        if self.error is None:
+            return error
+        self.error.__cause__ = error
+        return self.error
+
+    def pickled(self) -> bytes:
+        """Return the failure as bytes, without the exception if that cannot be pickled or unpickled."""
+        try:
+            data = pickle.dumps(self)
+            pickle.loads(data)  # noqa: S301 - its own bytes
+        except Exception:  # noqa: BLE001 - it may fail in any way
+            return pickle.dumps(self._replace(error=None))
+        return data
+
+
+@contextlib.contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back in the block. Processes started in it hold it back until they call ``ignore_sigint``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_sigint() -> None:
+    """Ignore Ctrl-C in this worker process. A terminal also sends it to the caller, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+# Waiting for the other side.
+
+
+def _new_fence() -> Callable[[], None]:
+    """Return a fence: all loads and stores of this thread before the call happen before all those after it."""
+    lock = threading.Lock()
+
+    def fence() -> None:
+        with lock:
+            pass
+        with lock:
+            pass
+
+    return fence
+
+
+def _membarrier(command: int) -> bool:
+    """Return whether the kernel has obeyed a command of linux/membarrier.h."""
+    return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0
+
+
+def light_fence() -> Callable[[], None] | None:
+    """Return a new fence, or None if the processor and the heavy fences of other processes suffice."""
+    registered = _membarrier(4)  # MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: heavy fences include this process
+    return None if registered and KEEPS_ORDER else _new_fence()
+
+
+def heavy_fence() -> None:
+    """Fence this process and, if the kernel supports it, every process of the team that is running."""
+    if not _membarrier(2):  # MEMBARRIER_CMD_GLOBAL_EXPEDITED
+        _new_fence()()
+
+
+def ring(writer: Connection) -> None:
+    """Wake the process that sleeps on the other end of this pipe, unless it has ended. Clear its flag first."""
+    with contextlib.suppress(OSError):
+        os.write(writer.fileno(), b"!")
+
+
+def _tell(
+    word: memoryview, number: int, asleep: memoryview, pipe: Connection, fence: Callable[[], None] | None
+) -> None:
+    """Write a word, and wake the other side if it is asleep."""
+    if fence:
+        fence()
+    word[0] = number
+    if fence:
+        fence()
+    if asleep[0]:
+        asleep[0] = 0
+        ring(pipe)
+
+
+class Waiter:
+    """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
+
+    ``flag`` is the word that says that this side is asleep. This side sleeps until ``pipe`` has a byte to read. A byte
+    from an earlier wake-up only makes it check once more.
+    """
+
+    def __init__(self, flag: memoryview, pipe: Connection, spin_ns: int = MOST_SPIN_NS) -> None:
+        self._flag = flag
+        self._pipe = pipe
+        self._bell = select.poll()  # select() refuses descriptors from 1024 on
+        self._bell.register(pipe.fileno(), select.POLLIN)
+        self._most_ns = spin_ns
+        # A wake-up takes 30 to 50 microseconds, so polling for about that time pays. A process polls longer if that was
+        # enough in the last waits, like a hypervisor that polls before it halts a virtual CPU (Linux,
+        # Documentation/virt/kvm/halt-polling.rst).
+        self._least_ns = self._spin_ns = min(spin_ns, 50_000)
+        self.sleeps = 0  # counted for tests
+
+    def wait(self, changed: Callable[[], bool], seconds: float) -> bool:
+        """Return True as soon as ``changed()``, which must be cheap, or False after about ``seconds``."""
+        if changed():
+            return True
+        start = now = time.monotonic_ns()
+        while now - start < self._spin_ns:
+            if changed():
+                return True
+            now = time.monotonic_ns()
+        return self._sleep(changed, start, start + int(seconds * 1e9))
+
+    def _sleep(self, changed: Callable[[], bool], start: int, end: int) -> bool:
+        flag = self._flag
+        while True:
+            flag[0] = 1
+            heavy_fence()
+            if changed():
+                break
+            left = end - time.monotonic_ns()
+            if left <= 0:
+                flag[0] = 0
+                self._spin_ns = self._least_ns
+                return changed()
+            self.sleeps += 1
+            if self._bell.poll(left / 1e6):
+                os.read(self._pipe.fileno(), 64)
+        flag[0] = 0
+        # If polling for a little longer would have been enough, poll longer next time.
+        in_reach = time.monotonic_ns() - start < self._most_ns
+        self._spin_ns = min(self._most_ns, 2 * self._spin_ns) if in_reach else self._least_ns
+        return True
+
+
+# The worker's side.
+
+
+def _work(
+    memory: Memory, make_share: MakeShare, number: int, pipes: tuple[Connection, Connection], caller: int, bound: bool
+) -> None:
+    """Answer the entries of a ring with a share of the environments, until one asks to end or the caller has ended.
 
     ``pipes`` are the end on which the worker sleeps, and the end that wakes the caller. ``bound``: the worker is a
     child of the caller, started by a thread that lives as long as the caller.
     """
+    # Only the caller controls its workers, so ignore signals. An empty handler does that. Programs that an environment
+    # starts would inherit SIG_IGN, but should ignore only Ctrl-C.
+    for signal_number in signal.valid_signals():
+        if callable(signal.getsignal(signal_number)):
+            signal.signal(signal_number, lambda _number, _frame: None)
+    ignore_sigint()
+    # End this process when the caller ends, even in a step that hangs.
+    parent = os.getppid()
+    if bound and sys.platform == "linux":
+        kernel.libc().prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if bound and os.getppid() != caller:
+        os._exit(1)
+    if not bound:
+        # The kernel's signal would come when the starting thread ends, which may be long before the caller ends.
+        threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
+    division = memory.division
+    if division.cpus:
+        kernel.restrict([division.cpus[number + division.caller_steps]])
+    start, stop = division.shares[number]
+    share = make_share(memory.arrays.rows(start, stop), start, stop)
+    try:
+        _answer_entries(memory, number, share, pipes, parent)
+    finally:
+        share.close()
 
-    def __init__(
-        self,
-        layout: MemoryLayout,
-        make_share: MakeShare,
-        memory: Memory,
-        number: int,
-        pipes: tuple[Connection, Connection],
-        bound: bool,
-    ) -> None:
-        self._layout, self._make_share, self._memory, self._number = layout, make_share, memory, number
-        self._pipes, self._bound, self._caller = pipes, bound, os.getpid()
-        self._share: ProcessShare | None = None  # built at the first entry
 
-    def run(self) -> None:
-        """Answer entries, in the worker's process, until one asks to end or the caller has ended."""
-        # Only the caller controls its workers, so ignore signals. An empty handler does that. Programs that an
-        # environment starts would inherit SIG_IGN, but should ignore only Ctrl-C.
-        for signal_number in signal.valid_signals():
-            if callable(signal.getsignal(signal_number)):
-                signal.signal(signal_number, lambda _number, _frame: None)
-        ignore_sigint()
-        # End this process when the caller ends, even in a step that hangs.
-        parent = os.getppid()
-        if sys.platform == "linux" and self._bound:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if self._bound and os.getppid() != self._caller:
-            os._exit(1)
-        if not self._bound:
-            # The kernel's signal would come when the starting thread ends, which may be long before the caller ends.
-            threading.Thread(target=_end_with, args=(self._caller,), daemon=True).start()
-        cpu = self._layout.division.cpu_of(self._number)
-        if cpu is not None:
-            kernel.restrict([cpu])
+def _answer_entries(
+    memory: Memory, number: int, share: ProcessShare, pipes: tuple[Connection, Connection], parent: int
+) -> None:
+    request, done, asleep, entries, remarks = memory.words(number)
+    first_place = 1 + number * memory.ring
+    waiter = Waiter(asleep, pipes[0], memory.division.spin_ns)
+    fence = light_fence()
+    count = 0
+
+    def changed() -> bool:
+        return request[0] != count
+
+    while True:
+        while not waiter.wait(changed, LOOK_SECONDS):
+            if os.getppid() != parent:
+                return  # the caller has ended
+        if fence:
+            fence()
+        slot = count % memory.ring
+        entry = entries[slot]
+        if entry == END:
+            return
         try:
-            self._answer_entries(parent)
-        finally:
-            if self._share is not None:
-                self._share.close()
-
-    def _answer_entries(self, parent: int) -> None:
-        pipe, caller_pipe = self._pipes
-        memory, layout = self._memory, self._layout
-        request, done, asleep, entries, remarks = layout.words(memory.map, self._number)
-        caller_asleep, _ = layout.caller_words(memory.map)
-        first_place = layout.first_place(self._number)
-        waiter = Waiter(asleep, pipe, layout.division.spin_ns)
-        fence = light_fence()
-        count = 0
-
-        def changed() -> bool:
-            return request[0] != count
-
-        while _comes(waiter, changed, parent):
-            if fence:
-                fence()
-            slot = count % len(entries)
-            entry = entries[slot]
-            if entry == _END:
-                return
-            remark = self._do(entry)
-            if remark is not None:
-                memory.write(first_place + slot, remark)
-                remarks[slot] = len(remark)
-            elif remarks[slot]:
-                remarks[slot] = 0
-            count += 1
-            if fence:
-                fence()
-            done[0] = count
-            if fence:
-                fence()
-            if caller_asleep[0]:
-                caller_asleep[0] = 0
-                ring(caller_pipe)
-
-    def _do(self, entry: int) -> bytes | None:
-        """Do the work of an entry. Return the pickled remark on the entry, None if there is none."""
-        try:
-            remark = self._answer(entry)
-            return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
+            remark = _answer(memory, share, entry, first=count == 0)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            current = 0 if self._share is None else self._share.current
-            start, _ = self._layout.division.shares[self._number]
-            return WorkerFailure.of(error, None if current is None else start + current).pickled()
-
-    def _answer(self, entry: int) -> object:
-        share = self._share
-        if entry == _ALL and share is not None:
-            return share.step()
-        layout, memory = self._layout, self._memory
-        if share is None:
-            start, stop = layout.division.shares[self._number]
-            self._share = self._make_share(layout.arrays(memory.map).rows(start, stop), start, stop)
-            self._share.open()
-            # The environments stay alive, so the garbage collector need not examine them again during a step.
-            gc.freeze()
-            return None
-        if entry == _MESSAGE:
-            _, length = layout.caller_words(memory.map)
-            return share.answer(*pickle.loads(memory.read(MESSAGE_PLACE, length[0])))  # noqa: S301 - from the caller
-        return share.step_one(entry)
+            start, _ = memory.division.shares[number]
+            current = share.current
+            remark = WorkerFailure.of(error, None if current is None else start + current).pickled()
+        if remark is not None:
+            memory.write(first_place + slot, remark)
+            remarks[slot] = len(remark)
+        elif remarks[slot]:
+            remarks[slot] = 0
+        count += 1
+        _tell(done, count, memory.caller_asleep, pipes[1], fence)
 
 
-def _comes(waiter: Waiter, changed: Callable[[], bool], parent: int) -> bool:
-    """Return True once ``changed()``, or False if the parent has ended, after which nothing can change."""
-    while not waiter.wait(changed, LOOK_SECONDS):
-        if os.getppid() != parent:
-            return False
-    return True
+def _answer(memory: Memory, share: ProcessShare, entry: int, *, first: bool) -> bytes | None:
+    """Answer an entry. Return the pickled remark, None if there is none. The first entry builds the environments."""
+    if first:
+        share.open()
+        gc.freeze()  # the environments stay alive, so the garbage collector need not examine them again
+        return None
+    if entry == ALL:
+        remark = share.step()
+    elif entry == MESSAGE:
+        remark = share.answer(*pickle.loads(memory.read(0, memory.message_length[0])))  # noqa: S301 - from the caller
+    else:
+        remark = share.step_one(entry)
+    return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
 
 
 def _end_with(caller: int) -> None:
@@ -164,6 +303,9 @@ def _end_with(caller: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+# The caller's side.
+
+
 class WorkerHandle:
     """A worker process, and the caller's side of its ring of entries.
 
@@ -173,31 +315,28 @@ class WorkerHandle:
 
     def __init__(
         self,
-        layout: MemoryLayout,
-        make_share: MakeShare,
         memory: Memory,
+        make_share: MakeShare,
         number: int,
         caller_pipe: Connection,
         context: str | None,
         **options: Any,
     ) -> None:
         self._memory = memory
-        self.start, self.stop = layout.division.shares[
-            number
-        ]  # the worker's environments are ``start`` to ``stop - 1``
-        self.request, self._done, self.asleep, self.entries, self._remarks = layout.words(memory.map, number)
-        self._first_place = layout.first_place(number)
+        self.start, self.stop = memory.division.shares[number]  # its environments are ``start`` to ``stop - 1``
+        self.request, self._done, self.asleep, self.entries, self._remarks = memory.words(number)
+        self._slots = memory.ring
+        self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
-        self._slots = len(self.entries)
         self.sent = 0  # entries put into the ring
-        self._read = 1  # the number of answers read; ``answers`` skips the first
+        self._read = 0  # answers read, or left to ``answer``
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
         # The caller may have ended before a spawned worker calls prctl.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
-        worker = _Worker(layout, make_share, memory, number, (pipe, caller_pipe), bound)
-        self.process: BaseProcess = processes.Process(target=worker.run, **options)
+        arguments = (memory, make_share, number, (pipe, caller_pipe), os.getpid(), bound)
+        self.process: BaseProcess = processes.Process(target=_work, args=arguments, **options)
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()
         pipe.close()  # the worker has its own copy
@@ -209,39 +348,28 @@ class WorkerHandle:
         self.entries[self.sent % self._slots] = entry
         self.sent += 1
 
-    def ask_message(self) -> None:
-        """Ask the worker to answer the message to all workers. It must have answered all earlier entries."""
-        self.put(_MESSAGE)
+    def ask(self, entry: int) -> None:
+        """Ask the worker for one answer, which ``answer`` returns. It must have answered all earlier entries."""
+        self.put(entry)
         self._read = self.sent
         self.notify()
 
     def ask_to_end(self) -> None:
         """Ask the worker to end before its next entry. It cannot be asked for anything else afterwards."""
         for _ in range(self._slots):
-            self.put(_END)
+            self.put(END)
         self.notify()
 
     def take_back(self) -> None:
         """Remove the entries that the worker was not notified of, and wake the worker for the others."""
         self.sent = self.request[0]
-        self.wake()
+        self.asleep[0] = 0
+        ring(self._pipe)
 
     def notify(self) -> None:
         """Let the worker see the entries put since the last ``notify``, if there are any."""
-        if self.request[0] == self.sent:
-            return
-        if self._fence:
-            self._fence()
-        self.request[0] = self.sent
-        if self._fence:
-            self._fence()
-        if self.asleep[0]:
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake the worker if it sleeps or is about to sleep."""
-        self.asleep[0] = 0
-        ring(self._pipe)
+        if self.request[0] != self.sent:
+            _tell(self.request, self.sent, self.asleep, self._pipe, self._fence)
 
     # Answers.
 
@@ -276,7 +404,7 @@ class WorkerHandle:
             return pickle.loads(text)  # noqa: S301 - from our own worker
         except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
             what = f"what environments {self.start} to {self.stop - 1} returned cannot be read here: "
-            return WorkerFailure(None, error, f"{what}{message_of(error)}", "".join(traceback.format_exception(error)))
+            return WorkerFailure.of(error, None, what)
 
     # The end of the process.
 
@@ -294,23 +422,3 @@ class WorkerHandle:
             self.process.join()
             self.process.close()
         self._pipe.close()
-
-
-def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
-    """Ask every worker to step all its environments. A worker's first request builds its environments instead.
-
-    This does the work of ``put`` and ``notify`` without a call for each worker. The rings must have no other entries.
-    """
-    for worker in workers:
-        if worker.entries[0] != _ALL:
-            worker.entries[0] = _ALL
-    if fence:
-        fence()
-    for worker in workers:
-        worker.sent = entry = worker.sent + 1
-        worker.request[0] = entry
-    if fence:
-        fence()
-    for worker in workers:
-        if worker.asleep[0]:
-            worker.wake()

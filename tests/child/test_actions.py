@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.child.actions import GRAMMAR, Acting, PolicyChoice, make_policy, parse_policy
+from vebench.child.actions import Acting, PolicyChoice, make_policy, parse_policy
 from vebench.child.loop import Loop
 
 UPLOAD, INFER, DOWNLOAD, STEP = 5, 200, 7, 1000
@@ -36,7 +36,10 @@ def test_a_name_means(text: str, meaning: PolicyChoice) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        *((text, GRAMMAR) for text in ("", "network", "mlp", "mlp:64x", "mlp:0", "mine:", "nature-cnn:2")),
+        *(
+            (text, "write tape, mlp:64x64")
+            for text in ("", "network", "mlp", "mlp:64x", "mlp:0", "mine:", "nature-cnn:2")
+        ),
         ("sleep:5", "write a time with its unit"),
         ("sleep:61s", "at most 60s"),
         ("mlp:8[device=cuda", "brackets do not match"),

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it asks Linux for signals")
 
-HOLD = "import os, resource, signal, sys, time; from vebench.child.main import hold_lifeline; fd = int(sys.argv[1])"
+HOLD = "import os, signal, sys, time; from vebench.child.main import hold_lifeline; fd = int(sys.argv[1])"
 WAIT = "print(flush=True); time.sleep(600)"
 
 
@@ -36,12 +36,10 @@ def held(*lines: str, hung_up: bool = False) -> int:
     "lines",
     [
         ("hold_lifeline(fd)",),
-        ("hold_lifeline(fd)", "os.closerange(3, 64)"),
         ("hold_lifeline(fd)", "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))"),
         ("hold_lifeline(fd)", "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGCONT)]"),
-        ("resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", "hold_lifeline(fd)"),
     ],
-    ids=["nothing", "closes descriptors", "masks signals", "ignores signals", "few descriptors"],
+    ids=["nothing", "masks signals", "ignores signals"],
 )
 def test_a_cell_ends_with_its_parent_whatever_it_has_done(lines: tuple[str, ...]) -> None:
     assert held(*lines) in (-signal.SIGKILL, -signal.SIGTERM)

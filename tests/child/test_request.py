@@ -12,7 +12,6 @@ from vebench.child.answers import (
     Answer,
     Begins,
     CellProof,
-    Comparing,
     Done,
     Ends,
     Failure,
@@ -62,7 +61,6 @@ ANSWERS: tuple[Answer, ...] = (
     CellProof("different", 9, 2, environments=4, steps=7, of_steps=9, mismatch=Mismatch(0, 3, "x", "1", "0"), seed=7),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),
-    Comparing(7),
     Timed(100, 5, 9, 3, 7),
     Failure("ValueError: \u00e9"),
 )
@@ -89,7 +87,6 @@ def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
         b'{"Warm": {}, "Failure": {"reason": "both"}}',
         b'{"greeting": {}}',
         b'{"Done": ' + b"[" * 100_000,
-        b'{"Done": {"seats": [["0;rm"]]}}',
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "num_envs": -1}}}).encode(),
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "processes": "two"}}}).encode(),
     ],

@@ -13,11 +13,12 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, T
 from vebench.child import cell as module
 from vebench.child.actions import Tape
 from vebench.child.answers import Answer, ReplicaWindow, Watched, Window
-from vebench.child.cell import PAUSE_NS, Schedule
+from vebench.child.cell import Schedule
 from vebench.child.loop import Loop, Stretch
 from vebench.child.request import Mode, Request, Settings
 
 MS = 1_000_000
+PAUSE_NS = 20 * MS  # between two windows of a replica
 NONE = np.zeros(2, np.bool_)
 SETTINGS = Settings(duration=0.01, windows=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
 REQUEST = Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, SETTINGS, "/")
@@ -131,7 +132,7 @@ def test_a_throttled_window_is_measured_again_at_most_twice_and_then_none(
         held += len(counted) % 2 == 0 and next(throttled)
         return {"throttles": held}
 
-    monkeypatch.setattr(module, "read_counters", read)
+    monkeypatch.setattr(module.answers, "read_counters", read)
     asked = replace(REQUEST, settings=replace(SETTINGS, windows=3))
     assert len(windows_of(answers_of(FakeLoop(), asked))) == expected
 
@@ -146,7 +147,7 @@ def test_a_window_is_announced_without_its_counters_and_lead(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = FakeLoop()
-    monkeypatch.setattr(module, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
+    monkeypatch.setattr(module.answers, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
     answers = answers_of(loop, replace(REQUEST, mode=mode), b"\n" * 3 * (mode == "in_turn"))
     assert [window.ns for window in windows_of(answers)] == [1429 * FakeLoop.BATCH] * 2
     assert loop.log == log
@@ -186,7 +187,7 @@ def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_t
 ) -> None:
     # Two readings for each window: others have the CPU in the first window only.
     readings = iter((0, 50 * MS, *repeat(50 * MS, 9)))
-    monkeypatch.setattr(module, "read_counters", lambda _watched: {"others_ns": next(readings)})
+    monkeypatch.setattr(module.answers, "read_counters", lambda _watched: {"others_ns": next(readings)})
     words = b"\n" * 4  # of two windows, three tries, and the end
     answers = answers_of(FakeLoop(), replace(REQUEST, mode="in_turn"), words, cpus=(0,))
     assert [window.others_ns for window in windows_of(answers)] == [50 * MS, 0, 0]
@@ -200,7 +201,7 @@ def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(monkeypatch: 
         return wait(descriptor, most)
 
     monkeypatch.setattr(module.os, "read", read)
-    monkeypatch.setattr(module, "read_counters", lambda _watched: {"throttles": next(throttles)})
+    monkeypatch.setattr(module.answers, "read_counters", lambda _watched: {"throttles": next(throttles)})
     answers = answers_of(loop, replace(REQUEST, mode="in_turn"), b"\n" * 5)
     assert len(windows_of(answers)) == 4, "the first is measured three times"
 

@@ -42,14 +42,12 @@ def act(observations):
 
 # ``mine`` is in the current folder, ``theirs`` is installed, and the rest comes with Python or with vebench.
 ENVIRONMENTS = (
-    *("os:system[command=touch {mark}]", "os:getcwd", "posix:system[command=touch {mark}]", "os.path:exists[path=x]"),
-    *("subprocess:getoutput[cmd=touch {mark}]", "subprocess:run[args=x]", "builtins:exec", "builtins:eval[source=1]"),
-    *("builtins:open[file={mark},mode=w]", "importlib:import_module[name=theirs]", "runpy:run_module[mod_name=theirs]"),
-    *("runpy:run_path[path_name=mine.py]", "pathlib:Path", "theirs:make", "theirs:make[title=a:b]", "theirs:Own-v0"),
-    *("theirs:Own", "theirs:CartPole-v1", "numpy:load[file=x]", "pytest:main", "mine:make", "mine:Own-v0", "mine:Own"),
+    *("os:system[command=touch {mark}]", "posix:system[command=touch {mark}]", "builtins:open[file={mark},mode=w]"),
+    *("subprocess:getoutput[cmd=touch {mark}]", "importlib:import_module[name=theirs]", "runpy:run_path[path=mine.py]"),
+    *("theirs:make[title=a:b]", "theirs:Own-v0", "theirs:Own", "theirs:CartPole-v1", "mine:make", "mine:Own-v0"),
     *("box.mine:make", "box.mine:Own-v0", "mine:ALE/Pong-v5", "ale_py:ALE/Pong-v5", "gymnasium:make[id=theirs:Own-v0]"),
-    *("vebench.backends.environments.suites:load[target=os:getcwd]", "vebench.cli:main", "vebench.__main__:main"),
-    *("mine:vebench/Sleep-1us-v0", "a:b:c", ":CartPole", "CartPole:", "Own-v0", "Own", "CartPole2-v1", "os.system"),
+    *("vebench.backends.environments.suites:load[target=os:getcwd]", "vebench.cli:main", "mine:vebench/Sleep-1us-v0"),
+    *("a:b:c", ":CartPole", "CartPole:", "Own-v0", "Own", "CartPole2-v1", "os.system"),
     *("GymV26Environment-v0[env_id=theirs:Own-v0]", "GymV21Environment-v0", "HalfCheetah[xml_file=/tmp/x.xml]"),
     *("CartPole[render_mode=human]", "ALE/Pong-v5[obs_type=ram]", "FrozenLake-v1[desc=os:getcwd]", "CartPole[a=inf]"),
     *("dm_control/cartpole-balance-v0[domain=theirs]", "MiniGrid-Empty-8x8-v0[agent_view_size=os]"),
@@ -57,18 +55,17 @@ ENVIRONMENTS = (
     *("Taxi-v\u0663", "CartPole-v\u0663"),
 )  # fmt: skip
 BACKENDS: tuple[dict[str, Any], ...] = (
-    *({"name": name} for name in ("os:system", "builtins:exec", "runpy:run_module", "pip:main", "theirs:Sound")),
-    *({"name": name} for name in ("mine:Sound", "box.mine:Sound", "vebench.backends.for_loop:ForLoop")),
+    *({"name": name} for name in ("os:system", "theirs:Sound", "mine:Sound", "box.mine:Sound")),
     {"name": "theirs:Sound", "options": {"length": 3}},
-    *({"name": "gym-sync", "python": path} for path in ("./python", "/bin/sh", sys.executable, "sb3", "~/python")),
+    *({"name": "gym-sync", "python": path} for path in ("./python", sys.executable, "sb3", "~/python")),
 )
 # What a file may not set by itself, by the field of its spec: each value is one hostile file.
 NAMED: dict[str, list[dict[str, Any]]] = {
     "envs": [{"envs": [env]} for env in ENVIRONMENTS] + [{"envs": ["mine:make", "CartPole"]}],
-    "backends": [{"backends": [choice]} for choice in BACKENDS] + [{"backends": [{"name": "gym-sync"}, BACKENDS[5]]}],
+    "backends": [{"backends": [choice]} for choice in BACKENDS] + [{"backends": [{"name": "gym-sync"}, BACKENDS[2]]}],
     "policy": [
         {"policy": {"kind": kind, "target": name}}
-        for name in ("os:system", "builtins:exec", "theirs:act", "mine:act", "a.b:c.d")
+        for name in ("os:system", "mine:act", "a.b:c.d")
         for kind in ("function", "tape")
     ],
     "hosts": [
@@ -148,7 +145,6 @@ def hostile(folder: Path, named: dict[str, Any]) -> None:
 def test_somebody_has_decided_for_each_field_of_a_spec_whether_a_file_may_set_it() -> None:
     assert NAMED.keys() | HARMLESS == {field.name for field in fields(RunSpec)}
     assert not NAMED.keys() & HARMLESS
-    assert len(HOSTILE) > 80
 
 
 def test_no_option_of_a_backend_is_free_text_which_may_name_a_folder_or_a_module() -> None:
@@ -230,27 +226,17 @@ def test_lines_of_cells_name_no_more_than_the_first_line(vebench: Command, mark:
 
 
 @pytest.mark.usefixtures("nothing_starts", "mark")
-def test_pythons_and_commands_that_a_header_tells_of_are_not_used(vebench: Command, mark: Path, tmp_path: Path) -> None:
-    known = {"gym-sync": InterpreterRecord("./python", "3.11.9", {})}
-    naming(tmp_path / "theirs.jsonl", {}, command=f"touch {mark}", interpreters=known)
-    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status == 3  # measured elsewhere
-    assert not mark.exists()
-
-
-@pytest.mark.usefixtures("nothing_starts", "mark")
 def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path) -> None:
     named = {
         "envs": ["Pong", "HalfCheetah-v5", "CartPole"],
         "backends": [{"name": "gym-async", "options": {"context": "spawn"}}, {"name": "envpool-async"}],
         "policy": {"kind": "sleep", "pause": "1ms"},
     }
-    naming(tmp_path / "theirs.jsonl", named)
+    head = {"command": f"touch {MARK}", "interpreters": {"gym-sync": InterpreterRecord("./python", "3.11.9", {})}}
+    naming(tmp_path / "theirs.jsonl", named, **head)
     assert "measured elsewhere" in vebench("run", "--resume", "theirs.jsonl").refusal
-
-
-@pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "sleep:0.5ms"])
-def test_policies_of_vebench_are_its_own(policy: str) -> None:
-    assert not list(not_ours(RunSpec(("CartPole",), (1,), policy=parse_policy(policy))))
+    for policy in ("tape", "nature-cnn", "mlp:64x64", "sleep:0.5ms"):
+        assert not list(not_ours(RunSpec(("CartPole",), (1,), policy=parse_policy(policy))))
 
 
 def test_registered_ids_are_known_except_those_that_make_any_environment() -> None:
@@ -289,30 +275,18 @@ def test_what_the_user_names_to_a_check_is_not_only_the_files(
     if named.get("envs", [""])[0].startswith("mine:Own"):  # a cell has the id alone
         run = make_header(**{"workers": [1], "windows": 1, "backends": [{"name": "gym-sync"}], **named})
         write_run(tmp_path / "theirs.jsonl", Run(run, (make_cell("gym-sync", 1, (2300,) * 4, env="Own-v0"),)))
-    assert vebench("check", "theirs.jsonl").status == 2
+    for part in ((), ("--env", "own-v0"), ("--backend", "mine:Sound")):
+        refused = vebench("check", "theirs.jsonl", *part)
+        assert (refused.status, refused.refusal.startswith("vebench: ")) == (2, True)
     with pytest.raises(ReachedError):
         vebench("check", "theirs.jsonl", *given)
-
-
-@pytest.mark.parametrize("given", [("--env", "Own"), ("--env", "own-v0"), ("--backend", "mine:Sound")])
-@pytest.mark.usefixtures("nothing_starts", "mark")
-def test_a_part_of_a_name_does_not_name_it(vebench: Command, tmp_path: Path, given: tuple[str, str]) -> None:
-    named = {"envs": ["mine:Own"], "backends": [{"name": "mine:Sound", "options": {"length": 3}}]}
-    head = make_header(**{"workers": [1], "windows": 1, **named})
-    cell = make_cell("mine:Sound", 1, (2300,) * 4, env="Own-v0", options={"length": 3})
-    write_run(tmp_path / "theirs.jsonl", Run(head, (cell,)))
-    refused = vebench("check", "theirs.jsonl", *given)
-    assert (refused.status, ALLOW in refused.refusal) == (2, True)
 
 
 # From here on, with real processes.
 REAL = {
     "adapter": {"backends": [{"name": "mine:Sound"}]},
-    "adapter in a package": {"backends": [{"name": "box.mine:Sound"}]},
     "callable": {"envs": ["mine:make[title=a:b]"]},
-    "environment": {"envs": ["mine:Own-v0"]},
-    "installed": {"backends": [{"name": "theirs:Sound"}]},
-    "command": {"envs": ["os:system[command=touch {mark}]"]},
+    "installed": {"envs": ["theirs:Own-v0"]},
 }
 
 
@@ -323,12 +297,6 @@ def test_with_the_flag_it_is_used(vebench: Command, mark: Path, tmp_path: Path, 
     assert not mark.exists()
     vebench("run", "--resume", "other.jsonl", "--dry-run", ALLOW)
     assert mark.exists()
-
-
-def test_a_gate_of_a_process_of_its_own_runs_nothing_of_the_file(vebench: Command, mark: Path, tmp_path: Path) -> None:
-    hostile(tmp_path, REAL["command"])
-    done = vebench.shell("vebench check theirs.jsonl")
-    assert (done.status, done.out, done.err.count("\n"), mark.exists()) == (2, "", 1, False)
 
 
 def test_modules_in_the_current_folder_are_not_imported_unless_named(

@@ -4,35 +4,20 @@ import json
 from pathlib import Path
 from textwrap import dedent
 
-import numpy as np
 import pytest
 from support.commands import ONE_PASS, Command
 from support.fakes import fake_world
 from support.in_this_process import world_here
 
-from vebench.backends.interface import ActionSpace
-from vebench.child.actions import make_policy, parse_policy
 from vebench.results import store
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--warmup", "0.01", "--windows", "2", "-w", "1")
 MODULE = """
-    import multiprocessing
-
     import gymnasium
 
     def make_env(steps=5, scale=1.0):
         env = gymnasium.make("Pendulum-v1", max_episode_steps=steps)
         return gymnasium.wrappers.TransformReward(env, lambda reward: scale * reward)
-
-    def make_vec(num_envs):
-        return gymnasium.make_vec("CartPole-v1", num_envs)
-
-    def make_two():
-        return make_vec(2)
-
-    def make_one():
-        assert not multiprocessing.current_process().daemon, "not in a daemon"
-        return make_env()
 """
 
 
@@ -51,40 +36,9 @@ def test_what_a_callable_returns_is_measured_proven_and_reported_by_its_name(veb
     proofs = {row["backend"]: row["proof"] for row in rows}
     assert proofs == {"for-loop": None, "shm-sync": "identical", "yardstick": None}
     assert name in vebench("report", "run.jsonl", "-f", "markdown").out
-
-
-def test_the_report_and_the_run_file_have_the_module_in_their_names(vebench: Command, tmp_path: Path) -> None:
-    run = ("run", "-e", "mine:make_env", "-b", "for-loop", *BRIEF)
-    assert "mine:make_env on " in vebench(*run, world=world_here()).out
-    (path,) = (tmp_path / ".vebench").glob("*.jsonl")
+    assert vebench("run", "-e", "mine:make_env", "-b", "for-loop", *BRIEF, "-q", world=fake_world()).status == 0
+    (path,) = Path(".vebench").glob("*.jsonl")
     assert path.stem.endswith("-mine-make-env")
-
-
-def test_a_backend_says_why_its_worker_could_not_make_an_environment(vebench: Command, tmp_path: Path) -> None:
-    run = ("run", "-e", "mine:make_one", "-b", "gym-async", *BRIEF)
-    assert vebench(*run, "-q", "-o", "run.jsonl").status == 1
-    reasons = [cell.reason or "" for cell in store.read(tmp_path / "run.jsonl").cells if cell.backend == "gym-async"]
-    assert ["AssertionError: not in a daemon" in reason for reason in reasons] == [True]
-
-
-@pytest.mark.parametrize(
-    ("asked", "instead"),
-    [
-        (("-e", "mine:make_vec"), "a vector environment"),
-        (("-e", "mine:make_two"), "a vector environment"),
-        (("-e", "mine.py"), "mine:FUNCTION"),
-        (("-e", "mine.py:make_env"), "mine:make_env"),
-        (("-e", "CartPole", "-b", "AsyncVectorEnv"), "gym-async"),
-        (("-e", "CartPole", "-b", "SyncVectorEnv"), "gym-sync"),
-        (("-e", "CartPole", "-b", "SubprocVecEnv"), "sb3-subproc"),
-        (("-e", "CartPole", "--num-envs", "4"), "--envs-per-worker"),
-        (("-e", "CartPole", "--num-workers", "4"), "--workers"),
-    ],
-)
-def test_what_other_libraries_call_it_is_understood(vebench: Command, asked: tuple[str, ...], instead: str) -> None:
-    refused = vebench("run", *asked, "--dry-run")
-    assert (refused.status, refused.err.count("\n")) == (2, 1)
-    assert instead in refused.err
 
 
 def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_path: Path) -> None:
@@ -174,10 +128,11 @@ FAULTS: dict[str, tuple[str, str | None]] = {
 }
 
 
-def test_a_fault_in_one_array_of_many_is_named(vebench: Command) -> None:
+def test_a_fault_in_one_array_of_many_is_named(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.equality.verify.EXAMPLE_S", 0.0)
     honest = ("nested:Honest", "shm-async")
     backends = ",".join((*honest, *(f"nested:{adapter}" for adapter in FAULTS)))
-    asked = ("verify", *NESTED, "-b", backends, "--steps", "60", "--num-envs", "4", "--seed", "1", "-f", "json")
+    asked = ("verify", *NESTED, "-b", backends, "--steps", "45", "--num-envs", "3", "--seed", "1", "-f", "json")
     done = vebench(*asked, world=world_here(layouts=2))
     verdicts = {each["backend"]: each for each in json.loads(done.out)}
     assert done.status == 1
@@ -202,7 +157,7 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("backend", "policy"), [("shm-async", "policies:by_the_camera"), ("shm-async[recv_timeout=0.001]", "sleep:10us")]
+    ("backend", "policy"), [("gym-sync", "policies:by_the_camera"), ("shm-async[recv_timeout=0.001]", "sleep:10us")]
 )
 def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(vebench: Command, backend: str, policy: str) -> None:
     run = ("run", *NESTED, "-b", backend, "--no-base", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")
@@ -219,10 +174,3 @@ def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tm
     assert cell.reason == (
         "ValueError: the policy did not return actions as {dials: (array, array), grip, move}: KeyError('grip')"
     )
-
-
-def test_a_network_says_in_one_line_that_it_takes_one_array() -> None:
-    seen = {"camera": np.zeros((2, 4)), "arm": (np.zeros(2), np.zeros(2))}
-    with pytest.raises(ValueError, match="policy mlp:64x64 takes one array of observations and one of actions") as no:
-        make_policy(parse_policy("mlp:64x64"), ActionSpace.discrete(2), seen, 0, [])
-    assert str(no.value).endswith("not {arm: (array, array), camera} and array: use MODULE:FUNCTION, or sleep:TIME")

@@ -132,16 +132,6 @@ def interrupted_popen(uv: Uv) -> type:
     return Interrupted
 
 
-@pytest.mark.usefixtures("uv")
-def test_the_list_has_each_installation_with_its_backends_and_what_makes_it_run(vebench: Command) -> None:
-    shown = " ".join(vebench("list").out.split())
-    for installation in registry.INSTALLATIONS:
-        assert installation.name in shown
-    for entry in registry.ENTRIES:
-        if entry.library.installation is not None:
-            assert entry.name in shown
-
-
 def test_every_installation_is_of_a_backend_or_collector() -> None:
     for installation in registry.INSTALLATIONS:
         backends = [entry for entry in registry.ENTRIES if entry.library.installation == installation]

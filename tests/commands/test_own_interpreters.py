@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from support.commands import Command
 from support.fakes import EVERYTHING, FakeStart, fake_world
 
@@ -33,7 +32,6 @@ def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebenc
     assert found == {"for-loop": "", "yardstick": "", "gym-async": "", **own}
 
 
-@pytest.mark.usefixtures("vebench")
 def test_a_run_file_has_the_packages_of_every_interpreter(vebench: Command) -> None:
     world = fake_world(examine=examined({"gymnasium": "1.2.2"}))
     vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER}", world=world)
@@ -42,13 +40,8 @@ def test_a_run_file_has_the_packages_of_every_interpreter(vebench: Command) -> N
     assert (label, own["path"], own["python"], others) == (f"gym-async@{OTHER}", OTHER, "3.12.1", [])
     assert (own["packages"]["gymnasium"], head["packages"]["gymnasium"]) == ("1.2.2", packages_here()["gymnasium"])
     assert sorted(cell.get("python", "") for cell in cells if cell["type"] == "cell") == ["", "", "", OTHER]
-
-
-def test_other_versions_of_what_makes_environments_are_told(vebench: Command) -> None:
-    vebench(*RUN, "-b", f"gym-async@{OTHER}", world=fake_world(examine=examined({"gymnasium": "1.2.2"})))
     told = " ".join(vebench("report", "--all", "run.jsonl").out.split())
-    here = packages_here()["gymnasium"]
-    assert f"gymnasium 1.2.2 inside the Python of gym-async@{OTHER}, {here} in gymnasium" in told
+    assert f"gymnasium 1.2.2 inside the Python of gym-async@{OTHER}" in told
 
 
 def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench: Command, tmp_path: Path) -> None:
@@ -56,11 +49,6 @@ def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench
     vebench(*RUN, "-e", "HalfCheetah", "-b", f"gym-sync,gym-sync@{OTHER}", world=world)
     reasons = {line.get("reason") for line in map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])}
     assert reasons == {None, "not installed: mujoco (pip install mujoco)"}
-
-
-def test_compare_has_two_pythons_already(vebench: Command) -> None:
-    done = vebench("compare", OTHER, OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world())
-    assert (done.status, "leave out what follows @" in done.refusal) == (2, True)
 
 
 def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_changed(vebench: Command) -> None:

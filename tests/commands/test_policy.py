@@ -40,13 +40,6 @@ def test_other_work_is_found_although_a_policy_acts(vebench: Command, tmp_path: 
     assert cell.proof.mismatch.field == "rewards"
 
 
-def test_actions_that_do_not_fit_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:
-    asked = ("-b", "gym-sync", "--policy", "policies:one_for_all", *BRIEF)
-    assert vebench(*RUN, *asked, world=world_here()).status == 1
-    (cell,) = store.read(tmp_path / "run.jsonl").cells
-    assert cell.reason == "ValueError: the policy returned actions of shape (), not (2,)"
-
-
 def test_a_sleeping_policy_plays_the_tape_and_rows_to_compare_with_do_so_without_it(vebench: Command) -> None:
     asked = ("-b", "gym-sync,null", "--policy", "sleep:100us", *BRIEF)
     assert vebench(*RUN, *asked, world=world_here()).status == 0

@@ -53,6 +53,15 @@ REFUSED = (
     ("run -e CartPole -w 1 -b null --until 0", "--until"),
     ("check a.jsonl b.jsonl --budget 60", "leave out --budget"),
     ("compare x y -e Pong --budget 0", "--budget 0: must be"),
+    ("compare /bin/a /bin/b -e CartPole -b gym-async@/bin/c", "leave out what follows @"),
+    ("run -e CartPole --hosts a,,b", "is not the name of a host"),
+    ("run -e CartPole --hosts a[via=pigeon]", "via pigeon: must be one of ssh, srun, ray"),
+    ("run -e CartPole --hosts a[way=ssh]", "--hosts a[way=ssh]: no detail way"),
+    ("run -e CartPole --hosts a --replicas 2", "--replicas 2: is for one machine"),
+    ("run -e CartPole --hosts a --pin 0", "--pin 0: is for one machine"),
+    ("run -e CartPole --hosts a --verify", "--verify: compares on this machine"),
+    ("run -e CartPole --hosts @nowhere", "--hosts @nowhere: No such file"),
+    ("run -e CartPole --hosts a,b[count=3]", "give numbers from 1 to 2"),
     ("run -e CartPole -b gym-async@nowhere", "no Python is called nowhere"),
     ("run -e CartPole -b gym-async@", "a Python is missing after @"),
     ("run -e CartPole -b null@/usr/bin/python3", "null steps nothing"),
@@ -70,6 +79,16 @@ REFUSED = (
     ("run -e CartPole --policy sleep:1ms[cpus=0] --pin none", "--policy sleep:1ms[cpus=0]: with --pin none"),
     ("verify -e Pong --num-envs 0", "--num-envs 0: must be"),
     ("verify -e Pong -b ceiling,null --steps 5", "ceiling and null cannot be compared"),
+    ("run -e vector:make_vec", "a vector environment"),
+    ("run -e vector.py", "vector:FUNCTION"),
+    ("run -e vector.py:make_vec", "vector:make_vec"),
+    ("run -e CartPole -b AsyncVectorEnv", "gym-async"),
+    ("run -e CartPole -b SubprocVecEnv", "sb3-subproc"),
+    ("run -e CartPole --num-workers 4", "--workers"),
+    ("run -e CartPole --proof maybe", "--proof maybe: must be one of auto, full, off"),
+    ("compare x y -e CartPole --duration nan", "--duration nan: write a time such as"),
+    ("report --columns spread", "--columns spread", "no such column", "disturbed_windows"),
+    ("report --columns frames", "could be frames_per_second or frames_per_cpu_second"),
     ("report", "no run", "vebench run"),
     ("report nowhere.jsonl", "nowhere.jsonl"),
     ("report -f docx", "docx", "markdown"),
@@ -80,14 +99,20 @@ REFUSED = (
     ("check a.jsonl b.jsonl --allow-code", "--allow-code"),
     ("compare -e Pong", "Missing argument 'PYTHON_"),
 )
+VECTOR = """
+import gymnasium
+def make_vec(num_envs=2):
+    return gymnasium.make_vec("CartPole-v1", num_envs)
+"""
 
 
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused[0].encode("ascii", "replace").decode())
 def test_bad_input_is_one_line_and_leaves_no_file(vebench: Command, refused: tuple[str, ...]) -> None:
     line, *words = refused
     start = FakeStart()
+    Path("vector.py").write_text(VECTOR)
     result = vebench(*shlex.split(line), world=World(start=start))
     assert (result.status, start.started) == (2, [])
     assert result.refusal.startswith("vebench: ")
     assert [word for word in words if word not in result.refusal] == []
-    assert [path for path in Path().iterdir() if path.name != ".vebench"] == []
+    assert [path for path in Path().iterdir() if path.name not in {".vebench", "vector.py"}] == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.commands import ONE_PASS, Command, Result, lines
-from support.fakes import FakeStart, Script, failing, fake_world, interrupted, steady
+from support.fakes import FakeStart, Script, failing, fake_world, steady
 from support.in_this_process import world_here
 
 from vebench.backends import packages, registry
@@ -77,11 +77,11 @@ HANGING = """
 def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(vebench: Command) -> None:
     """Real processes, since it is one of them that has to say where it hangs."""
     Path("hanging.py").write_text(dedent(HANGING))
-    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--passes", "2", "--timeout", "6")
+    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--passes", "2", "--timeout", "3")
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
-    assert base["reason"] == "timed out after 6 s (--timeout), while it was built or reset"
+    assert base["reason"] == "timed out after 3 s (--timeout), while it was built or reset"
     assert len(others) == 9  # with the yardstick, in both repeats
     for cell in others:
         assert (cell["status"], cell["startup_ns"]) == ("failed", None)
@@ -165,31 +165,12 @@ def test_a_backend_that_others_slowed_races_on_if_it_may_be_the_fastest_without_
     assert ("shm-sync" in raced(vebench, "Pong", script, "for-loop", "shm-sync")[2]) is goes_on
 
 
-def test_a_backend_without_a_step_is_left_out_of_a_race(vebench: Command) -> None:
-    def script(cell: Cell, spec: RunSpec) -> Script:
-        return steady(cell, spec, 0 if cell.backend.name == "shm-sync" else 1000)
-
-    assert raced(vebench, "Pong", script, "for-loop", "shm-sync")[2] == {"for-loop", "yardstick"}
-
-
 def test_each_task_has_a_first_look_and_a_resumed_run_has_none(vebench: Command) -> None:
     words = "first look; the run goes on"
     asked = ("run", "-e", "Pong,CartPole", "-b", "for-loop,shm-sync", "-w", "1", "-o", "run.jsonl")
     assert vebench(*asked, world=fake_world()).err.count(words) == 2
     Path("run.jsonl").write_text("".join(f"{line}\n" for line in Path("run.jsonl").read_text().splitlines()[:4]))
     assert words not in vebench("run", "--resume", "run.jsonl", world=fake_world()).err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-def test_an_interrupt_is_told_with_how_to_go_on_even_if_the_page_cannot_be_written(vebench: Command) -> None:
-    def script(cell: Cell, spec: RunSpec) -> Script:
-        return interrupted(cell, spec) if cell.backend.name == "shm-sync" and cell.repeat else steady(cell, spec)
-
-    world = fake_world(FakeStart({"shm-sync": script}))
-    Path("page.md").symlink_to("/dev/full")
-    found = vebench("run", *PONG, "-w", "1", "-o", "page.md", world=world)
-    assert found.status == 130
-    assert "vebench run --resume .vebench/" in found.err
 
 
 @pytest.mark.parametrize("asked", [("--effort", "high"), ("--passes", "4"), ("--until", "90%")])
@@ -204,17 +185,10 @@ def test_passes_are_those_of_all_backends_alike_if_asked_for(vebench: Command, a
 
 
 def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_path: Path) -> None:
-    result = vebench("run", "--env", "Pong", "--env", "Ant", "--workers", "1..4", "--dry-run")
-    assert result.status == 0
-    assert "ALE/Pong-v5" in result.out
-    assert "Ant-v5" in result.out
-    assert "--pin compact" in result.out
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Command) -> None:
     result = vebench("run", "-e", "Pong,Ant", "-e", "CartPole", "-w", "1", "-w", "2,4", "-b", "for-loop", "--dry-run")
+    assert (result.status, list(tmp_path.iterdir())) == (0, [])
     assert [line.split()[1] for line in result.out.splitlines() if line.startswith("for-loop ")] == ["1", "2", "4"] * 3
+    assert {"ALE/Pong-v5", "Ant-v5", "CartPole-v1", "compact"} <= set(result.out.replace(":", " ").split())
 
 
 def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Command) -> None:
@@ -259,7 +233,8 @@ def test_a_failed_cell_is_recorded_with_its_reason_and_the_run_goes_on(vebench: 
     assert cells["shm-sync"]["status"] == "failed"
     assert cells["shm-sync"]["reason"] == "ValueError: the simulator exploded"
     assert "the simulator exploded" in result.out
-    assert "a library printed this" in (tmp_path / "run.jsonl.log").read_text()
+    log = (tmp_path / "run.jsonl.log").read_text()
+    assert log.startswith("== ALE/Pong-v5, shm-sync, 1 worker, repeat 0\na library printed this")
     assert "a library printed this" not in result.out + result.err
 
 
@@ -277,15 +252,6 @@ def test_a_file_in_the_place_of_the_run_file_is_left_alone(vebench: Command, tmp
     assert "run.jsonl was deleted or replaced" in found.refusal
 
 
-def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
-    asked = ("-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--no-base", "-o", "run.jsonl")
-    result = vebench("run", *asked, *ONE_PASS, world=world_here())
-    assert result.status == 1
-    assert "OSError: no such game" in result.out
-    assert "Traceback" in (tmp_path / "run.jsonl.log").read_text()
-    assert "Traceback" not in result.out + result.err
-
-
 def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Path) -> None:
     adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--no-base")
     assert vebench("run", *adapter, *BRIEF, "-o", "run.jsonl", world=world_here()).status == 0
@@ -299,42 +265,17 @@ ALONE = ("-e", "Pong", "-b", "shm-sync", "-w", "2")
 
 
 def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups(vebench: Command) -> None:
-    assert "for-loop" in vebench("run", *ALONE, "--dry-run", world=fake_world()).out
     result = vebench("run", *ALONE, "--envs-per-worker", "1,4", "-o", "run.jsonl", world=fake_world())
     assert result.status == 0
     assert "no speedups" not in result.out
-    assert "not run" not in result.out
     measured = {(cell["backend"], cell["workers"], cell["envs_per_worker"]) for cell in lines(Path("run.jsonl"))[1:]}
     loops, pools = {("for-loop", 1, 1), ("for-loop", 1, 4)}, {("shm-sync", 2, 1), ("shm-sync", 2, 4)}
     assert measured == {*loops, *pools, ("yardstick", 1, 1)}
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert all(cell["speedup"] for cell in cells if cell["backend"] != "yardstick")
-
-
-def test_without_the_loop_a_run_says_why_it_has_no_speedups(vebench: Command) -> None:
-    assert "for-loop" not in vebench("run", *ALONE, "--no-base", "--dry-run", world=fake_world()).out
-    result = vebench("run", *ALONE, "--no-base", "-o", "run.jsonl", world=fake_world())
-    assert {cell["backend"] for cell in lines(Path("run.jsonl"))[1:]} == {"shm-sync"}
-    words = " ".join(result.out.split())
-    assert "no speedups: for-loop with one worker has no rate" in words
-
-
-def test_what_a_failed_cell_printed_is_in_the_log_under_its_name(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart({"shm-sync": failing("boom")})
-    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base", *ONE_PASS)
-    assert vebench("run", "-e", "Pong", *sizes, "-o", "run.jsonl", world=fake_world(start)).status == 1
-    headings = [line for line in (tmp_path / "run.jsonl.log").read_text().splitlines() if line.startswith("==")]
-    sizes = ("1 worker x 4 envs", "1 worker")
-    assert sorted(headings) == [f"== ALE/Pong-v5, shm-sync, {size}, repeat 0" for size in sizes]
-
-
-def test_what_looks_like_markup_in_a_files_name_is_none(vebench: Command, tmp_path: Path) -> None:
-    path = tmp_path / "a[" / "b].jsonl"
-    path.parent.mkdir()
-    world = fake_world(FakeStart({"shm-sync": interrupted}))
-    result = vebench("run", *PONG, "-w", "1,2", "-o", path, world=world)
-    assert result.status == 130
-    assert f"cells are in {path}; to continue: vebench run --resume '{path}'" in result.err
+    alone = vebench("run", *ALONE, "--no-base", "-o", "alone.jsonl", world=fake_world())
+    assert {cell["backend"] for cell in lines(Path("alone.jsonl"))[1:]} == {"shm-sync"}
+    assert "no speedups: for-loop with one worker has no rate" in " ".join(alone.out.split())
 
 
 def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command, tmp_path: Path) -> None:
@@ -371,21 +312,17 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_where_no_backend_can_run_nothing_is_measured(vebench: Command) -> None:
-    found = vebench("run", "-e", "Pong", "-w", "1,2", world=fake_world())
-    assert found.status == 2
-    assert found.err == (
-        "vebench: nothing but null can run here: "
-        "not installed: ale-py, opencv-python-headless (in vebench's clone: pip install '.[atari]'); "
-        "not installed: envpool (in vebench's clone: pip install '.[envpool]')\n"
-    )
-
-
-@pytest.mark.usefixtures("bare")
-def test_where_not_even_a_reference_row_can_run_no_cell_can(vebench: Command) -> None:
-    found = vebench("run", "-e", "Pong", "-w", "1", "-b", "ceiling,envpool-sync", world=fake_world())
-    assert found.status == 2
-    assert found.refusal.startswith("vebench: no cell of this plan can run here: not installed: envpool ")
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        ((), "nothing but null can run here: not installed: ale-py, opencv-python-headless (in vebench's clone: "),
+        (("-b", "ceiling,envpool-sync"), "no cell of this plan can run here: not installed: envpool "),
+        (("-b", "null", "-q"), ""),
+    ],
+)
+def test_a_run_without_a_backend_that_can_run_is_refused(vebench: Command, asked: tuple[str], refusal: str) -> None:
+    found = vebench("run", "-e", "Pong", "-w", "1", *asked, world=fake_world())
+    assert (found.status, found.err.startswith(f"vebench: {refusal}")) == ((2, True) if refusal else (0, False))
 
 
 @pytest.mark.usefixtures("bare")
@@ -421,29 +358,3 @@ def test_a_backend_that_lacks_a_package_keeps_no_other_from_being_measured(veben
     assert status["envpool-sync"] == status["envpool-async"] == "skipped"
     of_gymnasium = [entry.name for entry in registry.ENTRIES if entry.steps_gymnasium and entry.name in status]
     assert {status[name] for name in of_gymnasium} == {"ok"}
-
-
-@pytest.mark.usefixtures("bare")
-def test_a_reference_row_alone_is_measured_if_it_is_all_that_was_asked_for(vebench: Command) -> None:
-    assert vebench("run", "-e", "Pong", "-w", "1", "-b", "null", "-q", world=fake_world()).status == 0
-
-
-@pytest.mark.parametrize("option", ["--duration", "--timeout", "--budget"])
-@pytest.mark.parametrize("command", ["run", "compare", "check", "tune", "verify"])
-def test_a_time_has_a_unit_or_is_in_seconds(vebench: Command, command: str, option: str) -> None:
-    if f"{option} TIME" not in vebench(command, "--help").out:
-        return
-    required = "a.jsonl" if command == "check" else "-e=CartPole"
-    for text in ("soon", "1 parsec", "nan", ""):
-        refused = vebench(command, required, option, text)
-        assert refused.status == 2
-        assert refused.refusal.startswith(f"vebench: {option} ")
-        assert "write a time such as" in refused.refusal
-
-
-def test_units_of_times_are_those_of_seconds(vebench: Command) -> None:
-    def plan(*times: str) -> str:
-        return vebench("run", "-e", "CartPole", "-b", "null", "--dry-run", *times).out
-
-    seconds = plan("--duration", "0.25", "--warmup", "0", "--timeout", "120")
-    assert plan("--duration", "250ms", "--warmup", "0s", "--timeout", "2m") == seconds

@@ -76,17 +76,6 @@ def test_what_has_no_code_is_ascii_everywhere(sweep: Run, tmp_path: Path, monkey
     assert "+-" in done.stdout.partition("# Throughput")[0]
 
 
-def test_an_early_interrupt_is_one_line(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow.py").write_text(WAITS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with vebench.start("run", "-e", "slow:Env-v0", stderr=pipe) as process:
-        assert eventually(lambda: any(tmp_path.glob("**/here")))
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-    assert (process.returncode, err) == (130, "vebench: interrupted\n")
-
-
 # In short sleeps: a signal that comes right before a sleep does not end it.
 WAITS = "import pathlib, time; pathlib.Path('here').touch(); any(map(time.sleep, [0.1] * 6000))"
 

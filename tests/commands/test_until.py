@@ -28,14 +28,6 @@ def test_until_goes_on_to_the_precision_that_was_asked_for(vebench: Command, tmp
     assert repeats(tmp_path / "run.jsonl") == list(range(FEWEST_PROCESSES))
 
 
-def test_a_narrower_interval_takes_more_passes(vebench: Command, tmp_path: Path) -> None:
-    coarse, fine = tmp_path / "coarse.jsonl", tmp_path / "fine.jsonl"
-    for path, share in ((coarse, "5%"), (fine, "0.2%")):
-        assert vebench("run", *NULL, "--until", share, "-o", path, "-q", world=fake_world()).status == 0
-    assert len(repeats(fine)) > len(repeats(coarse))
-    assert repeats(fine) == list(range(len(repeats(fine))))
-
-
 @pytest.mark.parametrize(
     ("until", "too_wide"), [(("--until", "0.001%", "--budget", "5"), True), (("--budget", "5"), False)]
 )
@@ -114,7 +106,7 @@ def test_compare_goes_on_until_it_knows(vebench: Command, slower: float, status:
 
 
 def test_a_backend_that_is_decided_is_not_measured_on(vebench: Command, tmp_path: Path) -> None:
-    world = fake_world(FakeStart({"gym-sync": noisy(0.9), "for-loop": noisy(0.5, 0.001)}), clock=FakeClock(0.001))
+    world = fake_world(FakeStart({"gym-sync": noisy(0.9), "for-loop": noisy(0.5, 0.001)}), clock=FakeClock(0.01))
     found = vebench(*COMPARE, "-b", "gym-sync,for-loop", "--budget", "2", world=world)
     assert found.status == 1
     path = tmp_path / "pair-b.jsonl"
@@ -126,13 +118,6 @@ def test_a_budget_that_ends_leaves_the_rest_inconclusive(vebench: Command, tmp_p
     found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "60", world=world)
     assert (found.status, json.loads(found.out)["groups"][0]["verdict"]) == (3, "inconclusive")
     assert passes(tmp_path / "pair-a.jsonl", "gym-sync") > 5
-
-
-def test_the_budget_of_a_gate_is_not_that_of_the_runs_that_it_measures(vebench: Command, tmp_path: Path) -> None:
-    vebench(*COMPARE, "-b", "gym-sync", "--budget", "1", world=fake_world())
-    for side in "ab":
-        header = json.loads((tmp_path / f"pair-{side}.jsonl").read_text().splitlines()[0])
-        assert (header["spec"]["until"], header["spec"]["budget"]) == (None, 600.0)
 
 
 def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(vebench: Command) -> None:

@@ -23,7 +23,7 @@ from vebench.process_guard import Interrupts
 
 SECOND = 1_000_000_000
 CELLS = 100  # simulated in each world
-LIMIT = Limit(60.0, "--timeout", inf)
+LIMIT = Limit(60.0, "--timeout", inf, measures=True)
 REQUEST = Request(
     Setup(Task("CartPole-v1", "classic", 1), 1, 1, (0,), 0, True),
     "for-loop",
@@ -96,9 +96,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def far_cell(host: Host, **changed: Any) -> FarCell:
-    return FarCell(
-        cast("Site", host), replace(REQUEST, **changed), cast("Interrupts", NoInterrupts()), LIMIT, measures=True
-    )
+    return FarCell(cast("Site", host), replace(REQUEST, **changed), cast("Interrupts", NoInterrupts()), LIMIT)
 
 
 def replica(host: Host, duration: float = 1.0) -> FarCell:

@@ -13,7 +13,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.child.equality.compare import Tolerance
+from vebench.child.equality.recording import Tolerance
 from vebench.equality.diff import LEVEL, distributions
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from support.records import make_header, make_runs
 
 from vebench.child.answers import Window
-from vebench.gates.series import (
+from vebench.gates.history import (
     FEWEST,
     LEAST,
     RECENT,
     SHORTEST,
-    RunHistory,
+    HistoryPage,
     change_points,
     history_of,
     parts,
@@ -41,7 +41,7 @@ def around(seed: int, count: int, drop: int | None = None, level: float = 100.0,
     ]
 
 
-def sizes(found: RunHistory) -> list[int]:
+def sizes(found: HistoryPage) -> list[int]:
     return [len(series.levels) for series in found.series]
 
 
@@ -112,7 +112,7 @@ def test_a_drop_under_other_conditions_or_of_a_cell_that_is_gone_is_no_news() ->
     before, after = around(3, 30, drop=25, noise=0.02), around(4, 12)
     found = history_of([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
     assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
-    assert (found.slower, found.decided) == ((), True)
+    assert (found.slower, found.status) == ((), 0)
     gone: list[float | None] = [*around(5, 30, drop=25, noise=0.02), *[None] * RECENT]
     found = history_of(make_runs({LOOP: around(6, 35), ASYNC: gone}))
     assert [len(series.changes) for series in found.series] == [0, 1]

@@ -35,7 +35,7 @@ from vebench.reports.console import save
 from vebench.reports.formats import FORMATS, format_named
 from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, sealed
 from vebench.results.store import parse
-from vebench.share.submissions import FILES, MANIFEST, Manifest
+from vebench.share.submissions import MANIFEST, Manifest
 
 Line = dict[str, Any]
 
@@ -168,11 +168,8 @@ def run(request: pytest.FixtureRequest, vebench: Command) -> bytes:  # noqa: ARG
         Path(name).mkdir(parents=True)
     for name in ("a.jsonl", "b.jsonl", "runs/a.jsonl", "runs/b.jsonl", "in/one/run.jsonl"):
         Path(name).write_bytes(data)
-    head = RUNS[request.param][0]
-    Path("in/one/machine.json").write_text(json.dumps({"id": "0" * 12, "host": head["host"]}))
-    Path("in/one/packages.json").write_text(json.dumps({EVIL: {"version": EVIL, "sha256": ""}}))
-    digests = {name: sha256(Path("in/one", name).read_bytes()).hexdigest() for name in FILES if name != MANIFEST}
-    manifest = filled(inspect.type_info(Manifest)) | {"plan": "0" * 12, "files": digests}
+    known = {"plan": "0" * 12, "machine": "0" * 12, "host": RUNS[request.param][0]["host"]}
+    manifest = filled(inspect.type_info(Manifest)) | known | {"sha256": sha256(data).hexdigest()}
     Path("in/one", MANIFEST).write_text(json.dumps(manifest))
     return data
 

@@ -21,7 +21,7 @@ from support.fakes import fake_world
 from vebench.backends.interface import Setup
 from vebench.child import main as child
 from vebench.child.answers import Answer
-from vebench.child.equality import recording, replay, stepping
+from vebench.child.equality import recorder, recording, replay
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.launcher import settings_of
@@ -94,14 +94,15 @@ class CellHere(Conversation):
         with warnings.catch_warnings(), redirect_stdout(self._printed), redirect_stderr(self._printed):
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
+            trials_of = recorder.trials_of
             replaced = {
-                (stepping, "draw"): lambda *asked, draw=stepping.draw, **how: draw(*asked, **how)[: self._layouts],
+                (recorder, "trials_of"): lambda *asked: trials_of(*asked)[: self._layouts],
+                (replay, "trials_of"): lambda *asked: trials_of(*asked)[: self._layouts],
                 (replay, "LOOK_ON_S"): 300.0,
                 (recording, "PATIENCE_S"): 0.4,
-                (stepping, "LEAST_S"): 0.0,
-                (stepping, "TIMES_LONGER"): 1,
-                (stepping, "TIMES_FOR_ONE"): 1,
-                (stepping, "MANY"): (7, 8),
+                (recorder, "LEAST_S"): 0.0,
+                (recorder, "TIMES_LONGER"): 1,
+                (recorder, "TIMES_FOR_ONE"): 1,
                 (kernel, "steal_ns"): lambda _cpus: None,
                 (kernel, "busy_ns"): lambda _cpus: None,
             }

@@ -20,8 +20,7 @@ from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, Candidate
 from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
-from vebench.gates.history import HistoryPage
-from vebench.gates.series import history_of
+from vebench.gates.history import history_of
 from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
@@ -103,9 +102,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             {1: 2, 2: 0, 3: 1},
             {2: "cannot be installed"},
         ),
-        HistoryPage(
-            history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]}))
-        ),
+        history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
         TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), 0.05, None, {}),

@@ -6,7 +6,6 @@ its threads.
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +29,9 @@ from vebench.backends.environments.suites import fast_settings, load_target
 from vebench.backends.fast.backend import FastShare, FastTask
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks, batch_infos
-from vebench.backends.shared_memory.memory_layout import Division
+from vebench.backends.shared_memory.memory_layout import Division, Memory
+from vebench.backends.shared_memory.worker import WorkerFailure
 
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
@@ -56,8 +55,7 @@ class Case:
     ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
     ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
     half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
-    times the space, unless ``play`` returns those for what is observed. ``infos``: whether ours are asked for, and
-    compared.
+    times the space, unless ``play`` returns those for what is observed.
     """
 
     name: str
@@ -71,7 +69,6 @@ class Case:
     autoreset: Autoreset = "NextStep"
     action_type: type[np.generic] | None = None
     beyond: float = 1.0
-    infos: bool = True
     ways: tuple[Way, ...] = (Way(),)
     play: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
@@ -192,7 +189,6 @@ class _Theirs:
     """Gymnasium's environments."""
 
     def __init__(self, case: Case, ends: Counter[str]) -> None:
-        self._infos_count = case.infos
         make = partial(_Noting, case, ends)
         self._envs = SyncVectorEnv([make] * case.num_envs, autoreset_mode=case.autoreset)
         self.spaces = (self._envs.single_observation_space, self._envs.single_action_space)
@@ -207,22 +203,22 @@ class _Theirs:
         return [environment.frames() for environment in self._envs.envs]
 
     def reset(self, seeds: list[int | None], mask: NDArray[np.bool_]) -> None:
-        self.observations, infos = self._envs.reset(seed=seeds, options={"reset_mask": mask})
-        self.infos = infos if self._infos_count else {}
+        self.observations, _ = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        self.infos: dict[str, Any] = {}
         for result in self.results:
             result[mask] = 0
 
     def step(self, actions: NDArray[Any]) -> None:
         self.observations, *results, infos = self._envs.step(actions)
         self.results = tuple(results)
-        self.infos = infos if self._infos_count else ends_in(infos)
+        self.infos = ends_in(infos)
 
     def close(self) -> None:
         self._envs.close()
 
 
 def ends_in(infos: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told without infos: the last observations of episodes."""
+    """Return what is told by our own classes, which have no infos: the last observations of episodes."""
     left = {"final_obs", "_final_obs", "final_info", "_final_info"} & infos.keys()
     return {name: {} if name == "final_info" else infos[name] for name in left}
 
@@ -236,12 +232,12 @@ class _Ours:
         self.spaces = (task.observation_space, task.action_space)
         observed = ArraySpec(task.observation_space.shape or (), np.dtype(task.observation_space.dtype))
         # Rows as the processes of a team have them.
-        layout = Division(case.num_envs, 1).layout((observed,), (actions,))
-        self._rows = rows = layout.arrays(mmap.mmap(-1, layout.size))
+        self._memory = Memory(Division(case.num_envs, 1), (observed,), (actions,))
+        self._rows = rows = self._memory.arrays
         (self.observations,), *self.results, (self._actions,) = rows
         self.observations.reshape(-1).view(np.uint8).fill(UNTOUCHED)
         division = Division(case.num_envs, way.threads, one_by_one=way.singly)
-        self._share = FastShare(task, division, case.autoreset, rows, infos=case.infos)
+        self._share = FastShare(task, division, case.autoreset, rows, 0, case.num_envs)
         self._share.open()
 
     @property
@@ -250,7 +246,7 @@ class _Ours:
 
     def reset(self, seeds: list[int | None], mask: NDArray[np.bool_]) -> None:
         self._share.answer("reset", (seeds, None if mask.all() else mask.tolist(), None))
-        self.infos: dict[str, Any] = self._share.infos(None, mask)
+        self.infos: dict[str, Any] = {}
 
     def step(self, actions: NDArray[Any]) -> None:
         self._actions[:] = actions
@@ -259,7 +255,7 @@ class _Ours:
         else:
             self._share.start()
             remarks = self._share.step() or []
-        self.infos = batch_infos(self._count, remarks) | self._share.infos(None)
+        self.infos = batch_infos(self._count, remarks)
 
     def _step_singly(self) -> Remarks:
         """Ask for environments one after another, the last first, and receive two at a time."""
@@ -277,6 +273,7 @@ class _Ours:
 
     def close(self) -> None:
         self._share.close()
+        self._memory.close()
 
 
 def _difference(theirs: _Theirs, ours: _Ours) -> str:
@@ -329,9 +326,9 @@ def ours_of(env_id: str, settings: Mapping[str, Any]) -> Callable[[], FastTask]:
 
 
 def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:
-    """Return a comparison with the reference of every backend, as the benchmark steps it: without infos."""
+    """Return a comparison with the reference of every backend, as the benchmark steps it."""
     ours = ours_of(task.id, fast_settings(task))
-    return Case(name, task, partial(making.make, task), ours, steps, infos=False, **parts)
+    return Case(name, task, partial(making.make, task), ours, steps, **parts)
 
 
 def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of, curves
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
 from vebench.analysis.windows import DRIFT, trend
-from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
@@ -33,31 +32,19 @@ from vebench.results.store import LOG_SUFFIX
 # A step takes at least this share of the bare simulator's CPU time. It is below 1, because caches, resets and clock
 # speeds differ.
 LEAST_CPU_TIME = 2 / 3
-_AGEING_LEVEL = 0.005  # the one-sided level of the test of a trend
-_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # vebench verify covers these without further options
 # With fewer windows, Student's quantile makes intervals too wide. It is 3.18 for four windows, 4.30 for three and 12.7
 # for two. Fewer passes are enough if many cells together show how processes vary.
 _ENOUGH = 4
-_LEAST_FREEDOM = 2
 WIDE = 0.2
-_FEWEST_BATCHES = 30
-_LOOP_LIMIT_NS = 1_000
-_LOOP_SHARES = (0.01, 0.1)  # shares are rounded down to these, so that similar cells have the same finding
-# If resets take more than ``_RESETS_MATTER`` of the time, a pass should hold this many episodes of each environment.
-# With fewer, or while environments that began together still end together, intervals hold too rarely (docs/method.md).
-_ENOUGH_EPISODES, _RESETS_MATTER = 5, 0.02
 UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was disturbed or throttled
-_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE  # a container has 64 MiB by default
-_OTHERS_SHARE = 0.05  # the share of the allowed CPUs' time from which other processes are reported
-# Patterns in the reason of a failure, each with its remedy; the first match counts. {spawned} is the backend with the
-# option to spawn its processes, not to fork them. A backend without that option does not get this remedy.
-_WAYS_OUT = (
-    (r"Too many open files", "allow more open files (ulimit -n 65536), or measure fewer environments"),
-    (r"daemonic processes", "choose a backend without workers, or let the environment start its process by subprocess"),
-    (r"in one process|per process", "choose a backend with a process for each environment"),
-    (r"timed out .*(while it was built|in reset)", "if a thread or lock was lost in a fork, use -b '{spawned}'"),
-    (r"(Assertion|Index|Key|Value)Error.*, in step", "if only some actions are legal, give --policy MODULE:FUNCTION"),
-)
+# Patterns in the reason of a failure, each with its remedy; the first match counts.
+_WAYS_OUT = {
+    r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
+    r"daemonic processes": "choose a backend without workers, or let the environment start its process by subprocess",
+    r"in one process|per process": "choose a backend with a process for each environment",
+    r"timed out .*(while it was built|in reset)": "if it lost a lock in a fork, give it [context=spawn]",
+    r"(Assertion|Index|Key|Value)Error.*, in step": "if only some actions are legal, give --policy MODULE:FUNCTION",
+}
 
 
 class Ageing(NamedTuple):
@@ -71,7 +58,7 @@ def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
     """Return how the rate of similar cells changes with the steps of an environment; None without a clear change."""
     aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
     slope, ages = trend(aged), [age for _, points in aged for age in points[:, 0].tolist()]
-    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
+    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > 0.005:  # noqa: PLR2004 - the one-sided level of the test
         return None
     first, last = min(ages), max(ages)
     span = log(last / first)
@@ -189,13 +176,14 @@ def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     reason = cell.reason or NO_REASON
     if cell.faulty_repeats:
-        whose = "all backends fail: it is the environment, not a backend; " if _all_fail(cell.env, sweep) else ""
-        options = cell.built.choice.options
-        forks = "context" in cell.entry.options and "context" not in options
-        way = way_out(reason, written(cell.backend, {**options, "context": "spawn"}) if forks else "")
+        of_task = [one for one in sweep.cells if one.env == cell.env and not one.reference_row]
+        failed = {one.label for one in of_task if one.faulty_repeats and one.status == "failed"}
+        all_fail = len(failed) > 1 and REFERENCE in failed
+        all_fail = all_fail and failed == {one.label for one in of_task if one.status != "skipped"}
+        whose = "all backends fail: it is the environment, not a backend; " if all_fail else ""
         log = f"see {sweep.file}{LOG_SUFFIX} for its output, if any"
-        again = f"after fixing the problem, measure it again with: {sweep.resume}"
-        yield Finding(Code.FAILED, f"{_of_passes(cell.faulty_repeats, cell)}{reason}", f"{whose}{way}{log}; {again}")
+        remedy = f"{whose}{way_out(reason)}{log}; after fixing the problem, measure it again with: {sweep.resume}"
+        yield Finding(Code.FAILED, f"{_of_passes(cell.faulty_repeats, cell)}{reason}", remedy)
     elif cell.failed_repeats:
         message = f"{_of_passes(cell.failed_repeats, cell)}interrupted by the user"
         yield Finding(Code.INCOMPLETE, message, f"measure it again with: {sweep.resume}")
@@ -203,23 +191,13 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.SKIPPED, reason, "provide what is missing, or leave it out with -b and --workers")
 
 
-def _all_fail(env: str, sweep: Sweep) -> bool:
-    """Return whether all backends fail on a task. They must be several, and the reference must be among them."""
-    cells = [cell for cell in sweep.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
-    labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
-    return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
-
-
 def _of_passes(number: int, cell: CellSummary) -> str:
     return f"{number} of {cell.repeats} passes: " if cell.repeats > 1 else ""
 
 
-def way_out(reason: str, spawned: str = "") -> str:
+def way_out(reason: str) -> str:
     """Return the known remedy for a failure with this reason, followed by ``; ``; empty if there is none."""
-    for pattern, way in _WAYS_OUT:
-        if re.search(pattern, reason) and (spawned or "{spawned}" not in way):
-            return f"{way.format(spawned=spawned)}; "
-    return ""
+    return next((f"{way}; " for pattern, way in _WAYS_OUT.items() if re.search(pattern, reason)), "")
 
 
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -227,23 +205,20 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     # A backend of the registry is compared together with all others.
     labels = () if cell.label in BY_NAME else (cell.label,)
     if cell.exclusion is Exclusion.OTHER_WORK:
-        look = f"see where with: {head.verify_command(cell.env, labels)}"
+        verify = head.verify_command(cell.env, labels)
         if cell.work.found_to_differ and proof is not None:  # the backend must be stepped again to show the fault
-            num_envs = cell.built.num_envs
-            options = ["--num-envs", str(num_envs)] if num_envs > _VERIFIED_ENVS else []
-            if proof.mismatch is not None and proof.mismatch.step > _VERIFIED_STEPS:
-                options += ["--steps", str(proof.mismatch.step + 100)]
-            look = f"look for the fault with: {head.verify_command(cell.env, [cell.label], *options)}"
+            steps = () if proof.mismatch is None else ("--steps", str(proof.mismatch.step + 100))
+            verify = head.verify_command(cell.env, [cell.label], "--num-envs", str(cell.built.num_envs), *steps)
         message = f"not the same work as {REFERENCE}: {cell.work.reason or 'rows differ'}; excluded from comparisons"
-        yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {look}")
+        remedy = f"leave it out with -b, choose another task, or look for the fault with: {verify}"
+        yield Finding(Code.DIFFERENT_WORK, message, remedy)
     if cell.status == "ok" and cell.verdict == "unverified":
         reason = cell.work.reason or why_never(cell, head)
-        again = "" if head.interpreter else "measure with --verify, or "
-        remedy = f"{again}compare it with: {head.verify_command(cell.env, labels)}"
+        remedy = f"compare it with: {head.verify_command(cell.env, labels)}"
         if reason and not (proof is not None and proof.rows):
             remedy = "choose a task on which it can be compared, or compare its rows yourself"
-        unknown = f"it is unknown whether it does the same work as {REFERENCE}"
-        yield Finding(Code.UNVERIFIED, f"{unknown}: {reason or 'not compared'}", remedy)
+        message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
+        yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and proof.verdict != "different":
         repeats = _of_passes(cell.work.unproven_repeats, cell)
         message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
@@ -263,11 +238,19 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.status != "ok":
         return
     found, sample, spec = cell.sample.alone, cell.sample, sweep.head.spec
-    few = found is not None and found.error.freedom < _LEAST_FREEDOM
+    seen = len(sample.rates)
+    least_freedom = 2
+    few = found is not None and found.error.freedom < least_freedom
     if found is None or (sample.one_process and sample.pool is None):
-        few = len(sample.rates) < _ENOUGH
-    if few:
-        yield Finding(Code.IMPRECISE, *_too_few(cell, sweep))
+        few = seen < _ENOUGH
+    if few and seen > 1 and cell.repeats - cell.failed_repeats > 1:
+        message = f"only {seen} passes: each is one observation"
+        yield Finding(Code.IMPRECISE, message, f"measure with --passes {_ENOUGH} or more")
+    elif few:
+        message = f"only {seen} window{'' if seen == 1 else 's'}: {'a poor' if seen > 1 else 'no'} interval"
+        remedy = "measure again" if spec.windows >= _ENOUGH else f"measure with --windows {_ENOUGH} or more"
+        remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.passes else remedy
+        yield Finding(Code.IMPRECISE, message, remedy)
     known = estimate(sample)
     half = None if known is None else known.half_width  # without the spread of runs, so further passes narrow it
     asked = None if spec.until == UNTIL_BUDGET else spec.until
@@ -282,28 +265,16 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.IMPRECISE, message, remedy)
 
 
-def _too_few(cell: CellSummary, sweep: Sweep) -> tuple[str, str]:
-    seen, spec = len(cell.sample.rates), sweep.head.spec
-    if cell.repeats - cell.failed_repeats > 1 and seen > 1:
-        return f"only {seen} passes: each is one observation", f"measure with --passes {_ENOUGH} or more"
-    remedy = "measure again" if spec.windows >= _ENOUGH else f"measure with --windows {_ENOUGH} or more"
-    if cell.repeats < spec.passes:
-        remedy = f"continue with: {sweep.resume}"
-    return f"only {seen} window{'' if seen == 1 else 's'}: {'a poor' if seen > 1 else 'no'} interval", remedy
-
-
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.key in sweep.above_ceiling:
         message = "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed"
         remedy = "do not trust it: measure again with more --windows, and check that it resets finished environments"
         yield Finding(Code.ABOVE_CEILING, message, remedy)
     elif cell.key in sweep.below_simulator:
-        yield Finding(
-            Code.BELOW_SIMULATOR,
-            f"a step takes significantly less than {LEAST_CPU_TIME:.0%} of the bare simulator's CPU time: it does less "
-            "work, processes that are not its own do it, or the ceiling was disturbed",
-            "do not trust it: measure again with more --windows, and look for processes that it does not start itself",
-        )
+        message = f"a step takes significantly less than {LEAST_CPU_TIME:.0%} of the bare simulator's CPU time: "
+        message += "it does less work, processes that are not its own do it, or the ceiling was disturbed"
+        remedy = "do not trust it: measure again with more --windows, and look for processes that it does not start"
+        yield Finding(Code.BELOW_SIMULATOR, message, remedy)
     if cell.key in sweep.below_loop:
         # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
@@ -331,14 +302,10 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     conditions, owned = cell.conditions, cell.built.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
-    if conditions.oversubscribed_by == "threads" and cell.status != "skipped":
-        smaller = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
-        message = f"more processes or threads than {cpus}"
-        yield Finding(Code.OVERSUBSCRIBED, message, f"measure {smaller}on more CPUs")
-    elif conditions.oversubscribed_by == "workers" and cell.status != "skipped":
-        workers = "1" if owned == 1 else f"1..{owned}"
-        remedy = f"measure with --workers {workers}, or on more CPUs"
-        yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
+    if conditions.oversubscribed_by is not None and cell.status != "skipped":
+        what = "workers" if conditions.oversubscribed_by == "workers" else "processes or threads"
+        remedy = f"measure with --workers up to {owned}, a smaller --envs-per-worker, or on more CPUs"
+        yield Finding(Code.OVERSUBSCRIBED, f"more {what} than {cpus}", remedy)
     if conditions.throttled_windows:
         message = "throttled by the container's CPU quota; throttled windows are left out if others remain"
         yield Finding(Code.THROTTLED, message, "give the container more CPUs (--cpus), or measure with fewer --workers")
@@ -384,13 +351,15 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     remedy = "measure on an idle machine, or with a larger --envs-per-worker"
     loop, batch = cell.loop_ns_per_batch, cell.figures.ns_per_batch
-    if loop is not None and loop.median > _LOOP_LIMIT_NS:
-        limit = f"{_LOOP_LIMIT_NS / 1_000:g} microsecond"
-        yield Finding(Code.LOOP_COST, f"the measuring loop itself costs over {limit} per batch", remedy)
+    most_ns = 1_000
+    if loop is not None and loop.median > most_ns:
+        yield Finding(Code.LOOP_COST, "the measuring loop itself costs over 1 microsecond per batch", remedy)
     null = sweep.by_key.get(cell.key.beside(NULL, cell.workers))
     of_null = None if null is None or null is cell else null.figures.ns_per_batch
-    if of_null is not None and batch is not None and of_null.median > _LOOP_SHARES[0] * batch.median:
-        share = max(share for share in _LOOP_SHARES if of_null.median > share * batch.median)
+    if of_null is None or batch is None:
+        return
+    # The share is rounded down to one of these, so that similar cells have the same finding.
+    if share := max((each for each in (0.01, 0.1) if of_null.median > each * batch.median), default=0.0):
         yield Finding(Code.LOOP_COST, f"the measuring loop itself takes over {share:.0%} of the time", remedy)
 
 
@@ -412,9 +381,10 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         message = f"the rate had not settled when warm-up reached its limit{share}"
         remedy = "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)
-    if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
+    enough_batches = 30
+    if steady.fewest_batches is not None and steady.fewest_batches < enough_batches:
         remedy = "measure with a longer --duration, or with fewer --workers or --envs-per-worker"
-        yield Finding(Code.SHORT_WINDOWS, f"windows have fewer than {_FEWEST_BATCHES} batches", remedy)
+        yield Finding(Code.SHORT_WINDOWS, f"windows have fewer than {enough_batches} batches", remedy)
     if steady.outliers:
         what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
@@ -423,8 +393,11 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
     steps = cell.figures.rows - cell.figures.resets
     steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass
-    if loop.reset_share > _RESETS_MATTER and steps_of_each < _ENOUGH_EPISODES * loop.episode:
-        longer = _ENOUGH_EPISODES / max(steps_of_each / loop.episode, 1 / _ENOUGH_EPISODES)
+    # If resets take much time, a pass should hold this many episodes of each environment. With fewer, or while
+    # environments that began together still end together, intervals hold too rarely (docs/method.md).
+    episodes, much = 5, 0.02
+    if loop.reset_share > much and steps_of_each < episodes * loop.episode:
+        longer = episodes / max(steps_of_each / loop.episode, 1 / episodes)
         takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
         message = f"resets {takes} of the time, and windows hold too few of them"
         yield Finding(Code.FEW_RESETS, message, f"measure with --duration {ceil(sweep.head.spec.duration * longer)}")
@@ -443,10 +416,11 @@ class Surroundings:
 def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
     """Yield the findings on a machine. The most costly finding comes first."""
     yield from quota(host)
-    if now.others_share is not None and now.others_share > _OTHERS_SHARE:
+    reported, enough_memory = 0.05, 128 * MEBIBYTE  # a container has 64 MiB of shared memory by default
+    if now.others_share is not None and now.others_share > reported:
         message = f"other processes use {now.others_share:.0%} of the allowed CPUs' time"
         yield Finding(Code.DISTURBED, message, "end them, or wait until they finish")
-    if now.shared_memory_bytes is not None and now.shared_memory_bytes < _LITTLE_SHARED_MEMORY:
+    if now.shared_memory_bytes is not None and now.shared_memory_bytes < enough_memory:
         message = f"only {now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are free for shared memory"
         yield Finding(Code.MEMORY, message, "give the container more (--shm-size 1g), or free some")
     if host.governor is not None and set(host.governor.split(", ")) != {"performance"}:
@@ -473,14 +447,11 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
 def quota(host: HostRecord) -> Iterator[Finding]:
     """Yield a finding if the quota is less than the allowed CPUs, because workers may then be throttled."""
     allowed = len(host.cpus_allowed)
-    if host.quota_cpus is None or host.quota_cpus >= allowed:
-        return
-    where = f" ({host.quota_source})" if host.quota_source else ""
-    limit = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
-    workers = "1 worker" if host.usable_cpus == 1 else f"{host.usable_cpus} workers"
-    message = f"{limit} allows {workers} at a time, although {allowed} CPUs are allowed"
-    remedy = f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)"
-    yield Finding(Code.THROTTLED, message, remedy)
+    if host.quota_cpus is not None and host.quota_cpus < allowed:
+        where = f" ({host.quota_source})" if host.quota_source else ""
+        message = f"a CPU quota of {host.quota_cpus:g}{where} limits work on the {allowed} allowed CPUs"
+        remedy = f"measure with --workers up to {host.usable_cpus}, or give the container its own CPUs (--cpuset-cpus)"
+        yield Finding(Code.THROTTLED, message, remedy)
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:

@@ -28,8 +28,6 @@ from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
-# Without an earlier verdict, the proof in a cell counts as one after this many ends of episodes or steps.
-_ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
 # Stopping at the first narrow interval favours intervals that are narrow by chance. After this many processes, the
 # effect is small (docs/method.md).
 FEWEST_PROCESSES = 5
@@ -307,7 +305,8 @@ def _verdict(
     if proof.verdict == "different":
         return "different", f"in the measured cell: {proof_difference(proof)}"
     # One process must have shown enough of its environments. Other processes have other environments.
-    enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
+    ends, steps = 3, 5000
+    enough = any(one.rows > 0 and (one.ends >= ends or one.steps >= steps) for one in proofs)
     several = "" if proof.environments == 1 else "s"
     seen = f"{proof.rows:,} rows of {proof.environments} environment{several}"
     if known[0] == "unverified" and proof.verdict in SAME and enough:

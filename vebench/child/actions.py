@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
     Receive = Callable[[], Batch]
 
-TAPE = "tape"
-GRAMMAR = (
-    "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, sleep:0.5ms or MODULE:FUNCTION, with details in "
-    "brackets, such as mlp:64x64[device=cuda]"
-)
-_WIDTHS = re.compile(r"[1-9]\d{0,4}(x[1-9]\d{0,4}){0,99}", re.ASCII)
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m)", re.ASCII)
-_MOST_SLEEP_S = 60.0
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 # A pattern for the value of each detail in brackets, and its description. Placement checks whether the CPUs exist.
 _DETAILS = {
     "device": (r"cpu|cuda(:\d{1,3})?", "cpu, cuda or cuda:N"),
@@ -44,12 +34,6 @@ _DETAILS = {
     "threads": (r"[1-9]\d{0,3}", "from 1 to 9999"),
     "cpus": (r".+", "a list of CPUs"),
 }
-
-# A tape is repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and
-# small enough to leave the caches to the environments.
-_MOST_TAPE_BATCHES = 1024
-_FEWEST_TAPE_BATCHES = 32
-_MOST_TAPE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -73,21 +57,17 @@ class PolicyChoice:
         return self.kind in ("mlp", "nature-cnn")
 
     @property
-    def name(self) -> str:
-        """The policy without its details: ``mlp:64x64``."""
-        rest = self.pause or "x".join(map(str, self.sizes))
-        return self.target or (f"{self.kind}:{rest}" if rest else self.kind)
-
-    @property
     def label(self) -> str:
         """The policy as a user writes it: ``mlp:64x64[device=cuda]``."""
+        rest = self.pause or "x".join(map(str, self.sizes))
+        name = self.target or (f"{self.kind}:{rest}" if rest else self.kind)
         details = {key: getattr(self, key) for key in _DETAILS if getattr(self, key) != getattr(TAPED, key)}
-        return bracketed.written(self.name, details)
+        return bracketed.written(name, details)
 
     @property
     def in_words(self) -> str:
         """The policy for reports; empty for a tape."""
-        return "" if self.kind == TAPE else self.label
+        return "" if self == TAPED else self.label
 
 
 TAPED = PolicyChoice()
@@ -103,8 +83,8 @@ def parse_policy(text: str) -> PolicyChoice:
     for key, given in bracketed.pairs(rest[:-1], lists=("cpus",)).items() if bracket else ():
         if key not in _DETAILS:
             raise ValueError(f"no detail {key}; known: {', '.join(_DETAILS)}")
-        if policy.kind == TAPE or (key != "cpus" and not policy.is_network):
-            raise ValueError(f"{key} does not apply to {policy.name}: it applies to mlp:64x64 and nature-cnn")
+        if policy == TAPED or (key != "cpus" and not policy.is_network):
+            raise ValueError(f"{key} does not apply to {policy.label}: it applies to mlp:64x64 and nature-cnn")
         pattern, right = _DETAILS[key]
         if not re.fullmatch(pattern, given, re.ASCII):
             raise ValueError(f"{key} must be {right}")
@@ -114,39 +94,43 @@ def parse_policy(text: str) -> PolicyChoice:
 
 def _named(text: str) -> PolicyChoice:
     kind, _, rest = text.partition(":")
-    match kind:
-        case "tape" | "nature-cnn" if text == kind:
-            return PolicyChoice(kind)
-        case "sleep":
-            if parse_time(rest) > _MOST_SLEEP_S:
-                raise ValueError(f"at most {_MOST_SLEEP_S:g}s")
-            return PolicyChoice("sleep", pause=rest)
-        case "mlp" if _WIDTHS.fullmatch(rest):
-            return PolicyChoice("mlp", tuple(map(int, rest.split("x"))))
-        case _ if kind != "mlp" and _FUNCTION.fullmatch(text):
-            return PolicyChoice("function", target=text)
-    raise ValueError(GRAMMAR)
+    if text in ("tape", "nature-cnn"):
+        return PolicyChoice(text)  # type: ignore[arg-type] # one of the kinds
+    if kind == "sleep":
+        if parse_time(rest) > parse_time("60s"):
+            raise ValueError("at most 60s")
+        return PolicyChoice("sleep", pause=rest)
+    if kind == "mlp" and re.fullmatch(r"[1-9]\d{0,4}(x[1-9]\d{0,4}){0,99}", rest, re.ASCII):
+        return PolicyChoice("mlp", tuple(map(int, rest.split("x"))))
+    if kind != "mlp" and all(part.isidentifier() for side in (kind, rest) for part in side.split(".")):
+        return PolicyChoice("function", target=text)
+    raise ValueError(
+        "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, sleep:0.5ms or MODULE:FUNCTION, with details in "
+        "brackets, such as mlp:64x64[device=cuda]"
+    )
 
 
 def parse_time(text: str) -> float:
     """Return the seconds in ``4ms``, ``250us`` or ``1.5s``. Raises ValueError for anything else."""
-    match = _TIME.fullmatch(text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m)", text, re.ASCII)
     if match is None:
         raise ValueError("write a time with its unit, such as 0.5ms, 250us or 1s")
-    return float(match[1]) * _UNITS[match[2]]
+    return float(match[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[match[2]]
 
 
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
     """Return random batches of actions, each ``(batch_size, *action_shape)``. Every backend of a run gets the same.
 
-    They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size.
+    They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size. A tape is
+    repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and small
+    enough to leave the caches to the environments.
     """
     import numpy as np
 
     from vebench.backends.environments.making import sample
 
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
-    count = min(_MOST_TAPE_BATCHES, max(_FEWEST_TAPE_BATCHES, _MOST_TAPE_BYTES // bytes_per_batch))
+    count = min(1024, max(32, (8 << 20) // bytes_per_batch))
     drawn = sample(spaces, np.random.default_rng(seed), batch_size, count)
     return list(trees.as_rows(trees.mapped(lambda leaf: np.ascontiguousarray(leaf.swapaxes(0, 1)), drawn)))
 
@@ -334,14 +318,14 @@ class _Sleeping(Policy):
 
     def infer(self, there: ArrayTree) -> ArrayTree:
         time.sleep(self._seconds)
-        actions: ArrayTree = trees.part(next(self._actions), slice(_length(there)))
+        actions: ArrayTree = trees.part(next(self._actions), slice(len(trees.leaves(there)[0])))
         return actions
 
 
 class _Called(Policy):
     """A user's function from observations to actions. Both are arrays, or dicts or tuples of arrays.
 
-    The time of the function includes a copy of its actions.
+    The time of the function includes a copy of its actions, because the function may use its array again.
     """
 
     def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
@@ -351,10 +335,10 @@ class _Called(Policy):
         """Return the function's actions. Raises ValueError unless it returns one action for each row."""
         import numpy as np
 
-        rows = _length(there)
+        rows = len(trees.leaves(there)[0])
 
-        def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
-            given = np.array(actions, dtype=space.low.dtype)  # a copy: the function may use its array again
+        def checked(space: ActionSpace, actions: Any) -> ArrayTree:
+            given = np.array(actions, dtype=space.low.dtype)
             if given.shape != (rows, *space.low.shape):
                 raise ValueError(f"the policy returned actions of shape {given.shape}, not {(rows, *space.low.shape)}")
             return given
@@ -365,10 +349,6 @@ class _Called(Policy):
             words = trees.in_words(trees.form(self._spaces))
             raise ValueError(f"the policy did not return actions as {words}: {error!r}") from error
         return chosen
-
-
-def _length(observations: ArrayTree) -> int:
-    return len(trees.leaves(observations)[0])
 
 
 class _Network(Policy):
@@ -386,7 +366,6 @@ class _Network(Policy):
         torch.set_num_threads(policy.threads)
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
-        self._cuda = self._device.type == "cuda"
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
         outputs = sum(self._counts) if space.integer else len(low)
@@ -398,7 +377,7 @@ class _Network(Policy):
         self._half = policy.precision == "bf16"
         self._dtype, self._shape = space.low.dtype, space.low.shape
         like = torch.from_numpy(np.ascontiguousarray(observations))
-        self._pinned = torch.empty_like(like, pin_memory=True) if self._cuda else None
+        self._pinned = torch.empty_like(like, pin_memory=True) if self._device.type == "cuda" else None
 
     def upload(self, observations: ArrayTree) -> Any:
         """Copy observations to the device. On the CPU, they are not copied."""
@@ -414,7 +393,7 @@ class _Network(Policy):
         torch = self._torch
         with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             chosen = self._choose(there)
-        if self._cuda:
+        if self._pinned is not None:
             torch.cuda.synchronize(self._device)
         return chosen
 
@@ -436,6 +415,7 @@ class _Network(Policy):
 
 def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
     """Return the layers of a network for observations of this shape."""
+    import torch
     from torch import nn
 
     if policy.kind == "mlp":
@@ -447,13 +427,10 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
     if len(shape) != 3:  # noqa: PLR2004 - stack, height, width
         raise ValueError(f"policy nature-cnn takes stacked images, not observations of shape {shape}: use mlp:64x64")
     # Mnih et al., Human-level control through deep reinforcement learning, Nature 518, 2015
-    channels, height, width = shape
-    parts = []
-    for size, stride, following in ((8, 4, 32), (4, 2, 64), (3, 1, 64)):
-        parts += [nn.Conv2d(channels, following, size, stride), nn.ReLU()]
-        channels, height, width = following, (height - size) // stride + 1, (width - size) // stride + 1
-    parts += [nn.Flatten(), nn.Linear(channels * height * width, 512), nn.ReLU()]
-    return nn.Sequential(*parts, nn.Linear(512, outputs))
+    convolutions = (nn.Conv2d(shape[0], 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
+    seen = nn.Sequential(*(part for each in convolutions for part in (each, nn.ReLU())), nn.Flatten())
+    size = seen(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(seen, nn.Linear(size, 512), nn.ReLU(), nn.Linear(512, outputs))
 
 
 def make_policy(
@@ -474,7 +451,7 @@ def make_policy(
     if isinstance(observations, (dict, tuple)) or isinstance(spaces, (dict, tuple)):
         taken = [trees.in_words(trees.form(tree)) for tree in (observations, spaces)]
         raise ValueError(  # noqa: TRY004 - by contract
-            f"policy {chosen.name} takes one array of observations and one of actions, "
+            f"policy {chosen.label} takes one array of observations and one of actions, "
             f"not {taken[0]} and {taken[1]}: use MODULE:FUNCTION, or sleep:TIME"
         )
     return _Network(chosen, spaces, observations, seed)

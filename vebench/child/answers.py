@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
@@ -24,29 +23,25 @@ MOST = 2**63 - 1
 def check_counts(record: object, kind: type[Any], positive: tuple[str, ...] = ()) -> None:
     """Raise ValueError unless all integers are counts in the fields of ``record`` that ``kind`` declares.
 
-    Counts are from 0 to ``MOST``, or from 1 for fields named in ``positive``. Integers in tuples, lists and
-    dictionaries are checked, too. Booleans are not checked.
+    Counts are from 0 to ``MOST``, or from 1 for fields named in ``positive``, also in tuples, lists and dictionaries.
     """
     for name in kind.__dataclass_fields__:
-        value, least = getattr(record, name), int(name in positive)
-        found = type(value)
-        if (least <= value <= MOST) if found is int else (not value or found is str):  # nearly every field
+        value, least = getattr(record, name), 1 if name in positive else 0
+        if value is None or type(value) is str:
             continue
-        if (wrong := _outside(value, least)) is not None:
-            raise ValueError(f"{name} must be a whole number from {least} to {MOST}, not {wrong}")
+        for number in (value,) if type(value) is int else _integers(value):
+            if not least <= number <= MOST:
+                raise ValueError(f"{name} must be a whole number from {least} to {MOST}, not {number}")
 
 
-def _outside(value: object, least: int) -> int | None:
-    """Return the first integer in ``value`` that is not from ``least`` to ``MOST``, None if there is none."""
-    if isinstance(value, int):
-        return None if isinstance(value, bool) or least <= value <= MOST else value
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
-        if type(item) is not str and (wrong := _outside(item, least)) is not None:
-            return wrong
-    return None
+def _integers(value: object) -> list[int]:
+    if type(value) is int:
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [number for item in items for number in _integers(item)]
 
 
-Counts = dict[str, "int | None"]
+Counters = dict[str, "int | None"]
 
 # The clock is read about this often in a window. A reading takes 50 ns, so this is less than 0.001 % of a one-second
 # window. A window exceeds its duration by at most 2 %, unless one batch takes longer.
@@ -54,8 +49,6 @@ READINGS_PER_WINDOW = 100
 MOST_TRIES = 3  # tries of a window that is throttled or disturbed
 # A cell is undisturbed if the hypervisor and other processes took at most this share of its CPUs' time.
 TAKEN_SHARE = 0.05
-# The error of that time on one CPU in one window: user, system and stolen time are each cut to whole ticks.
-_HIDDEN_NS = 3 * kernel.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
@@ -153,25 +146,26 @@ def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
     ``readings`` is the number of counts in the sum ``taken_ns``, one for each CPU and window. Their errors are
     independent, so the error of the sum grows with the square root. All three may be arrays of one shape.
     """
-    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * readings**0.5
+    # User, system and stolen time are each cut to whole ticks.
+    return taken_ns > TAKEN_SHARE * span_ns + 3 * kernel.NANOSECONDS_PER_TICK * readings**0.5
 
 
 _COUNTS = {item.name: item.metadata for item in fields(Window) if item.metadata}
 OF_LOOP = tuple(name for name, count in _COUNTS.items() if count["read"] is None)
 
 
-def read_counters(watched: Watched) -> Counts:
+def read_counters(watched: Watched) -> Counters:
     """Return the current values of the kernel's counters, by the name of the field in ``Window``."""
     return {name: count["read"](watched) for name, count in _COUNTS.items() if count["read"]}
 
 
-def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
+def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Counters:
     """Return the growth of each counter, None unless it could be read both times.
 
     ``others_ns`` is a difference between ticks and exact times, so its growth may seem negative. Then it counts as 0,
     and ``owed`` keeps the negative rest for the next window. So the sum over many short windows is right.
     """
-    growth: Counts = {}
+    growth: Counters = {}
     for name, first in before.items():
         second = after[name]
         if first is None or second is None:
@@ -191,7 +185,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
-    counts = {}
+    counts: Counters = {}
     for name, count in _COUNTS.items():
         values = [getattr(window, name) for window in windows]
         counts[name] = None if None in values else count["joined"](values, shares)
@@ -199,8 +193,6 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
-
-_CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
 
 
 class Cause(Enum):
@@ -290,7 +282,7 @@ class HostShare:
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(_Counted):
     """All windows are measured. The fields are facts about the whole cell, None if unknown."""
 
     peak_rss_bytes: int | None = None  # memory of the whole process tree: the larger of two readings
@@ -303,28 +295,18 @@ class Done:
     hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
     priorities: tuple[str, ...] = ()  # thread priorities after the last window that no thread had at the start
 
-    def __post_init__(self) -> None:
-        check_counts(self, Done)
-        for cpus in (cpus for threads in self.seats or () for cpus in threads):
-            if not _CPU_LIST.fullmatch(cpus):
-                raise ValueError(f"seats hold {cpus!r}, which is not a list of CPUs")
-
 
 @dataclass(frozen=True)
 class Mismatch(_Counted):
-    """The first row that differs from the reference's row: its environment, step, field, and both values.
-
-    Step 0 is the reset. ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array
-    if observations are a dict or tuple of arrays.
-    """
+    """The first row that differs from the reference's row: its environment, step, field, and both values."""
 
     env_id: int
-    step: int
+    step: int  # 0 is the reset
     field: str
     expected: str
     found: str
-    size: float | None = None
-    leaf: str = ""
+    size: float | None = None  # the largest absolute difference, None if unknown
+    leaf: str = ""  # the name of the array if observations are a dict or tuple of arrays
 
     @property
     def place(self) -> str:
@@ -334,65 +316,46 @@ class Mismatch(_Counted):
 
 @dataclass(frozen=True)
 class _Compared(_Counted):
-    """The result of a comparison with the reference.
-
-    - ``rows`` and ``allowed``: the number of rows compared, and the declared differences that occurred
-    - ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains it
-    - ``reason``: why there is no verdict
-    - ``invalid``: the environment's own first invalid reward, or value outside its space, with its step
-    """
+    """The result of a comparison with the reference."""
 
     verdict: WorkVerdict
-    rows: int = 0
-    ends: int = 0
-    allowed: tuple[str, ...] = ()
-    mismatch: Mismatch | None = None
-    fault: str | None = None
-    reason: str | None = None
+    rows: int = 0  # the number of rows compared
+    ends: int = 0  # the number of ends of episodes
+    allowed: tuple[str, ...] = ()  # the declared differences that occurred
+    mismatch: Mismatch | None = None  # where the backend differs
+    fault: str | None = None  # the known fault that explains it
+    reason: str | None = None  # why there is no verdict
+    # The environment's own first invalid reward, or value outside its space, with its step:
     invalid: str | None = None
 
 
 @dataclass(frozen=True)
 class Proof(_Compared):
-    """The result of comparing one backend with the reference.
+    """The result of comparing one backend with the reference."""
 
-    - ``ends`` and ``cut_off``: the number of ends of episodes, and of ends by a time limit
-    - ``fewest_ends``: the smallest number of ends of any environment
-    - ``excused``: the number of rows with declared differences
-    - ``failed``: whether the backend could not be run
-    - ``engines``: simulators of which the backend has its own copy
-    - ``simulated`` and ``claimed``: frames counted by ``frames_from``, and claimed by the backend; None if not counted
-    - ``log``: the file in which the parent keeps the backend's output
-    """
-
-    failed: bool = False
-    engines: tuple[Engine, ...] = ()
+    failed: bool = False  # whether the backend could not be run
+    engines: tuple[Engine, ...] = ()  # simulators of which the backend has its own copy
     own_classes: OwnClasses | None = None
+    # Frames counted by ``frames_from``, and claimed by the backend; None if not counted:
     simulated: int | None = None
     claimed: int | None = None
     frames_from: str | None = None
-    fewest_ends: int = 0
-    cut_off: int = 0
-    excused: int = 0
-    log: str | None = None
+    fewest_ends: int = 0  # the smallest number of ends of any environment
+    cut_off: int = 0  # the number of ends by a time limit
+    excused: int = 0  # the number of rows with declared differences
+    log: str | None = None  # the file in which the parent keeps the backend's output
 
 
 @dataclass(frozen=True)
 class CellProof(_Compared):
-    """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments.
+    """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments."""
 
-    - ``environments``: the number of environments that were replayed, out of ``num_envs``
-    - ``steps``: the number of steps that each was replayed for, out of ``of_steps``; only some rows are compared
-    - ``seed`` and ``seconds``: the seed of the random moments, and the time that the comparison took
-    - ``impossible``: whether ``reason`` is from the table of backends, so that nothing can ever be compared
-    """
-
-    environments: int = 0
-    steps: int = 0
+    environments: int = 0  # the number of environments that were replayed, out of ``num_envs``
+    steps: int = 0  # each was replayed for this many steps, out of ``of_steps``; only some rows are compared
     of_steps: int = 0
-    seed: int = 0
-    seconds: float = 0.0
-    impossible: bool = False
+    seed: int = 0  # of the random moments
+    seconds: float = 0.0  # the time that the comparison took
+    impossible: bool = False  # whether ``reason`` is from the table of backends, so that nothing can ever be compared
     num_envs: int = 0
     cause: Cause | None = None
 
@@ -400,13 +363,6 @@ class CellProof(_Compared):
     def followed_share(self) -> float:
         """The share of the cell's environments that were replayed."""
         return min(1.0, self.environments / max(1, self.num_envs))
-
-
-@dataclass(frozen=True)
-class Comparing(_Counted):
-    """Progress of ``vebench verify``: the number of rows that the backend has returned so far."""
-
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -418,24 +374,20 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timed(_Counted):
-    """Quantiles of the times of an environment's steps and resets, in nanoseconds: the median, and 99 %.
-
-    ``make_ns``: the time to make the environment. ``ends``: the number of episodes that ended in the steps. The other
-    resets were forced.
-    """
+    """Quantiles of the times of an environment's steps and resets, in nanoseconds: the median, and 99 %."""
 
     positive = ("steps", "resets")
 
     steps: int
     step_p50_ns: int
     step_p99_ns: int
-    resets: int
+    resets: int  # in the steps, or forced
     reset_p50_ns: int
-    make_ns: int = 0
-    ends: int = 0
+    make_ns: int = 0  # the time to make the environment
+    ends: int = 0  # the number of episodes that ended in the steps
 
 
-Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
+Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Proof | CellProof | Timed | Failure
 KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
 
 

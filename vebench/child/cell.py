@@ -9,6 +9,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import cycle
 from math import inf, sqrt
 from operator import length_hint
 from random import Random
@@ -20,24 +21,8 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
-from vebench.child.actions import TAPE, Acting, Actions, Fitting, Tape, action_tape, make_policy
-from vebench.child.answers import (
-    MOST_TRIES,
-    READINGS_PER_WINDOW,
-    Answer,
-    Begins,
-    Done,
-    Ends,
-    Layout,
-    Ready,
-    ReplicaWindow,
-    Timed,
-    Warm,
-    Watched,
-    Window,
-    difference,
-    read_counters,
-)
+from vebench.child import answers
+from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy
 from vebench.child.equality import recording
 from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
@@ -47,31 +32,12 @@ from vebench.machine import kernel
 from vebench.machine.kernel import control_groups, parse_list
 
 _NANO = 1e9
-# After all windows, wait this long for an episode to end, and make steps for this long after another reset. A backend
-# whose resets take longer is not reset again.
-_RESET_AGAIN_NS = 500_000_000
 # The shortest warm-up has this many slices. Later slices are this fraction of the warm-up so far, because a slow trend
 # only shows over a longer time. The first half of the last _SLICES rates is compared with the second half.
 _SLICES = 8
-# The rate has settled if the medians of both halves differ by at most this share, or by no more than the noise.
-_TOLERANCE = 0.02
-_NOISE = 2.0  # standard errors of the difference between the medians of both halves
-_HIDES = 0.04  # a standard error above this share of the rate may hide a trend
-_LONGER = 2  # if a trend may be hidden, the warm-up lasts this many times the shortest warm-up
 # Average time of uncounted steps before a window that had to wait for its turn. With Pong, HalfCheetah and CartPole on
 # a virtual machine, the first 5 ms were up to 15 % slower. Later steps were equally fast within 1 %.
-LEAD_NS = 10_000_000
-# In step with replicas:
-_IDLE_NS = 2_000_000  # time between two checks whether the parent has sent the start
-PAUSE_NS = 20_000_000  # shortest pause between two windows
-_PAUSE_SHARE = 20  # the pause is at least one part in this many of a window
-_READING_NS = 2_000_000  # time to read the counters before a window
-# In ``time_steps``:
-_TAPE = 256  # actions on its tape
-_FEWEST_STEPS = 20
-_MOST_STEPS = 200_000
-FEWEST_RESETS = 5  # resets to time, even if no episode ends in time
-_ENOUGH = 3  # slow steps, and slow resets, stop after this many times the requested time
+_LEAD_NS = 10_000_000
 
 
 def measure(
@@ -82,7 +48,7 @@ def measure(
     priorities: list[str],
     started: int,
     clock: Callable[[], int],
-    answer: Callable[[Answer], None],
+    answer: Callable[[answers.Answer], None],
 ) -> VectorBackend:
     """Build the backend, measure it, and return it without closing it. Each answer is sent as soon as it is known.
 
@@ -92,19 +58,34 @@ def measure(
     - ``started``: when the process started, by ``clock``
     """
     job = request.job
-    backend, first, info, reset_ns = build(request, factory, clock)
-    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound), reset_ns))
+    backend, first, first_info, reset_ns = build(request, factory, clock)
+    startup_ns, info = clock() - started, backend.info
+    layout = answers.Layout(
+        info.num_envs,
+        info.batch_size,
+        info.processes,
+        info.threads,
+        info.frame_skip,
+        autoreset=info.autoreset,
+        differences=tuple(difference.text for difference in info.differences),
+        affinity=affinity,
+        engines=info.engines,
+        memory_policy=kernel.memory_policy(),
+        unbound=unbound,
+        own_classes=info.own_classes,
+    )
+    answer(answers.Ready(startup_ns, layout, reset_ns))
     memory = kernel.proportional_memory(kernel.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
-        recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, info)
+        recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, first_info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
     schedule = Schedule(request, loop, recorder, answer, clock, started)
     warmup_ns, settled = schedule.warm_up()
     processes = kernel.process_tree(os.getpid())
     seats = kernel.cpus_by_thread(processes)
-    schedule.measure(Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups()))
+    schedule.measure(answers.Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups()))
     processes = kernel.process_tree(os.getpid())
     known = {cpus for threads in seats for cpus in threads}
     seats += [threads for threads in kernel.cpus_by_thread(processes) if not known.issuperset(threads)]
@@ -118,15 +99,16 @@ def measure(
         in_time = clock() - started + 2 * patience < request.settings.timeout * _NANO
         if (silent := recorder.ids.silent()) and in_time:
             recorder.waited(loop.wait_for(silent, patience), silent)
-        if job.resets and in_time and reset_ns < _RESET_AGAIN_NS:
+        again = int(_NANO / 2)  # wait this long for an end, then step this long; a slow backend is not reset again
+        if job.resets and in_time and reset_ns < again:
             # A backend may confuse this reset with one that is due after an end.
-            loop.go_to_an_end(_RESET_AGAIN_NS)
-            recorder.keep_reset(actions, clock, _RESET_AGAIN_NS)
+            loop.go_to_an_end(again)
+            recorder.keep_reset(actions, clock, again)
         with open(job.path, "wb") as file:
             recorder.write(file)
     nodes = kernel.bytes_by_node(processes)
     answer(
-        Done(
+        answers.Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
             seats=tuple(map(tuple, seats)),
             memory_by_node=None if nodes is None else {str(node): count for node, count in nodes.items()},
@@ -166,20 +148,6 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     return ""
 
 
-def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | None) -> Layout:
-    counts = (info.num_envs, info.batch_size, info.processes, info.threads, info.frame_skip)
-    return Layout(
-        *counts,
-        autoreset=info.autoreset,
-        differences=tuple(difference.text for difference in info.differences),
-        affinity=affinity,
-        engines=info.engines,
-        memory_policy=kernel.memory_policy(),
-        unbound=unbound,
-        own_classes=info.own_classes,
-    )
-
-
 def _actions(
     request: Request, backend: VectorBackend, first: Batch, clock: Callable[[], int], recorder: Recorder | None
 ) -> tuple[Actions, tuple[int, ...]]:
@@ -192,7 +160,7 @@ def _actions(
     actions: Actions = Tape(tape)
     cpus: tuple[int, ...] = ()
     # Reference rows have no observations for a policy.
-    if chosen.kind != TAPE and not request.entry.reference_row:
+    if chosen.kind != "tape" and not request.entry.reference_row:
         cpus = parse_list(chosen.cpus) if setup.pinned else ()
         home = setup.cpus if cpus else ()
         kernel.restrict(cpus)
@@ -221,7 +189,7 @@ class Schedule:
         request: Request,
         loop: Loop,
         recorder: Recorder | None,
-        answer: Callable[[Answer], None],
+        answer: Callable[[answers.Answer], None],
         clock: Callable[[], int],
         started: int,
     ) -> None:
@@ -267,7 +235,8 @@ class Schedule:
             self._find_pace(slices)
             rates = [each.rows / max(1, each.ns) for each in slices]
             is_enough = spent >= least and loop.batches >= ahead
-            if spent >= most or (is_enough and _settled(rates, _HIDES if spent < _LONGER * least else inf)):
+            # Noise may hide a trend: then the warm-up lasts twice the shortest.
+            if spent >= most or (is_enough and _settled(rates, 0.04 if spent < 2 * least else inf)):
                 break
         episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf
         asked = int(phase * min(episode_ns, longest_ns))
@@ -278,9 +247,9 @@ class Schedule:
     def _find_pace(self, slices: Iterable[Stretch]) -> None:
         """Compute the number of batches between two clock readings of a window."""
         rows, ns = sum(each.rows for each in slices), max(1, sum(each.ns for each in slices))
-        self._pace = max(1, rows // self._loop.batch_size * self._duration // (READINGS_PER_WINDOW * ns))
+        self._pace = max(1, rows // self._loop.batch_size * self._duration // (answers.READINGS_PER_WINDOW * ns))
 
-    def measure(self, watched: Watched) -> None:
+    def measure(self, watched: answers.Watched) -> None:
         """Measure all windows, and send each. Raises EOFError if the parent has exited.
 
         A window is disturbed if a CPU quota throttled the cell, or other processes took its CPUs. A disturbed window is
@@ -291,16 +260,21 @@ class Schedule:
         self._between()
         self._left = self._clock()
         if mode != "alone":
-            self._answer(Warm())
+            self._answer(answers.Warm())
         if mode == "in_step":
             self._measure_in_step(watched)
             return
-        tries = MOST_TRIES
+        tries = answers.MOST_TRIES
         for _ in range(windows):
             for _ in range(tries):
                 if mode == "in_turn":
                     self._take_turn()
-                    self._lead()
+                    # Step uncounted, to use up rows that were ready before, raise CPU clocks, and warm the caches.
+                    if self._ahead:
+                        began = self._clock()
+                        self._loop.step(self._ahead)
+                        self._late += self._clock() - began
+                    self._late -= self._pause()
                 window = self._window(watched)
                 self._finish(window)
                 spent = self._clock() - self._started - self._waited_ns
@@ -312,7 +286,7 @@ class Schedule:
         if mode == "in_turn":
             self._take_turn()  # wait, so that further answers and close() do not disturb other cells
 
-    def _finish(self, window: Window | ReplicaWindow) -> None:
+    def _finish(self, window: answers.Window | answers.ReplicaWindow) -> None:
         self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
         self._answer(window)
         self._between()
@@ -326,7 +300,7 @@ class Schedule:
         if self._recorder is None:
             return
         self._recorder.expect(0)
-        if self._late < LEAD_NS // 2:
+        if self._late < _LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
             if self._ahead:  # asynchronous environments have run ahead during the recording
                 self._loop.step(self._ahead)
@@ -334,70 +308,63 @@ class Schedule:
     def _run(self, span: int) -> Stretch:
         return self._loop.run_for(span, self._pace)
 
-    def _window(self, watched: Watched, begin: int | None = None) -> Window:
+    def _window(self, watched: answers.Watched, begin: int | None = None) -> answers.Window:
         """Measure a window that begins now, or at the time ``begin``."""
         while begin is None and not 0 <= self._late < self._duration:
             if self._late < 0:
                 self._late += self._run(-self._late).ns
             else:  # one batch took longer than a window: skip the window that it covers
                 self._late -= self._duration + self._pause()
-        before = read_counters(watched)
+        before = answers.read_counters(watched)
         if begin is not None:
             self._run(begin - self._clock())
             self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
             self._recorder.expect(self._moments)
         begun = self._loop.batches
-        self._answer(Begins())
+        self._answer(answers.Begins())
         self._began = self._clock()
         left = self._duration - self._late
         stretch = self._run(left)
         self._late = stretch.ns - left
-        self._answer(Ends())
-        counts = difference(before, read_counters(watched), self._owed)
-        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
+        self._answer(answers.Ends())
+        counts = answers.difference(before, answers.read_counters(watched), self._owed)
+        return answers.Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _take_turn(self) -> None:
         if not os.read(self._request.go_ahead, 1):
             raise EOFError("the parent exited before the next turn")
         self._waited_ns += self._clock() - self._left
 
-    def _lead(self) -> None:
-        """Step uncounted, to use up rows that were ready before, raise CPU clocks, and warm the caches."""
-        if self._ahead:
-            began = self._clock()
-            self._loop.step(self._ahead)
-            self._late += self._clock() - began
-        self._late -= self._pause()
-
     def _pause(self) -> int:
         """Return a random time to step uncounted between two windows, in nanoseconds."""
-        return round(LEAD_NS * (0.5 + self._draw()))
+        return round(_LEAD_NS * (0.5 + self._draw()))
 
-    def _measure_in_step(self, watched: Watched) -> None:
+    def _measure_in_step(self, watched: answers.Watched) -> None:
         """Measure windows at times that all replicas share. The parent sends the time of the first window.
 
         Before the first window and between windows, the replica steps uncounted. So all other replicas step, too, while
         a window is measured.
         """
         while not select.select([self._request.go_ahead], [], [], 0)[0]:
-            self._run(_IDLE_NS)
+            self._run(2_000_000)
         line = os.read(self._request.go_ahead, 64)
         if not line:
             raise EOFError("the parent exited before the first window")
-        pause = max(PAUSE_NS, self._duration // _PAUSE_SHARE)
+        pause = max(20_000_000, self._duration // 20)
         for number in range(self._settings.windows):
             begin = int(line) + number * (self._duration + pause)
-            self._run(begin - _READING_NS - self._clock())
+            self._run(begin - 2_000_000 - self._clock())  # the counters are read in the rest of the time
             window = self._window(watched, begin)
-            self._finish(ReplicaWindow(self._began, window))
+            self._finish(answers.ReplicaWindow(self._began, window))
         self._run(pause)
 
 
 def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
     """Return whether the last ``_SLICES`` rates have no trend: the medians of their two halves agree.
 
-    False if the standard error of that difference is above the share ``most_noise`` of the rate.
+    They may differ by 2 % of the rate, or by two standard errors. False if a standard error is above the share
+    ``most_noise`` of the rate.
     """
     if len(rates) < _SLICES:
         return False
@@ -406,13 +373,13 @@ def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
     level = median(rates[-_SLICES:])
     gap = abs(median(after) - median(before))
     noise = sqrt((stdev(before) ** 2 + stdev(after) ** 2) / half)
-    return noise <= most_noise * level and gap <= max(_TOLERANCE * level, _NOISE * noise)
+    return noise <= most_noise * level and gap <= max(0.02 * level, 2 * noise)
 
 
-def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
+def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> answers.Timed:
     """Return how long the task's environment takes to be made, to step and to reset, timed for ``seconds``.
 
-    A few steps and resets are timed even if they are slow, up to ``_ENOUGH`` times ``seconds``. ``clock`` returns
+    At least 20 steps and 5 resets are timed even if they are slow, up to three times ``seconds``. ``clock`` returns
     nanoseconds.
     """
     steps: list[int] = []
@@ -428,12 +395,13 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
     made, span = clock() - began, seconds * _NANO
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), _TAPE)
-        actions = [trees.part(drawn, number) for number in range(_TAPE)]
+        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), 256)
+        tape = cycle([trees.part(drawn, number) for number in range(256)])
         reset(seed=setup.seed)
         spent, began = 0, clock()
-        while len(steps) < (_MOST_STEPS if spent < span else _FEWEST_STEPS) and spent < _ENOUGH * span:
-            action = actions[len(steps) % _TAPE]
+        fewest_steps, most_steps, fewest_resets = 20, 200_000, 5
+        while len(steps) < (most_steps if spent < span else fewest_steps) and spent < 3 * span:
+            action = next(tape)
             last = clock()
             _, _, terminated, truncated, _ = environment.step(action)
             steps.append(clock() - last)
@@ -441,9 +409,9 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
                 reset()
             spent = clock() - began
         ends, began = len(resets) - 1, clock()
-        while len(resets) < FEWEST_RESETS and clock() - began < _ENOUGH * span:
+        while len(resets) < fewest_resets and clock() - began < 3 * span:
             reset()
     finally:
         environment.close()
     typical, late = np.percentile(steps, (50, 99))
-    return Timed(len(steps), round(typical), round(late), len(resets), round(median(resets)), made, ends)
+    return answers.Timed(len(steps), round(typical), round(late), len(resets), round(median(resets)), made, ends)

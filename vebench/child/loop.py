@@ -16,8 +16,6 @@ from vebench.child.actions import Actions
 from vebench.child.equality.recorder import Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 
-_FIRST_NS = 500_000_000  # time limit for recording the first batches
-
 
 class Stretch(NamedTuple):
     """One stretch of the loop."""
@@ -81,8 +79,8 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step and record the first batches after the reset. Stop early after ``_FIRST_NS``."""
-        until, recorder = self._clock() + _FIRST_NS, self._recorder
+        """Step and record the first batches after the reset. Stop early after half a second."""
+        until, recorder = self._clock() + 500_000_000, self._recorder
         while recorder is not None and self.batches < batches and self._clock() <= until:
             batch = self.step()
             recorder.keep_first(self.batches, batch)

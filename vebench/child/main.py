@@ -21,10 +21,9 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
@@ -33,24 +32,15 @@ from vebench.backends.interface import Factory
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import guardian, kernel
 
-_PR_SET_PDEATHSIG = 1
-_MOST_PRINTED = 500  # bytes at the end of the log that are searched for an error
-_HIGH = 200  # some libraries close unknown descriptors below this number
-_MOST_BYTES = 1 << 16  # limit for a message that asks for a fork
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-# An entry of /proc/PID/pagemap, shifted by _PRESENT, is _OWN or _OF_FILE for a present page. A page of a file has one
-# bit more.
-_PRESENT, _OWN, _OF_FILE = 61, 4, 5
-# From linux/mman.h. The last two exist since Linux 5.14.
-_DONTNEED, _POPULATE_READ, _POPULATE_WRITE = 4, 22, 23
-_Memory = list[tuple[int, int, bool]]  # address and size of each part, and whether it belongs to a file
+# Address and size of a part of this process's memory, and whether it belongs to a file.
+_Part = tuple[int, int, bool]
 
 
-def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
+def begin(request_file: str, answers: int, memory: Sequence[_Part] = (), **inherited: int) -> int:
     """Call ``main``. Exit at once if it succeeds, otherwise return its status."""
     # Programs that a backend starts must not inherit the pipe. Its forked processes end with the process group.
     os.set_inheritable(answers, False)
-    status = main(request_file, answers, own_memory, **inherited)
+    status = main(request_file, answers, memory, **inherited)
     if not status:  # the backend is closed; a normal exit of the interpreter would take up to 0.2 s
         atexit._run_exitfuncs()  # noqa: SLF001 - os._exit does not run them
         with suppress(Exception):  # a library may have replaced it
@@ -59,10 +49,10 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
     return status
 
 
-def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
+def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inherited: int) -> int:
     """Do the job in ``request_file``, and return the exit status.
 
-    In a forked process, ``inherited`` are its descriptors, and ``own_memory`` makes its own copy of the memory.
+    In a forked process, ``inherited`` are its descriptors, and ``memory`` is to be its own.
     """
     # Bound before any adapter is imported, since an adapter might replace ``time.perf_counter_ns``.
     clock = perf_counter_ns
@@ -77,7 +67,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     affinity = kernel.restrict(setup.cpus) if setup.pinned else kernel.allowed()
     unbound = kernel.set_memory_policy(request.settings.memory, request.nodes)
     priorities = kernel.priorities([os.getpid()])
-    own_memory()
+    _own(memory)
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so they come after pinning.
@@ -94,15 +84,16 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
         elif isinstance(job, Proving):
-            from vebench.child.equality.stepping import step_trials
+            from vebench.child.answers import Done
+            from vebench.child.equality.recorder import step_trials
 
-            step_trials(request, job, load(request.target), answer)
+            step_trials(request, job, load(request.target))
+            answer(Done())
         else:
             measure(request, load(request.target), affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything
         with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
-        # If a worker's pipe broke, the worker has printed the cause.
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
         judged = isinstance(job, (Proving, Judging))  # their errors state the step
@@ -113,9 +104,9 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
 
 def _printed_last() -> str:
-    """Return the error on the last line of the log, or an empty string if that line is not an error."""
+    """Return the error on the last line of the log, if any. A worker whose pipe broke has printed the cause there."""
     with suppress(OSError):
-        end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
+        end = os.pread(2, 500, max(0, os.fstat(2).st_size - 500)).decode(errors="replace")
         last = " ".join(end.rstrip().rpartition("\n")[2].split())
         return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
     return ""
@@ -154,9 +145,6 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
     """Let the kernel send a signal to a process, or to the group ``-target``, when the pipe hangs up: fcntl(2)."""
     # Reopen the pipe: other cells share the open file, which has only one recipient.
     held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
-    with suppress(OSError):  # too many open files
-        low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        os.close(low)
     fcntl.fcntl(held, fcntl.F_SETOWN, target)
     fcntl.fcntl(held, fcntl.F_SETSIG, number)
     fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
@@ -164,7 +152,7 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
 
 def _die_with_parent() -> None:
     """Let the kernel end this process when its parent ends. Linux only."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
@@ -186,11 +174,11 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
         return 1  # a forked cell would lack threads, or share memory, so use fresh interpreters
     for place, size, of_file in memory:
         if of_file:  # release the code of libraries, so that it counts fully in each cell
-            _advise(place, size, _DONTNEED)
+            _advise(place, size, 4)  # MADV_DONTNEED
     if (order := _serve(channel)) is None:
         return 0
     cell, (log, answers, go_ahead, lifeline) = order
-    return begin(_become(cell, log), answers, partial(_own, memory), go_ahead=go_ahead, lifeline=lifeline)
+    return begin(_become(cell, log), answers, memory, go_ahead=go_ahead, lifeline=lifeline)
 
 
 def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
@@ -213,7 +201,7 @@ def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
     signal.signal(signal.SIGCHLD, report)
     with socket.socket(fileno=channel) as asked:
         while True:
-            message, descriptors, _, _ = socket.recv_fds(asked, _MOST_BYTES, 5)
+            message, descriptors, _, _ = socket.recv_fds(asked, 1 << 16, 5)
             if not message:
                 return None
             *given, status = descriptors
@@ -231,30 +219,32 @@ def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
                 os.close(descriptor)
 
 
-def _memory() -> _Memory:
+def _memory() -> list[_Part]:
     """Return the parts of this process's memory that are present, and belong to files or can be written."""
-    found = []
+    found, page = [], os.sysconf("SC_PAGE_SIZE")
     with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:
         for area, rights, *_, name in (line.split() for line in maps):
-            first, stop = (int(place, 16) // _PAGE for place in area.split("-"))
             if rights[3] != "p" or name.startswith("[v"):  # shared memory, or an area of the kernel
                 continue
+            first, stop = (int(place, 16) // page for place in area.split("-"))
             entries = memoryview(os.pread(pagemap.fileno(), 8 * (stop - first), 8 * first)).cast("Q")
-            for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
+            # Bit 63: the page is present. Bit 61: it belongs to a file.
+            for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> 61 & 0b101):
                 numbers = [number for number, _ in run]
-                if kind == _OF_FILE or (kind == _OWN and rights[1] == "w"):
-                    found.append((numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
+                of_file = bool(kind & 1)
+                if kind & 0b100 and (of_file or rights[1] == "w"):
+                    found.append((numbers[0] * page, len(numbers) * page, of_file))
     return found
 
 
-def _own(memory: _Memory) -> bool:
-    """Give this process its own copy of all writable memory. Return whether the system supports that.
+def _own(memory: Sequence[_Part]) -> bool:
+    """Give this process its own copy of all writable memory. Return whether the system supports that (Linux 5.14).
 
     Otherwise pages would be copied during the measured windows. They could be on another memory node than the cell's
     policy demands, and shared pages would count only in part.
     """
     for place, size, of_file in memory:
-        failed = _advise(place, size, _POPULATE_READ if of_file else _POPULATE_WRITE)
+        failed = _advise(place, size, 22 if of_file else 23)  # MADV_POPULATE_READ, MADV_POPULATE_WRITE
         if failed and ctypes.get_errno() != errno.ENOMEM:  # ENOMEM: the allocator has since trimmed the heap
             return False
     return True

@@ -32,8 +32,6 @@ from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
-_SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
-_METHODS = ("reset", "send", "recv", "close")
 _A_VECTOR = "it makes a vector environment: name what makes a single one; vebench verify A B compares the two"
 _ids_by_module: dict[str, list[str]] = {}
 
@@ -113,13 +111,6 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str]) -> 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment; ``name`` is for ``gymnasium.make``, or ``module:callable``.
 
-    - ``id``: the full id
-    - ``package``: the top-level package of the environment's code
-    - ``module``: the module to import first, None without one
-    - ``frame_skip``: frames or sub-steps of one step
-    - ``called``: whether a callable of the module makes the environment
-    - ``problem``: why its spaces cannot be used, None if they can
-
     Raises RefusedError if the environment cannot be made. If no environment has this name, the error is empty, and
     ``names`` are the ids that the module registers.
     """
@@ -141,11 +132,11 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
     facts = {
         "id": name if function else env.spec.id if env.spec else local_name,
-        "package": (module if function else home).partition(".")[0],
-        "module": module or None,
+        "package": (module if function else home).partition(".")[0],  # the top-level package of its code
+        "module": module or None,  # to import first
         "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
-        "called": function is not None,
-        "problem": problem,
+        "called": function is not None,  # whether a callable of the module makes it
+        "problem": problem,  # why its spaces cannot be used
     }
     with contextlib.suppress(Exception):
         env.close()
@@ -183,7 +174,7 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
     """Make an environment by a callable or an id. Raises RefusedError, with ``ids`` as names if the id is unknown."""
     from gymnasium import Env, error, make, vector
 
-    if function is None and (taken := sorted(_SET_BY_VEBENCH & arguments.keys())):
+    if function is None and (taken := sorted({"id", "disable_env_checker"} & arguments.keys())):
         raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
@@ -222,7 +213,9 @@ def _function(target: str) -> Any:
 def _check_adapter(target: str, options: list[str]) -> None:
     """Raise RefusedError unless ``module:Class`` is an adapter that can be built with these options."""
     factory = _function(target)
-    lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
+    lacking = [
+        name for name in ("reset", "send", "recv", "close") if isinstance(factory, type) and not hasattr(factory, name)
+    ]
     if lacking:
         raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
     try:

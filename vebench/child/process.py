@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 from vebench.machine import guardian, kernel
 from vebench.machine.host import MEBIBYTE, memory_available
@@ -23,11 +23,9 @@ from vebench.machine.host import MEBIBYTE, memory_available
 LEAST_MEMORY = 256 * MEBIBYTE
 CHECK_S = 0.5  # seconds between two checks of the free memory and of the log
 EXIT_S = 1.0  # time limit for a process to exit after it was killed, or has closed the pipe for its answers
-# A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
+# A library that prints endlessly must not fill the disk.
 MOST_LOG = 64 * MEBIBYTE
-LOG_TAIL = 16 * 1024
 LONGEST_QUOTE = 300  # characters of a log's last line
-_CHUNK = 1 << 16
 _CHILD = ("-X", "faulthandler", "-m", "vebench.child.main")
 
 
@@ -50,7 +48,7 @@ class Lines:
         while not self._lines:
             if not self.wait(0):
                 return None
-            chunk = os.read(self.descriptor, _CHUNK)
+            chunk = os.read(self.descriptor, 1 << 16)
             if not chunk:
                 raise EOFError
             *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -69,12 +67,12 @@ class Log:
     """A file that processes print to, opened for appending and reading."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+        self._log = file.fileno()
 
     def end(self) -> str:
-        """Return the last ``LOG_TAIL`` bytes."""
-        log = self._file.fileno()
-        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL)).decode(errors="replace")
+        """Return the last 16 KiB."""
+        most = 1 << 14
+        return os.pread(self._log, most, max(0, os.fstat(self._log).st_size - most)).decode(errors="replace")
 
     def last_line(self) -> str:
         """Return the last line, shortened."""
@@ -82,11 +80,10 @@ class Log:
 
     def keep_short(self) -> None:
         """Cut a log that is longer than ``MOST_LOG`` to its end."""
-        log = self._file.fileno()
-        if os.fstat(log).st_size > MOST_LOG:
+        if os.fstat(self._log).st_size > MOST_LOG:
             end = self.end()
-            os.ftruncate(log, 0)
-            os.write(log, end.encode())
+            os.ftruncate(self._log, 0)
+            os.write(self._log, end.encode())
 
 
 class Process:
@@ -138,15 +135,6 @@ class Process:
         self.wait(EXIT_S)  # it may still be in an uninterruptible system call
 
 
-class CellStart(NamedTuple):
-    """The data that a zygote needs to fork a cell's process."""
-
-    request: Path  # the JSON file
-    log: IO[bytes]
-    mark: str  # a text in the cell's environment, by which its processes are found
-    descriptors: Sequence[int]  # of the pipes for answers and for the go-ahead, and of the lifeline
-
-
 class ForkedProcess(Process):
     """A process that was forked from a zygote. The zygote reports its exit status in ``statuses``."""
 
@@ -196,23 +184,25 @@ class Zygote(Process):
             env = {**env, "TMPDIR": str(folder)}
             super().__init__(words, env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
 
-    def fork(self, start: CellStart, wait: Callable[[int], None]) -> ForkedProcess | None:
+    def fork(
+        self, wait: Callable[[int], None], request: Path, log: IO[bytes], mark: str, descriptors: Sequence[int]
+    ) -> ForkedProcess | None:
         """Return a cell's process, None if it cannot be forked.
 
-        ``wait`` waits until a descriptor can be read, or the cell's time is over. The zygote may be importing modules.
+        ``mark``: a text in the cell's environment. ``descriptors``: of the pipes for answers and for the go-ahead, and
+        of the lifeline. ``wait`` waits until a descriptor can be read, or the cell's time is over: the zygote may be
+        importing modules.
         """
-        place = {"request": str(start.request), "folder": str(start.request.parent)}
-        cell = {**place, "mark": start.mark, "cpus": kernel.allowed() or ()}
+        cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": kernel.allowed() or ()}
         reading, writing = os.pipe()
         statuses, pid = Lines(reading), 0
         with contextlib.suppress(OSError, EOFError):  # the zygote has ended
             with os.fdopen(writing, "wb"):
-                given = [start.log.fileno(), *start.descriptors, writing]
-                socket.send_fds(self._asks, [json.dumps(cell).encode()], given)
+                socket.send_fds(self._asks, [json.dumps(cell).encode()], [log.fileno(), *descriptors, writing])
             wait(reading)
             pid = int(statuses.take() or 0)
         if pid:
-            return ForkedProcess(pid, statuses, start.log)
+            return ForkedProcess(pid, statuses, log)
         os.close(reading)
         return None
 
@@ -234,13 +224,9 @@ class Guardian(Process):
     def __init__(self, token: str, scratch: Path, *kept_open: int) -> None:
         self._token, self._scratch = token, scratch
         self._groups: frozenset[int] = frozenset()
-        with contextlib.ExitStack() as pipe:
-            self.lifeline, writing = os.pipe()
-            pipe.callback(os.close, self.lifeline)
-            pipe.callback(os.close, writing)
-            words = [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)]
-            super().__init__(words, stdin=subprocess.PIPE, cwd="/", pass_fds=kept_open)
-            self._hang_up = pipe.pop_all().close
+        self.lifeline, self._writing = os.pipe()
+        words = [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)]
+        super().__init__(words, stdin=subprocess.PIPE, cwd="/", pass_fds=kept_open)
         self._groups_to = cast("IO[bytes]", self.stdin).fileno()
         os.set_blocking(self._groups_to, False)  # a stopped guardian reads nothing
 
@@ -260,7 +246,8 @@ class Guardian(Process):
 
     def end(self, patience: float = EXIT_S) -> None:
         """End the processes of the token and the watched groups, remove the folder, and end the guardian."""
-        self._hang_up()  # first: the kernel ends the cells, and descriptors become free
+        os.close(self._writing)  # first: the kernel ends the cells, and descriptors become free
+        os.close(self.lifeline)
         guardian.end(self._token, self._groups)
         guardian.remove(str(self._scratch))
         # If this process has no descriptors left to remove the folder, the guardian removes it.
@@ -280,7 +267,7 @@ class ChildProcess:
         request: Mapping[str, Any],
         folder: Path,
         env: Mapping[str, str],
-        fork: Callable[[CellStart], ForkedProcess | None] = lambda _: None,
+        fork: Callable[[Path, IO[bytes], str, Sequence[int]], ForkedProcess | None] = lambda *_: None,
     ) -> None:
         folder.mkdir()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -290,13 +277,13 @@ class ChildProcess:
             go_ahead, self._go_ahead = os.pipe()
             for stack, end in ((ours, reading), (ours, self._go_ahead), (theirs, answers), (theirs, go_ahead)):
                 stack.callback(os.close, end)
-            file = folder / "request.json"
             job = request["job"]
             if job is not None and "path" in job[1]:
                 job = job[0], {**job[1], "path": str(folder.parent / job[1]["path"])}
+            file = folder / "request.json"
             file.write_text(json.dumps({**request, "job": job, "go_ahead": go_ahead}))
             given = [answers, go_ahead, request["lifeline"]]
-            self.process = fork(CellStart(file, printed, env.get(guardian.CELL_VARIABLE, ""), given)) or Process(
+            self.process = fork(file, printed, env.get(guardian.CELL_VARIABLE, ""), given) or Process(
                 [python, *_CHILD, str(file), str(answers)],
                 printed,
                 cwd=folder,

@@ -7,15 +7,14 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
+from vebench.backends.bracketed import OptionValue
 from vebench.backends.interface import Setup, Task
 from vebench.child.actions import TAPED, PolicyChoice
 
 if TYPE_CHECKING:
-    from vebench.backends.bracketed import OptionValue
     from vebench.backends.entry import BackendEntry
 
 Mode = Literal["alone", "in_turn", "in_step"]
-SEEDS = range(1 << 17, 1 << 30)  # above 16 bits; a seed plus the number of an environment has at most 31 bits
 
 
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
@@ -24,7 +23,8 @@ def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
     All cells of a pass have the same seeds. No seed follows from another one, because an adapter that knew the tape
     could make its steps before the clock starts.
     """
-    built, start, tape = Random(f"{seed} work {number}").sample(SEEDS, 3)
+    # Seeds are above 16 bits. A seed plus the number of an environment has at most 31 bits.
+    built, start, tape = Random(f"{seed} work {number}").sample(range(1 << 17, 1 << 30), 3)
     return built, start, tape
 
 
@@ -79,11 +79,6 @@ class Replaying:
 
     recordings: tuple[Recorded, ...]
     path: str = ""  # the folder of their files
-
-    def __post_init__(self) -> None:
-        given: Any = self.recordings  # a list of dicts if read from JSON
-        read = (Recorded(**each) if isinstance(each, dict) else each for each in given)
-        object.__setattr__(self, "recordings", tuple(read))
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,10 @@ class Request:
         body: dict[str, Any] = json.loads(text)
         setup, settings = body["setup"], body["settings"]
         policy = settings["policy"]
-        kind, values = body["job"] or (None, {})
+        job: Any = body["job"] or (None, {})
+        kind, values = job
+        if "recordings" in values:
+            values["recordings"] = tuple(Recorded(**each) for each in values["recordings"])
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),

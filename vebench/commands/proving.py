@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import OTHER
-from vebench.child.answers import Comparing, Proof
+from vebench.child.answers import Proof
 from vebench.child.request import Proving
 from vebench.commands.session import World, interpreters_of
 from vebench.engine.runner import verified
@@ -27,7 +27,7 @@ from vebench.results import store
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends. MuJoCo's
 # episodes have 1,000 steps, and episodes of most games have about 1,000.
-SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
+SHORT_STEPS = 400
 _LIMIT = "max_episode_steps"  # the argument of gymnasium.make that limits episodes
 
 
@@ -45,8 +45,8 @@ def learn(
     short = replace(
         spec,
         backends=others,
-        workers=(_SHORT_ENVS,),
-        envs_per_worker=(min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER),),
+        workers=(2,),
+        envs_per_worker=(min(spec.envs_per_worker[-1], 4),),
         passes=1,
         replicas=1,
         base=False,
@@ -75,7 +75,6 @@ def prove(
     cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
     proofs: list[tuple[Cell, Proof]] = []
     log: str | None = None  # the file with the output of the next cell
-    envs = cells[0].workers if cells else 0
     with (
         Screen(console.for_progress()) as screen,
         Interrupts() as interrupts,
@@ -83,12 +82,9 @@ def prove(
         closing(verified(cells, launch)) as answers,
     ):
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""
-        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
+        count = counted(cells[0].workers if cells else 0, "environment")
+        screen.say(f"comparing {steps:,} steps of {count} or more for each backend{drawn}")
         for cell, proof in answers:
-            if isinstance(proof, Comparing):
-                words = f"{len(proofs)} of {len(cells)} compared; {cell.backend.label} on {cell.task.id}, "
-                screen.draw(len(proofs), len(cells), one_line(f"{words}{counted(proof.rows, 'row')} so far"))
-                continue
             if isinstance(proof, str):  # the output of the cell
                 heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
                 path = store.LOG_OF_COMPARISONS
@@ -102,9 +98,12 @@ def prove(
             words += f"; log: {reported.log}" if reported.log else ""
             number, verdict = f"[{len(proofs)}/{len(cells)}]", words if in_full else proof.verdict
             screen.say(f"{number} {cell.task.id}, {cell.backend.label}: {verdict}")
-            fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
+            if len(proofs) < len(cells):
+                coming = cells[len(proofs)]
+                screen.draw(len(proofs), len(cells), one_line(f"{coming.backend.label} on {coming.task.id}"))
             # If the backend fell back to another class, the verdict does not hold for its own class.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
+            fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             own = interpreters.get(cell.backend.label)
             versions = None if own is None else own.packages
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
@@ -135,8 +134,10 @@ def _cells(
         tasks.append(replace(task, id=name, exact=True))
     placement = placement_of(spec, world.read_host())
     plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
-    named = {registry.REFERENCE} & {choice.name for choice in spec.backends}
-    others = [cell for cell in plan.cells if not cell.entry.reference_row]
-    cells = [cell for cell in others if cell.backend.name != registry.REFERENCE or named]
-    ordered = sorted(cells, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
-    return tuple(replace(cell, job=proving) for cell in ordered)
+    named = any(choice.name == registry.REFERENCE for choice in spec.backends)
+    cells = [
+        replace(cell, job=proving)
+        for cell in plan.cells
+        if not cell.entry.reference_row and (named or cell.backend.name != registry.REFERENCE)
+    ]
+    return tuple(sorted(cells, key=lambda cell: report_order(cell.task.id, cell.backend, spec)))

@@ -6,27 +6,14 @@ import os
 import signal
 import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from vebench.child.answers import (
-    Answer,
-    Begins,
-    Done,
-    Ends,
-    Failure,
-    HostShare,
-    Layout,
-    Ready,
-    ReplicaWindow,
-    Warm,
-    Window,
-    joined,
-    too_much,
-)
+from vebench.child import answers
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
 from vebench.engine.runner import CellError, Conversation, InterruptedCellError, decode
@@ -34,24 +21,11 @@ from vebench.hosts import LostHostError, Site
 from vebench.machine import guardian
 from vebench.process_guard import Interrupts, ProcessGuard, wakeful
 
-_CLOSE_S = 10.0  # time limit for a backend to close after the last window
-_CLOSE_CHECK_S = 0.01  # time between two checks whether it has
-_NANO = 1e-9
-# By the runner's clock, a window may take this share longer than its cell claims, plus a slack for late messages.
-_SHARE, _SLACK_NS = 0.2, 100_000_000
+_SECOND = 1_000_000_000  # nanoseconds
 _FEWEST = 3  # the fewest windows that say something about a cell's clock
-_TRIPS = 10  # number of times that a host's clock is read
-# The error of a host's clock may be this many seconds, or this share of a window if that is more.
-_MOST_ERROR_S, _MOST_ERROR = 5e-3, 0.01
-_GRACE_S = 30.0  # a host ends a cell by itself this long after the time limit
-_ENDED_S = 10.0  # time limit for the processes of a cell on a host to end
-# Time from the last replica's warm-up to the first window. Each replica must read the start by then.
-LOCAL_LEAD_NS = 50_000_000
-FAR_LEAD_NS = 500_000_000  # over a network
-_LEAST_COMMON = 0.5  # all replicas must run during this share of the longest window
 
-_T = TypeVar("_T")
-_Facts = TypeVar("_Facts", Layout, Done)
+_Kind = TypeVar("_Kind", answers.Ready, answers.Warm, answers.ReplicaWindow, answers.Done)
+_Facts = TypeVar("_Facts", answers.Layout, answers.Done)
 
 
 @dataclass(frozen=True)
@@ -61,56 +35,61 @@ class Limit:
     seconds: float
     option: str  # the option that sets the limit
     deadline: float  # when the limit is reached, by ``wakeful``, if the cell has no rests
+    measures: bool  # whether the cell builds and measures a backend
 
 
 class CellProcess(Conversation):
-    """A cell or replica that answers in lines. ``measures``: whether it builds and measures a backend."""
+    """A cell or replica that answers in lines."""
 
-    def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
-        self._news = (descriptor, interrupts.fileno())  # readable when an answer has arrived, or the user interrupts
+    def __init__(self, descriptor: int, interrupts: Interrupts, limit: Limit) -> None:
+        self.news = (descriptor, interrupts.fileno())  # readable when an answer has arrived, or the user interrupts
         self.ahead_ns = 0  # how far the cell's clock is ahead of this process's clock
-        self._interrupts, self._limit, self._measures = interrupts, limit, measures
+        self._interrupts, self._limit = interrupts, limit
         self._deadline = limit.deadline
         self._is_ready = False
         self._began = self._passed = 0  # when the last window began, and how long it took, by this process's clock
-        self._excess: list[float] = []  # nanoseconds that each window took beyond its claim and ``_SHARE`` of it
+        self._excess: list[float] = []  # nanoseconds that each window took beyond 120 % of its claim
         self._may_close_until = 0.0  # 0 until the cell is done
 
-    def messages(self) -> Iterator[Answer]:
+    def messages(self) -> Iterator[answers.Answer]:
         """Yield the cell's answers, as ``Conversation`` declares."""
+        while True:
+            if (answer := self.take()) is None:
+                wakeful.wait(self.news)
+            else:
+                yield answer
+
+    def take(self) -> answers.Answer | None:
+        """Return the cell's next answer, None if it has not arrived. Raises CellError if the cell cannot go on."""
         while True:
             self._check_limits()
             if (line := self._heard()) is None:
-                wakeful.wait(self._news)
-                continue
+                return None
             try:
                 answer = decode(line)
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
-            if (noted := self._noted(answer)) is not None:
-                yield noted
-
-    def _noted(self, answer: Answer) -> Answer | None:
-        """Note the times of an answer, and return it with times by this process's clock; None if it is only a time."""
-        match answer:
-            case Ready():
-                self._is_ready = True
-            case Begins():
+            if isinstance(answer, answers.Begins):
                 self._began = time.perf_counter_ns()
-                return None
-            case Ends():
+            elif isinstance(answer, answers.Ends):
                 self._passed = time.perf_counter_ns() - self._began
-                return None
-            case Window(ns=ns):
-                self._excess.append(self._passed - (1 + _SHARE) * ns)
-            case ReplicaWindow():
-                self._excess.append(self._passed - (1 + _SHARE) * answer.window.ns)
-                return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
-            case Done():
+            else:
+                return self._noted(answer)
+
+    def _noted(self, answer: answers.Answer) -> answers.Answer:
+        """Return the answer with times by this process's clock. Raises CellError if the cell's clock is too slow."""
+        match answer:
+            case answers.Ready():
+                self._is_ready = True
+            case answers.Window(ns=ns) | answers.ReplicaWindow(window=answers.Window(ns=ns)):
+                self._excess.append(self._passed - 1.2 * ns)
+                if isinstance(answer, answers.ReplicaWindow):
+                    return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
+            case answers.Done():
                 # Judge by the smallest excess: on a busy machine, messages of some windows arrive late.
-                if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
+                if len(self._excess) >= _FEWEST and min(self._excess) > _SECOND // 10:
                     raise CellError("its clock is too slow: its windows take longer than it claims")
-                self._may_close_until = wakeful() + _CLOSE_S
+                self._may_close_until = wakeful() + 10
         return answer
 
     def start(self, at_ns: int) -> None:
@@ -120,7 +99,7 @@ class CellProcess(Conversation):
     def end(self) -> None:
         """End all processes of the cell. A cell that is done may close its backend first, unless interrupted."""
         while wakeful() < self._may_close_until and not self._interrupts.requested and self._is_alive():
-            wakeful.wait([self._interrupts.fileno()], _CLOSE_CHECK_S)
+            wakeful.wait([self._interrupts.fileno()], 0.01)
         self._end()
 
     def _check_limits(self) -> None:
@@ -128,8 +107,9 @@ class CellProcess(Conversation):
         if self._interrupts.requested:
             raise InterruptedCellError
         if wakeful() > self._deadline:
-            place = ", in a step" if self._is_ready else ", while it was built or reset" if self._measures else ""
-            raise CellError(f"timed out after {self._limit.seconds:.3g} s ({self._limit.option}){place}")
+            limit = self._limit
+            place = ", in a step" if self._is_ready else ", while it was built or reset" if limit.measures else ""
+            raise CellError(f"timed out after {limit.seconds:.3g} s ({limit.option}){place}")
 
     @abstractmethod
     def _heard(self) -> bytes | None:
@@ -162,10 +142,8 @@ class LocalCell(CellProcess):
         limit: Limit,
         guard: ProcessGuard,
         keep_off: Callable[[], None],
-        *,
-        measures: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, limit, measures=measures)
+        super().__init__(child.lines.descriptor, interrupts, limit)
         self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
         self._strays: list[int] | None = None  # the cell's processes that are not in its process group
@@ -238,58 +216,58 @@ class FarCell(CellProcess):
     agree on the time of day: monotonic clocks are compared.
     """
 
-    def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit, *, measures: bool) -> None:
-        super().__init__(site.descriptor, interrupts, limit, measures=measures)
+    def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit) -> None:
+        super().__init__(site.descriptor, interrupts, limit)
         self._site, self._cpus = site, len(request.setup.cpus)
         site.cells += 1
         self._number = site.cells
         self._told_ns: list[int] = []  # readings of the host's clock
         self._error_ns: int | None = None  # the error of ``ahead_ns``; None if ``ahead_ns`` is not needed
-        self._is_told = False  # whether the host was asked to end the cell
+        self._windows: list[answers.Window] = []
         self._log: str | None = None  # the end of the cell's log; None until the cell has ended
         self._refusal: CellError | None = None
         try:
             if request.mode == "in_step":
                 self._read_clock(request.settings.duration)
-            site.tell(start=request.as_json(), seconds=limit.seconds + _GRACE_S, cell=self._number)
+            # The host ends the cell by itself some time after the limit.
+            site.tell(start=request.as_json(), seconds=limit.seconds + 30, cell=self._number)
         except CellError as error:
             self._refusal = error
 
     def _read_clock(self, duration: float) -> None:
         """Set ``ahead_ns`` and its error. Raises CellError if the error is too large for windows of this duration."""
         trips = []
-        for _ in range(_TRIPS):
+        for _ in range(10):
             asked = time.perf_counter_ns()
             self._site.tell(clock=self._number)
             while self._heard() is None and not self._told_ns:
                 self._check_limits()
-                wakeful.wait(self._news)
+                wakeful.wait(self.news)
             came = time.perf_counter_ns()
             trips.append(((came - asked + 1) // 2, self._told_ns.pop() - (asked + came) // 2))
         self._error_ns, self.ahead_ns = min(trips)
-        error = self._error_ns * _NANO
-        if error > max(_MOST_ERROR_S, _MOST_ERROR * duration):
-            within = f"{error:.2g} s, over {_MOST_ERROR:.0%} of a window"
-            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
+        error = self._error_ns / _SECOND
+        if error > max(0.005, 0.01 * duration):
+            raise CellError(
+                f"its clock is known only to within {error:.2g} s, over 1% of a window: use a longer --duration"
+            )
 
-    def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers. ``Done`` also has the host's share."""
+    def take(self) -> answers.Answer | None:
+        """Return the cell's next answer. ``Done`` also has the host's share."""
         if self._refusal is not None:
             raise self._refusal
-        windows: list[Window] = []
-        for answer in super().messages():
-            if isinstance(answer, ReplicaWindow):
-                windows.append(answer.window)
-            yield replace(answer, hosts=self._share(windows)) if isinstance(answer, Done) else answer
-
-    def _share(self, windows: Sequence[Window]) -> tuple[HostShare, ...] | None:
-        if self._error_ns is None:
-            return None
-        spent = sum(window.ns for window in windows)
-        taken = sum(window.taken_ns for window in windows)
-        rate = sum(window.transitions for window in windows) / (spent * _NANO) if spent else 0.0
-        disturbed = too_much(taken, self._cpus * spent, self._cpus * len(windows))
-        return (HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed),)
+        answer = super().take()
+        if isinstance(answer, answers.ReplicaWindow):
+            self._windows.append(answer.window)
+        if not isinstance(answer, answers.Done) or self._error_ns is None:
+            return answer
+        spent = sum(window.ns for window in self._windows)
+        taken = sum(window.taken_ns for window in self._windows)
+        rate = sum(window.transitions for window in self._windows) * _SECOND / spent if spent else 0.0
+        disturbed = answers.too_much(taken, self._cpus * spent, self._cpus * len(self._windows))
+        return replace(
+            answer, hosts=(answers.HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed),)
+        )
 
     def log(self) -> str:
         """Return the end of the cell's log. A cell that is not done is ended first, because the host then sends it."""
@@ -325,9 +303,9 @@ class FarCell(CellProcess):
         return self._log is None
 
     def _end(self) -> None:
-        if self._log is None and not self._is_told:
+        if self._log is None:
             self._site.tell(end=self._number)
-            self._is_told, until = True, wakeful() + _ENDED_S
+            until = wakeful() + 10
             while wakeful() < until and self._is_alive():
                 wakeful.wait([self._site.descriptor], until - wakeful())
 
@@ -336,7 +314,8 @@ class Replicas(Conversation):
     """The replicas of a cell as one conversation. Their windows start together, and count only while all replicas run.
 
     Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
-    ``lead_ns`` after the last replica is warm. Failure reasons begin with one of the ``names``.
+    some time after the last replica is warm, so that each reads the start before: later if messages go over a network
+    (``far``). answers.Failure reasons begin with one of the ``names``.
     """
 
     def __init__(
@@ -344,70 +323,83 @@ class Replicas(Conversation):
         replicas: Sequence[CellProcess],
         windows: int,
         names: Sequence[str],
-        lead_ns: int = LOCAL_LEAD_NS,
+        *,
+        far: bool = False,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self._replicas, self._windows, self._names = replicas, windows, names
-        self._lead_ns, self._clock = lead_ns, clock
-        self._answers = [replica.messages() for replica in replicas]
+        self._replicas = dict(zip(names, replicas, strict=True))
+        self._windows, self._clock = windows, clock
+        self._lead_ns = _SECOND // 2 if far else _SECOND // 20
+        self._arrived: dict[str, deque[answers.Answer]] = {name: deque() for name in names}
+        self._working = dict(self._replicas)  # those that are not done
 
-    def messages(self) -> Iterator[Answer]:
+    def messages(self) -> Iterator[answers.Answer]:
         """Yield the joint answers of the replicas up to ``Done``. Raises CellError if a replica has failed."""
-        ready = self._each(Ready)
+        ready = self._each(answers.Ready)
         slowest = max(ready, key=lambda one: one.startup_ns)
         unbound = next(filter(None, (one.layout.unbound for one in ready)), None)
         layout = replace(joined_facts([one.layout for one in ready]), unbound=unbound)
         yield replace(slowest, layout=layout)
-        self._each(Warm)
+        self._each(answers.Warm)
         start = self._clock() + self._lead_ns
-        for replica in self._replicas:
+        for replica in self._replicas.values():
             replica.start(start)
         for _ in range(self._windows):
-            yield common_window(self._each(ReplicaWindow))
-        yield joined_facts(self._each(Done))
+            yield common_window(self._each(answers.ReplicaWindow))
+        yield joined_facts(self._each(answers.Done))
 
-    def _each(self, kind: type[_T]) -> list[_T]:
+    def _each(self, kind: type[_Kind]) -> list[_Kind]:
         """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind."""
-        found: list[_T] = []
-        for name, answers in zip(self._names, self._answers, strict=True):
-            try:
-                answer = next(answers)
-            except InterruptedCellError:  # the replica has not failed
-                raise
-            except CellError as error:
-                answer = Failure(str(error))
-            if isinstance(answer, Failure):
-                raise CellError(f"{name}: {answer.reason}")
+        self._take()
+        while not all(self._arrived.values()):
+            wakeful.wait(chain.from_iterable(replica.news for replica in self._working.values()))
+            self._take()
+        found: list[_Kind] = []
+        for name, arrived in self._arrived.items():
+            answer = arrived.popleft()
             if not isinstance(answer, kind):
                 raise CellError(f"{name} answered {type(answer).__name__} instead of {kind.__name__}")
             found.append(answer)
         return found
 
+    def _take(self) -> None:
+        """Take all answers that have arrived. This waits for no replica, so that the end of any is seen at once."""
+        for name, replica in tuple(self._working.items()):
+            arrived = self._arrived[name]
+            try:
+                while name in self._working and (answer := replica.take()) is not None:
+                    arrived.append(answer)
+                    if isinstance(answer, answers.Done):
+                        del self._working[name]
+            except InterruptedCellError:  # the replica has not failed
+                raise
+            except CellError as error:
+                arrived.append(answers.Failure(str(error)))
+            for answer in arrived:
+                if isinstance(answer, answers.Failure):
+                    raise CellError(f"{name}: {answer.reason}")
+
     def log(self) -> str:
         """Return the end of each replica's log, under the replica's name. Replicas on hosts are ended first."""
-        texts = [replica.log() for replica in self._replicas]
-        return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
+        texts = {name: replica.log() for name, replica in self._replicas.items()}
+        return "".join(f"{name}:\n{text}\n" for name, text in texts.items() if text)
 
 
-def common_window(windows: Sequence[ReplicaWindow]) -> Window:
+def common_window(windows: Sequence[answers.ReplicaWindow]) -> answers.Window:
     """Return the window in which all replicas ran. Its counts are sums over the replicas' shares in this window.
 
     Raises CellError if the replicas hardly ran at the same time.
     """
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
-    if end - begin < _LEAST_COMMON * max(one.window.ns for one in windows):
+    if 2 * (end - begin) < max(one.window.ns for one in windows):
         raise CellError("replicas hardly ran at the same time: use a longer --duration")
     shares = [(end - begin) / one.window.ns for one in windows]
-    return joined([one.window for one in windows], shares, end - begin)
+    return answers.joined([one.window for one in windows], shares, end - begin)
 
 
 def _unique(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(values)))
-
-
-def _chained(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    return tuple(chain.from_iterable(values))
 
 
 # The functions that join facts about replicas. Other facts are equal in all replicas.
@@ -415,7 +407,7 @@ _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes"), sum),
     **dict.fromkeys(("threads", "warmup_ns"), max),
     **dict.fromkeys(("differences", "engines", "priorities"), _unique),
-    **dict.fromkeys(("affinity", "seats", "hosts"), _chained),
+    **dict.fromkeys(("affinity", "seats", "hosts"), lambda each: tuple(chain.from_iterable(each))),
     "settled": all,
     "memory_policy": lambda each: "; ".join(dict.fromkeys(each)),
     "memory_by_node": lambda each: {node: sum(one.get(node, 0) for one in each) for node in sorted(_unique(each))},

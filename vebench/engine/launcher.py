@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
-from vebench.child.process import CHECK_S, CellStart, ChildProcess, ForkedProcess, Zygote, environment
+from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
 from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
-from vebench.engine.cell_process import FAR_LEAD_NS, LOCAL_LEAD_NS, CellProcess, FarCell, Limit, LocalCell, Replicas
+from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.runner import Conversation
 from vebench.hosts import Site, reached
 from vebench.machine import guardian, kernel
@@ -59,11 +59,11 @@ class Launcher:
             self._sites = stack.enter_context(reached(self._spec, self._guard, self._interrupts))
             stack.callback(lambda: self._end_zygotes(*self._zygotes))
             stack.callback(self._keep_off, ())
-            self._close: Callable[[], None] = stack.pop_all().close
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._stack.close()
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
@@ -81,19 +81,19 @@ class Launcher:
                 yield running[0]
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
-            yield Replicas(running, self._spec.windows, names, LOCAL_LEAD_NS if here else FAR_LEAD_NS)
+            yield Replicas(running, self._spec.windows, names, far=not here)
 
     def _start(self, cell: Cell, replica: Replica, keep_off: Callable[[], None]) -> CellProcess:
         request = self._request(cell, replica)
-        measures = cell.job is None or isinstance(cell.job, Recording)
         times = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
         timeout = seconds = times * self._spec.timeout
         if cell.patience is not None:
             seconds = min(timeout, times * cell.patience)
+        option = "--timeout" if seconds == timeout else "--budget"
         # The deadline includes the import of modules by a zygote.
-        limit = Limit(seconds, "--timeout" if seconds == timeout else "--budget", wakeful() + seconds)
+        limit = Limit(seconds, option, wakeful() + seconds, cell.job is None or isinstance(cell.job, Recording))
         if replica.host:
-            return FarCell(self._sites[replica.host], request, self._interrupts, limit, measures=measures)
+            return FarCell(self._sites[replica.host], request, self._interrupts, limit)
         number = next(self._started)
         mark = f"{self._token}.{number:06}"
         compares = isinstance(cell.job, Replaying | Judging)  # with the reference, in vebench's own interpreter
@@ -101,13 +101,13 @@ class Launcher:
         fork = partial(self._fork, cell, python, limit.deadline)
         child = ChildProcess(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guard.add(child.process.pid)
-        return LocalCell(child, mark, self._interrupts, limit, self._guard, keep_off, measures=measures)
+        return LocalCell(child, mark, self._interrupts, limit, self._guard, keep_off)
 
     def _env(self, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
         return environment(python_path(self._scratch), marks)
 
-    def _fork(self, cell: Cell, python: str, deadline: float, start: CellStart) -> ForkedProcess | None:
+    def _fork(self, cell: Cell, python: str, deadline: float, *start: Any) -> ForkedProcess | None:
         """Return the forked process of a cell, None if the cell needs a fresh interpreter. Gives up at the deadline.
 
         Each pass has its own zygotes. So the addresses of code and data, and the hashes of strings, differ between
@@ -133,7 +133,7 @@ class Launcher:
             while wakeful() < deadline and not wakeful.wait(news, min(CHECK_S, deadline - wakeful())):
                 pass
 
-        forked = zygote.fork(start, wait)
+        forked = zygote.fork(wait, *start)
         if forked is None and not self._interrupts.requested:
             self._unforkable.add(key)
             self._end_zygotes(key)
@@ -150,8 +150,8 @@ class Launcher:
     def _request(self, cell: Cell, replica: Replica) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
         named = replace(self._spec, envs=(env,), backends=(cell.backend,))
-        job = cell.job
         built, start, tape = (seed + replica.first_env for seed in seeds_of(self._spec.seed, cell.repeat))
+        job = cell.job
         if isinstance(job, Recording) and cell.all_replicas[job.replica] != replica:
             job = None
         return Request(

@@ -24,28 +24,15 @@ import msgspec
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import (
-    KINDS,
-    Answer,
-    Cause,
-    CellProof,
-    Comparing,
-    Done,
-    Failure,
-    Layout,
-    Proof,
-    Ready,
-    Warm,
-    Window,
-)
+from vebench.child import answers
 from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
 from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
-_UNKNOWN = Done()
+_UNKNOWN = answers.Done()
 _LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
+_ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in answers.KINDS.items()}
 
 
 class CellError(Exception):
@@ -56,14 +43,14 @@ class InterruptedCellError(CellError):
     """The user ended the run while the cell was measuring."""
 
     def __init__(self) -> None:
-        super().__init__(Cause.INTERRUPTED.reason)
+        super().__init__(answers.Cause.INTERRUPTED.reason)
 
 
 class Conversation(ABC):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     @abstractmethod
-    def messages(self) -> Iterator[Answer]:
+    def messages(self) -> Iterator[answers.Answer]:
         """Yield the cell's answers up to ``Done``, ``Failure`` or a proof. Raises CellError if it cannot go on."""
 
     def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
@@ -81,7 +68,7 @@ class Conversation(ABC):
 Launch = Callable[[Cell], AbstractContextManager[Conversation]]
 
 
-def decode(text: bytes) -> Answer:
+def decode(text: bytes) -> answers.Answer:
     """Return the answer that a line of JSON encodes. Raises ValueError if the line is invalid."""
     try:
         line = _LINE.decode(text)
@@ -90,7 +77,7 @@ def decode(text: bytes) -> Answer:
     if len(line) != 1 or not line.keys() <= _ANSWERS.keys():
         raise ValueError(f"an answer must have one key, one of {', '.join(_ANSWERS)}")
     ((name, body),) = line.items()
-    answer: Answer = _ANSWERS[name].decode(body)
+    answer: answers.Answer = _ANSWERS[name].decode(body)
     return answer
 
 
@@ -100,13 +87,13 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: Layout | None = None  # None, as ``startup_ns`` and ``reset_ns``, if the cell was never ready
+    layout: answers.Layout | None = None  # None, as ``startup_ns`` and ``reset_ns``, if the cell was never ready
     startup_ns: int | None = None
-    windows: tuple[Window, ...] = ()
-    done: Done = _UNKNOWN  # without facts if the cell did not finish
+    windows: tuple[answers.Window, ...] = ()
+    done: answers.Done = _UNKNOWN  # without facts if the cell did not finish
     log: str = ""  # the end of a failed cell's output
     reset_ns: int | None = None
-    cause: Cause | None = None
+    cause: answers.Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +116,7 @@ class WindowDone:
     """A window of a cell has been measured."""
 
     cell: Cell
-    window: Window
+    window: answers.Window
 
 
 @dataclass(frozen=True)
@@ -164,18 +151,14 @@ class ProofDone:
     """The comparison of a cell's recording has ended. ``proof`` has the verdict, or the reason why there is none."""
 
     cell: Cell
-    proof: CellProof
+    proof: answers.CellProof
 
 
 Event = RunStarted | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone
 
 
-_SEED_BITS = 62  # integers in a run file have at most 63 bits
 _A_FEW = 3  # the fewest windows that give an interval
-_ONE_IN = 8  # after the first passes, one in this number of recordings is compared, chosen at random
-_MOST_OF_TIMEOUT = 0.8  # share of --timeout for a replay, so that it can end by itself and report its rows
 _LOOP = BackendChoice(registry.REFERENCE)
-_LOOP_STEPS = 10  # steps of for-loop on an environment that vebench does not know, before backends are compared
 # Tasks that were given up because for-loop failed on them: (task, side) to the reason.
 Over = dict[tuple[str, str], str]
 
@@ -199,7 +182,7 @@ def run(
     the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)
-    chooser = secrets.randbits(_SEED_BITS)
+    chooser = secrets.randbits(62)
     over = {} if over is None else over
     cells = [_with_recording(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
@@ -216,7 +199,9 @@ def run(
                         unproven = [one for one in unproven if one.cell is not event.cell]
                     yield event
             except KeyboardInterrupt:
-                lost = CellProof("unverified", reason="interrupted before it was compared", cause=Cause.INTERRUPTED)
+                lost = answers.CellProof(
+                    "unverified", reason="interrupted before it was compared", cause=answers.Cause.INTERRUPTED
+                )
                 for cell in (one.cell for one in unproven):
                     if isinstance(cell.job, Recording):
                         yield ProofDone(cell, replace(lost, seed=cell.job.seed))
@@ -248,12 +233,12 @@ def _measured(
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in running:
             if cell.at_work:
-                yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))
+                yield CellFinished(cell.cell, cell.outcome(answers.Cause.GIVEN_UP))
     except InterruptedCellError:
         for cell in running:
             if cell.at_work and cell.windows:
                 few = len(cell.windows) < _A_FEW
-                yield CellFinished(cell.cell, cell.outcome(Cause.INTERRUPTED if few else None))
+                yield CellFinished(cell.cell, cell.outcome(answers.Cause.INTERRUPTED if few else None))
         raise KeyboardInterrupt from None
 
 
@@ -283,11 +268,11 @@ class _RunningCell:
     def __init__(self, cell: Cell, over: Over) -> None:
         self.cell = cell
         self.at_work = False
-        self.windows: list[Window] = []
+        self.windows: list[answers.Window] = []
         self._over = over
         self._reason: str | None = None
-        self._ready: Ready | None = None
-        self._done = Done()
+        self._ready: answers.Ready | None = None
+        self._done = answers.Done()
         self._log = ""
         self._own = ExitStack()
 
@@ -332,17 +317,17 @@ class _RunningCell:
         try:
             for message in self._conversation.messages():
                 match message:
-                    case Ready():
+                    case answers.Ready():
                         self._ready = message
-                    case Warm():
+                    case answers.Warm():
                         yield CellWarm(cell)
-                    case Window():
+                    case answers.Window():
                         self.windows.append(message)
                         yield WindowDone(cell, message)
-                    case Done():
+                    case answers.Done():
                         self._done = message
                         return
-                    case Failure():
+                    case answers.Failure():
                         self._reason = message.reason
                         break
         except InterruptedCellError:
@@ -354,7 +339,7 @@ class _RunningCell:
             why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.side), why)
 
-    def outcome(self, cause: Cause | None = None) -> Outcome:
+    def outcome(self, cause: answers.Cause | None = None) -> Outcome:
         """Return how the cell has ended. With a ``cause``, the cell ends now for this cause."""
         reason = cause.reason if cause else self._reason
         status: Literal["ok", "failed"] = "ok" if reason is None else "failed"
@@ -372,7 +357,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
     """
     if not needs_proof(cell, spec):
         return cell
-    seed = secrets.randbits(_SEED_BITS)
+    seed = secrets.randbits(62)
     job = Recording(
         f"{seed:x}.rows",
         seed,
@@ -380,7 +365,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         chooser=chooser,
         turn=cell.repeat,
         full=spec.proof == "full",
-        compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(_ONE_IN),
+        compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(8),
         resets=not cell.backend.is_ours,
     )
     return replace(cell, job=job)
@@ -392,7 +377,7 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
     The limit is random: at least ``n`` times the shortest limit with a probability of one in ``n``. So even the last
     batch is sometimes compared, while most replays are short.
     """
-    most = _MOST_OF_TIMEOUT * spec.timeout
+    most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
     if spec.proof == "full":
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
@@ -419,76 +404,74 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         replica = first.all_replicas[recording.replica]
         where = (replica,) if replica.host else ()  # a recording is compared on the host where it was made
         job = Replaying(tuple(recorded for *_, recorded in batch))
-        with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
+        with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as given:
             for cell, recording, _ in batch:
                 began = time.monotonic()
                 yield ProofStarted(cell)
-                proof = next(answer for answer in answers if isinstance(answer, CellProof | Failure))
-                together = together and not isinstance(proof, Failure)
-                if isinstance(proof, Failure):
+                proof = next(answer for answer in given if isinstance(answer, answers.CellProof | answers.Failure))
+                if isinstance(proof, answers.Failure):
+                    together = False
                     if len(batch) > 1:
                         break
-                    proof = CellProof("unverified", reason=f"{replica.host}: {proof.reason}" if where else proof.reason)
+                    reason = f"{replica.host}: {proof.reason}" if where else proof.reason
+                    proof = answers.CellProof("unverified", reason=reason)
                 yield ProofDone(cell, replace(proof, seed=recording.seed, seconds=round(time.monotonic() - began, 3)))
                 del left[0]
 
 
-def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
-    """Yield each cell with reports of its progress, then with its proof.
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof | str]]:
+    """Yield each cell with its proof. Before the proof of a failed cell, yield a text with the end of its log.
 
-    A text with the end of the log comes right before the proof of a failed cell. A cell that fails or cannot run is
-    ``unverified``, with the reason. For-loop is tried first on an environment that vebench does not know: if it fails,
-    every backend would hang or fail. Raises KeyboardInterrupt if the user interrupts.
+    A cell that fails or cannot run is ``unverified``, with the reason. For-loop is tried first on an environment that
+    vebench does not know: if it fails, every backend would hang or fail. Raises KeyboardInterrupt if the user
+    interrupts.
     """
     why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Proving):
-            yield cell, Proof("unverified", reason=cell.skip, failed=True)
+            yield cell, answers.Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = cell.entry.scope.chance(replace(task, exact=True))
-        if chance is not None:
-            yield cell, Proof("unverified", reason=chance)
+        if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
+            yield cell, answers.Proof("unverified", reason=chance)
             continue
         if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
-            *_, (_, found) = _proven(loop, replace(job, steps=min(job.steps, _LOOP_STEPS)), launch)
+            *_, found = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
             why[task] = ""
-            if isinstance(found, Proof) and found.failed:
+            if isinstance(found, answers.Proof) and found.failed:
                 why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
         if why.get(task):
-            yield cell, Proof("unverified", reason=why[task])
+            yield cell, answers.Proof("unverified", reason=why[task])
         else:
-            yield from _proven(cell, job, launch)
+            yield from ((cell, found) for found in _proven(cell, job, launch))
 
 
-def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:
+def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[answers.Proof | str]:
     """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
     for answer in _answers(replace(cell, job=job), launch):
-        if isinstance(answer, Comparing):
-            yield cell, answer
-        elif isinstance(answer, Failure):
+        if isinstance(answer, answers.Failure):
             failed = answer.reason
         elif isinstance(answer, str):
             printed = answer
-    found = Proof("unverified", reason=failed or "it gave no answer", failed=True)
+    found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed)), launch):
-        if isinstance(answer, Proof):
+        if isinstance(answer, answers.Proof):
             found = answer
-        elif isinstance(answer, Failure):
+        elif isinstance(answer, answers.Failure):
             found = replace(found, reason=failed or answer.reason)
         elif isinstance(answer, str) and not failed:
             printed = answer
     if found.failed:
-        yield cell, printed
-    yield cell, found
+        yield printed
+    yield found
 
 
-def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:
+def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
     """Yield the answers of a cell's process, then a ``Failure`` if it breaks off, then the end of its log."""
-    last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
+    last = (answers.Done,) if isinstance(cell.job, Proving) else (answers.Proof, answers.CellProof)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
     try:
@@ -497,14 +480,14 @@ def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:
                 for answer in conversation.messages():
                     yield answer
                     left -= isinstance(answer, last)
-                    if not left or isinstance(answer, Failure):
+                    if not left or isinstance(answer, answers.Failure):
                         break
                 else:
-                    yield Failure("it gave no answer")
+                    yield answers.Failure("it gave no answer")
             finally:
                 printed = conversation.log()
     except InterruptedCellError:
         raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
-        yield Failure(str(error))
+        yield answers.Failure(str(error))
     yield printed

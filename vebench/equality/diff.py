@@ -23,7 +23,7 @@ from scipy.stats import ks_2samp
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace
 from vebench.child.actions import parse_policy
-from vebench.child.equality.compare import Tolerance
+from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
 from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place_of
 from vebench.equality.sides import DiffStats, Example, LostError, Two, both, request_of

@@ -26,7 +26,7 @@ import numpy as np
 import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace
-from vebench.child.equality.compare import Comparer, Hidden
+from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of, is_digest
 from vebench.child.process import Process
 from vebench.equality.shrink import Action, Case, FirstDifference, Segment, Shown, example, smallest
@@ -194,7 +194,7 @@ def _of_environment(
         stats.truncated += a[5] and not a[4]
         gap = next(stats.comparer.gaps(chain(_fields(a, b, stats.finals), _infos(a, b, stats)), age), None)
         if gap is not None:
-            words = gap.expected, f"{gap.found}, {gap.count}" if gap.count else gap.found
+            words = gap.expected, f"{gap.found}, {gap.how_many}" if gap.how_many else gap.found
             return FirstDifference(*at, gap.field, words, (a[7], b[7]), a[1] == STEP and (a[4] or a[5]))
     if bool(raised[0]) != bool(raised[1]):
         return FirstDifference(env, segment, step, step, len(one), "raised", what_raised)
@@ -233,7 +233,7 @@ def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tup
             stats.not_compared[name] = "neither numbers nor text"
             continue
         one, other = (None if leaf is None else _value(leaf[:3]) for leaf in pair)
-        if len(kinds - {"object"}) > 1 and any(isinstance(value, Hidden) for value in (one, other)):
+        if len(kinds - {"object"}) > 1 and any(isinstance(value, str) for value in (one, other)):
             stats.not_compared[name] = "arrays of two types, and long"
         elif len(given) > 1 or (given[0][3] and name in stats.infos[0] & stats.infos[1]):
             yield name, one, other
@@ -242,7 +242,7 @@ def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tup
 def _value(leaf: Leaf | None) -> Any:
     if leaf is None:
         return None
-    return Hidden(leaf[0], leaf[2]) if leaf[0] == "object" or is_digest(leaf) else array_of(leaf)
+    return leaf[2] if leaf[0] == "object" or is_digest(leaf) else array_of(leaf)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.backends.interface import THE_SIMULATOR, Setup
+from vebench.backends.interface import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Proof
-from vebench.child.equality import stepping
-from vebench.child.equality.compare import Comparer
-from vebench.child.request import Proving
+from vebench.child.equality.recording import Comparer
 from vebench.commands.proving import drawn_seed, prove
 from vebench.commands.session import World, known
 from vebench.equality.shrink import Source
@@ -140,10 +138,6 @@ class VerifyPage(DataPage):
         """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         facts = [("drawn from", f"--seed {self.spec.seed}")]
-        for cell, _ in self.proofs[:1]:
-            setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
-            drawn = stepping.draw(setup, Proving(self.steps, seed=self.spec.seed), chance=True)
-            facts.insert(0, ("layouts", "; ".join(map(_layout, drawn))))
         answers = []
         for number, (cell, example) in enumerate(self.examples):
             label = one_line(cell.backend.label)
@@ -187,14 +181,6 @@ class VerifyPage(DataPage):
             *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
         ]
         return one_line(f"vebench verify {shlex.join(words)}")
-
-
-def _layout(trial: stepping.Trial) -> str:
-    count = trial.workers * trial.envs_per_worker
-    least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
-    ends = stepping.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
-    until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
-    return f"{figures.counted(count, 'environment')} {until}"
 
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:

@@ -1,10 +1,9 @@
 """The decisions of ``check`` and ``compare``: look at two sides, add passes, and stop at a verdict on every backend.
 
 Repeated tests at 5 % find differences that do not exist in far more than 5 % of cases. So each look spends a part of
-the 5 %: the growth of a spending function since the look before (K. Lan, D. DeMets, Discrete sequential boundaries for
-clinical trials, Biometrika 70, 1983). All looks together keep the level, for any dependence between them. The function
-resembles Pocock's test. It is nearly proportional to the share of time used, so the first looks find a clear
-difference, even within a long budget.
+the 5 %: the growth of a spending function since the look before (docs/method.md). All looks together keep the level,
+for any dependence between them. The function is nearly proportional to the share of time used, so the first looks find
+a clear difference, even within a long budget.
 """
 
 from __future__ import annotations
@@ -16,18 +15,11 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, e, inf, log1p, sqrt
 from pathlib import Path
+from typing import NamedTuple
 
+from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import (
-    POWER,
-    CellComparison,
-    Comparison,
-    GroupComparison,
-    GroupKey,
-    SpeedVerdict,
-    group_of,
-    prior_run_spread,
-)
+from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey, Metric, group_of
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
@@ -49,24 +41,29 @@ Cells = Sequence[CellSummary]
 Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but both sides and ``part``
 
 FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
-NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
-_MOST_TOLERANCE = 0.9
-# The passes before the next look, as a share of the passes so far. Then looks are few, and each has a useful level.
-_GROWTH = 0.4
-# A new run needs no further passes if its error is below this share of the error that passes cannot reduce.
-_WORTH = 0.03
-# The order in the outcome. The most important verdict comes first.
-_ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
-_COMPARED = {
-    "fps": "frames/s",
-    "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
-    "yardstick": f"rates relative to {YARDSTICK} of the same run",
-}
-_UNITS = {"fps": "frames/s", "speedup": "speedup", "yardstick": f"frames per step of {YARDSTICK}"}
-_UNSEEN = {
-    "fps": "whether the code or the machine has changed",
-    "speedup": f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
-    "yardstick": f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
+NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
+
+
+class _MetricWords(NamedTuple):
+    """The words for what a check compares."""
+
+    unit: str
+    compared: str
+    not_detected: str
+
+
+METRICS: dict[Metric, _MetricWords] = {
+    "fps": _MetricWords("frames/s", "frames/s", "whether the code or the machine has changed"),
+    "speedup": _MetricWords(
+        "speedup",
+        f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
+        f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
+    ),
+    "yardstick": _MetricWords(
+        f"frames per step of {YARDSTICK}",
+        f"rates relative to {YARDSTICK} of the same run",
+        f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
+    ),
 }
 
 
@@ -112,7 +109,8 @@ def decide(
         cells = frozenset(cell.key for cell in found.cells if group_of(cell.key) in undecided)
         if over or not cells:
             return found
-        wanted = max(1, ceil(_GROWTH * passes)) if enough is None else enough - passes
+        # The passes grow by 40 % before the next look. Then looks are few, and each has a useful level.
+        wanted = max(1, ceil(0.4 * passes)) if enough is None else enough - passes
 
 
 class PassBudget:
@@ -187,10 +185,13 @@ def resolution(baseline: Cells, compare: Compare, *, forever: bool = False) -> t
 
 
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], passes: int) -> int:
-    """Return the number of passes after which more hardly help, given the ``resolution`` of both lengths."""
+    """Return the number of passes after which more hardly help, given the ``resolution`` of both lengths.
+
+    A new run needs no further passes if its error is within 3 % of the error that passes cannot reduce.
+    """
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
-    return max(passes, ceil(passes * more / _WORTH))
+    return max(passes, ceil(passes * more / 0.03))
 
 
 def exit_status(found: Comparison) -> Status:
@@ -204,8 +205,8 @@ def exit_status(found: Comparison) -> Status:
 
 def check_tolerance(share: float) -> None:
     """Raise UsageError for a tolerance with which every cell, or none, would pass."""
-    if not 0 < share <= _MOST_TOLERANCE:
-        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
+    if not 0 < share < 1:
+        raise UsageError(f"--tolerance {share:.4g}: must be between 0% and 100%")
 
 
 def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
@@ -250,22 +251,23 @@ class CheckPage(DataPage):
 
     @property
     def outcome(self) -> str:
-        """The outcome in a few words: ``2 slower, 6 same of 8 cells``."""
+        """The outcome in a few words, the most important verdict first: ``2 slower, 6 same of 8 cells``."""
         verdicts = [cell.verdict for cell in self.comparison.cells]
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in _ORDER if verdict in verdicts)
+        order = ("slower", *NO_ANSWER, "inconclusive", "same", "faster")
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in order if verdict in verdicts)
         return f"{counts} of {figures.counted(len(verdicts), 'cell')}"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task with its backends and cells, and the reasons of verdicts."""
         found = self.comparison
-        tolerance = _percent(found.tolerance)
+        tolerance = f"{100 * found.tolerance:.3g}%"
         certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
-        reasons = [
-            (label, why, cell.key)
-            for cell in found.cells
-            for label, why in ((cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed))
-        ]
+        reasons: list[tuple[str, str | None, CellKey]] = []
+        for cell in found.cells:
+            reasons.append((cell.verdict, cell.why, cell.key))
+            if cell.failed != cell.why:
+                reasons.append(("failed", cell.failed, cell.key))
         document = Document(
             title=f"{found.names.command.capitalize()}: {self.outcome}",
             facts=tuple(self._facts()),
@@ -275,7 +277,7 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
+                *(() if found.run_spread is None else (f"Not detected: {METRICS[found.metric].not_detected}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -286,25 +288,28 @@ class CheckPage(DataPage):
         found, names = self.comparison, self.comparison.names
         yield names.baseline, one_line(self.baseline)
         yield names.candidate, one_line(self.candidate)
-        yield "compared", f"{_COMPARED[found.metric]}, tolerance {_percent(found.tolerance)}"
+        yield "compared", f"{METRICS[found.metric].compared}, tolerance {100 * found.tolerance:.3g}%"
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
-            yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
+            cases = f"{comparison.POWER:.0%} of cases"
+            yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {cases}"
         if (spread := found.run_spread) is not None:
             whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
-            known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
+            assumed = spread == comparison.prior_run_spread(found.metric)
+            known = "assumed, without --history" if assumed else "from earlier runs"
             yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
             yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
         if self.differences:
             yield "differs", one_line("; ".join(self.differences))
-        if found.skipped:
-            yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run"
-        if found.new:
-            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.candidate}"
-        if found.references:
-            rows = " and ".join(sorted({key.backend for key in found.references}))
-            yield "not gated", f"{figures.counted(len(found.references), 'cell')} of the reference rows {rows}"
+        rows = " and ".join(sorted({key.backend for key in found.references}))
+        for label, cells, which in (
+            ("left out", found.skipped, "that could not run"),
+            ("not gated", found.new, f"only in {names.candidate}"),
+            ("not gated", found.references, f"of the reference rows {rows}"),
+        ):
+            if cells:
+                yield label, f"{figures.counted(len(cells), 'cell')} {which}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -348,10 +353,6 @@ def _attributes(of: object, *names: str) -> dict[str, object]:
     return {name: getattr(of, name) for name in names}
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
-
-
 def _table(env: str, found: Comparison) -> Table:
     """Return the table of a task: a row for each cell, and one for each backend that has several cells."""
     rows: list[TableRow] = []
@@ -371,9 +372,8 @@ def _table(env: str, found: Comparison) -> Table:
                     sign = "x" if found.metric == "speedup" and cell.key.backend != REFERENCE else ""
                     levels = [Text((f"{figures.number(level)}{sign}",), value=level) for level in cell.levels]
                 rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
-    sides = found.names.baseline, found.names.candidate
-    columns = ("workers", "verdict", "ratio", *sides)
-    return Table(f"{one_line(env)}: {_UNITS[found.metric]}", columns, tuple(rows))
+    columns = ("workers", "verdict", "ratio", found.names.baseline, found.names.candidate)
+    return Table(f"{one_line(env)}: {METRICS[found.metric].unit}", columns, tuple(rows))
 
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:

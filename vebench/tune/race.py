@@ -17,7 +17,7 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
 from vebench.child.answers import Cause, Failure, Timed
-from vebench.child.equality.stepping import ENDS, TIMES_LONGER
+from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Timing
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World

@@ -56,46 +56,46 @@ def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) 
     return SyncVectorEnv([make] * count, autoreset_mode=autoreset)
 
 
-def same(ours: tuple[Any, ...], theirs: tuple[Any, ...], *, infos: bool = False) -> None:
-    """Compare what two resets or two steps have returned; without ``infos``, all but those that are left out then."""
+def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
+    """Compare what two resets or two steps have returned; of infos only the last observations of episodes."""
     for mine, its in zip(ours[:-1], theirs[:-1], strict=True):
         assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
         assert mine.tobytes() == its.tobytes()
-    assert different_infos(theirs[-1] if infos else ends_in(theirs[-1]), ours[-1]) == ""
+    assert different_infos(ends_in(theirs[-1]), ours[-1]) == ""
 
 
-def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3, *, infos: bool = False) -> int:
+def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3) -> int:
     """Step both with the same actions and compare what they return; return how many episodes have ended."""
-    same(ours.reset(seed=seed), theirs.reset(seed=seed), infos=infos)
+    same(ours.reset(seed=seed), theirs.reset(seed=seed))
     ours.action_space.seed(seed)
     ends = 0
     for _ in range(steps):
         actions = ours.action_space.sample()
         mine, its = ours.step(actions), theirs.step(actions)
-        same(mine, its, infos=infos)
+        same(mine, its)
         over = mine[2] | mine[3]
         ends += int(over.sum())
         if over.any() and ours.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
-            same(*(vector.reset(options={"reset_mask": over.copy()}) for vector in (ours, theirs)), infos=infos)
+            same(*(vector.reset(options={"reset_mask": over.copy()}) for vector in (ours, theirs)))
     theirs.close()
     return ends
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 @pytest.mark.parametrize(
-    ("env_id", "settings", "infos"),
-    [
-        (CHEETAH, {"max_episode_steps": 7}, False),
-        (CHEETAH, {"max_episode_steps": 7}, True),
-        (PONG, {"max_num_frames_per_episode": 49}, True),
-    ],
+    ("env_id", "settings"), [(CHEETAH, {"max_episode_steps": 7}), (PONG, {"max_num_frames_per_episode": 49})]
 )
-def test_rows_and_infos_are_gymnasiums(
-    build: Build, env_id: str, settings: dict[str, Any], infos: bool, mode: str
-) -> None:
-    ours = build(env_id, 3, autoreset_mode=mode, own_classes=True, infos=infos, **settings)
+def test_rows_are_gymnasiums(build: Build, env_id: str, settings: dict[str, Any], mode: str) -> None:
+    ours = build(env_id, 3, autoreset_mode=mode, own_classes=True, **settings)
     assert ours.stepped_by.startswith("own classes for this task")
-    assert agree(ours, loop(env_id, 3, mode, **settings), steps=30, infos=infos) > 5
+    assert agree(ours, loop(env_id, 3, mode, **settings), steps=30) > 5
+
+
+def test_infos_are_gymnasiums_classes(build: Build) -> None:
+    with pytest.warns(UserWarning, match="stepped by Gymnasium's class: our own classes have no infos"):
+        ours = build(CHEETAH, 2, infos=True)
+    ours.reset(seed=0)
+    assert "x_position" in ours.step(ours.action_space.sample())[4]
 
 
 def test_settings_of_games_mean_the_same_if_gymnasiums_class_steps(build: Build) -> None:
@@ -105,27 +105,6 @@ def test_settings_of_games_mean_the_same_if_gymnasiums_class_steps(build: Build)
     theirs = loop(BREAKOUT, 1, **settings)
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
     agree(ours, theirs, steps=60)
-
-
-def test_infos_of_single_environments_are_those_of_all_together(build: Build) -> None:
-    def histories(**asked: Any) -> list[list[Any]]:
-        envs = build("Hopper-v5", 3, infos=True, max_episode_steps=5, **asked)
-        envs.reset(seed=2)
-        seen: list[list[Any]] = [[], [], []]
-        if asked:
-            envs.send(np.zeros((3, 3)))
-        while min(map(len, seen)) < 20:
-            infos, env_ids = envs.recv()[4:] if asked else (envs.step(np.zeros((3, 3)))[4], range(3))
-            for row, env_id in enumerate(env_ids):
-                told = [name for name in infos if f"_{name}" in infos and infos[f"_{name}"][row]]
-                seen[env_id].append({name: infos[name][row] for name in told})
-            if asked:
-                envs.send(np.zeros((len(env_ids), 3)))
-        return [each[:20] for each in seen]
-
-    together = histories()
-    assert histories(batch_size=2) == together
-    assert [len(told) for told in together[0][:6]] == [6, 6, 6, 6, 6, 2]  # the last one tells of a reset
 
 
 def test_it_describes_itself_as_gymnasiums_vector_environments_do(build: Build) -> None:

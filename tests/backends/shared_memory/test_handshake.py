@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 import pytest
 from support.places import TOOLS
 
-from vebench.backends.shared_memory import handshake
-from vebench.backends.shared_memory.handshake import Waiter, ring
+from vebench.backends.shared_memory import worker
+from vebench.backends.shared_memory.worker import Waiter, ring
 
 SCRIPT = TOOLS / "handshake.py"
 
@@ -22,7 +22,7 @@ def flag_and_pipe() -> tuple[memoryview, Connection, Connection]:
 @pytest.mark.parametrize("fenced", [True, False], ids=["membarrier", "light fences"])
 def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fenced:
-        monkeypatch.setattr(handshake, "register", lambda: False)
+        monkeypatch.setattr(worker, "_membarrier", lambda _: False)
     flag, pipe, writer = flag_and_pipe()
     waiter = Waiter(flag, pipe, spin_ns=0)
     done = threading.Event()

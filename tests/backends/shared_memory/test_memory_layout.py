@@ -1,13 +1,11 @@
 """How environments are divided among processes, and where everything lies in the memory that these share."""
 
-import mmap
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.shared_memory.memory_layout import LINE, Division, divide
+from vebench.backends.shared_memory.memory_layout import LINE, Division, Memory, divide
 
 LEAVES = st.lists(
     st.builds(
@@ -23,19 +21,18 @@ LEAVES = st.lists(
 def test_nothing_in_the_layout_overlaps(
     envs: int, workers: int, one_by_one: bool, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]
 ) -> None:
-    layout = Division(envs, workers + 1, one_by_one=one_by_one).layout(observations, actions)
-    memory = mmap.mmap(-1, layout.size)
-    base = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    arrays = layout.arrays(memory)
-    asleep, message = layout.caller_words(memory)
-    polled, rings = [asleep], [message]
+    memory = Memory(Division(envs, workers + 1, one_by_one=one_by_one), observations, actions)
+    memory.close()  # of its file; it stays mapped
+    base = np.frombuffer(memory.map, np.uint8).__array_interface__["data"][0]
+    arrays = memory.arrays
+    polled, rings = [memory.caller_asleep], [memory.message_length]
     for worker in range(workers):
-        request, done, sleeps, entries, remarks = layout.words(memory, worker)
+        request, done, sleeps, entries, remarks = memory.words(worker)
         polled += [request, done, sleeps]
         rings += [entries, remarks]
     pieces = [np.asarray(view) for view in (*polled, *rings)]
     pieces += [*arrays.observations, *arrays.actions, arrays.rewards, arrays.terminated, arrays.truncated]
-    taken = np.zeros(layout.size, np.int64)
+    taken = np.zeros(memory.size, np.int64)
     for piece in pieces:
         start = piece.__array_interface__["data"][0] - base
         assert start % piece.itemsize == 0
@@ -54,12 +51,3 @@ def test_each_environment_has_one_process(envs: int, processes: int, caller_step
     sizes = [len(run) for run in runs[not caller_steps :]]
     assert max(sizes) - min(sizes) <= 1
     assert (division.spin_ns == 0) == (division.processes + (not caller_steps) > 4)
-    most = max((stop - start for start, stop in division.shares), default=1)
-    assert division.layout((), ()).ring >= (most if one_by_one else 1)
-
-
-def test_workers_keep_to_the_cpus_after_the_callers() -> None:
-    division = divide(8, 3, cpus=[5, 6, 7])
-    assert (division.processes, [division.cpu_of(worker) for worker in range(2)]) == (3, [6, 7])
-    apart = divide(8, 2, cpus=[5, 6], caller_steps=False)
-    assert [apart.cpu_of(worker) for worker in range(2)] == [5, 6]

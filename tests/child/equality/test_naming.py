@@ -15,11 +15,11 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import find
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
-from vebench.child.equality import judge, stepping
+from vebench.child.equality import judge, recorder
 from vebench.child.equality import replay as module
-from vebench.child.equality.recording import Began, Ended, Record, Rows, about, write
+from vebench.child.equality.recorder import Trial, TrialReset, step_trials
+from vebench.child.equality.recording import About, Began, Ended, Record, Rows, write
 from vebench.child.equality.replay import compare_trials, replay
-from vebench.child.equality.stepping import Trial, TrialReset, step_trials
 from vebench.child.request import Judging, Proving, Recorded, Replaying, Request, Settings
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
@@ -40,9 +40,10 @@ def request_for(task: Task) -> Request:
 def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:
     """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
     resets = (TrialReset(SEED, 0, 40, 40), TrialReset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
-    monkeypatch.setattr(stepping, "draw", lambda *_, **__: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
+    for place in (recorder, module):
+        monkeypatch.setattr(place, "trials_of", lambda *_: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
-    step_trials(request, proving, adapter, lambda _: None)
+    step_trials(request, proving, adapter)
     proof = compare_trials(request, Judging(50, path=proving.path))
     assert proof.verdict == "different"
     return proof.fault
@@ -62,7 +63,7 @@ LATE = "whole rows are one step late"
 @pytest.mark.parametrize(
     ("adapter", "fault"),
     [
-        (BehindSoon, f"from step 20 on in environment 2 {LATE}"),
+        (BehindSoon, f"from step 20 on {LATE}"),
         (StaleSoon, "from step 20 on observations are one step stale"),
     ],
 )
@@ -84,7 +85,7 @@ def record(path: Path, adapter: type[Altered], moments: Sequence[int], spoiled: 
             observations, rewards, terminated, truncated, env_ids = batch
             return Rows(number, env_ids, rewards, terminated, truncated, shown, observations)
 
-        first = replace(about(backend.info, SEED), in_order=True)
+        first = About(replace(backend.info, in_order=True), SEED)
         tape = action_tape(backend.info.action_space, SEED, setup.workers)
         backend.reset(SEED)
         kept[0] = received(0)

@@ -111,7 +111,7 @@ def test_moments_go_on_while_an_end_is_waited_for_that_does_not_come() -> None:
 
 def test_ends_are_counted_for_each_environment_to_the_last_window() -> None:
     records, loop = recorded(Played(6, 2))
-    counted = [record.ends for record in rows_of(records) if len(record.ends)][-1]
+    counted = [record.ends for record in rows_of(records) if record.ends is not None][-1]
     ended = [number for number in range(loop.batches + 1) if number % 9 == 8]
     expected = np.bincount([(2 * number + place) % 6 for number in ended for place in range(2)], minlength=6)
     assert counted.tolist() == expected.tolist()
@@ -193,7 +193,7 @@ def test_an_order_that_is_only_usual_is_not_taken_for_a_promise() -> None:
     records, loop = recorded(Played(5, 5), spoil=once_backwards(count()))
     about = records[0]
     assert isinstance(about, About)
-    assert not about.in_order
+    assert not about.info.in_order
     order = np.concatenate([record.env_ids for record in records if isinstance(record, Order)])
     assert len(order) == loop.batches + 1
     assert np.flatnonzero((order != np.arange(5)).any(axis=1)).tolist() == [2223]

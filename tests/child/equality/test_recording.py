@@ -1,7 +1,7 @@
 """What is written of a backend's rows is read again as it was, and nothing else is read."""
 
 import io
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from hypothesis.extra import numpy as arrays
 
 from vebench.backends import trees
 from vebench.child.equality.recording import (
-    About,
     Began,
     CutOffError,
     Ended,
@@ -78,28 +77,11 @@ def test_pictures_take_less_room_than_they_have_bytes_and_are_read_as_they_were(
     assert np.array_equal(np.asarray(rows.observations), picture)
 
 
-def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
-    about = About(4, 2, 5, "next_step", True, 1, "<f4", [-1.0, -2.0], [1.0, 2.0])
-    assert asdict(next(read_records(io.BytesIO(written(about))))) == {**asdict(about), "differences": [], "engines": []}
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        b"",
-        b"{}\n",
-        b'{"kind": "Ended", "arrays": [], "fault": ""',
-        b'{"kind": "Ended", "arrays": [], "fautl": ""}\n',
-        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1], 8]], "forms": {"actions": [null, null]}}\n' + bytes(8),
-        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1], 8], ["actions", "<i8", [1], 8]]}\n' + bytes(16),
-        written(Order(1, np.arange(6).reshape(3, 2)))[:-1],
-        b"\xff\xfe\n",
-        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1024, 1], 9]], "first": 0}\n' + b"no zlib: " * 9,
-    ],
-)
-def test_a_damaged_recording_is_cut_off_where_it_is_damaged(damaged: bytes) -> None:
-    with pytest.raises(CutOffError):
-        list(read_records(io.BytesIO(damaged)))
+def test_a_damaged_recording_is_cut_off_where_it_is_damaged() -> None:
+    whole = written(Order(1, np.arange(6).reshape(3, 2)))
+    for damaged in (b"", whole[:-1], whole[:8] + b"no zlib " * 99):
+        with pytest.raises(CutOffError):
+            list(read_records(io.BytesIO(damaged)))
 
 
 @pytest.mark.parametrize(

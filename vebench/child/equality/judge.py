@@ -23,15 +23,15 @@ from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import ActionSpace, Batch, Difference, Engine, OwnClasses, Task
+from vebench.backends.interface import BackendInfo, Batch, Difference, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof, WorkVerdict
-from vebench.child.equality.compare import Comparer, leaves_of
 from vebench.child.equality.recording import (
     OUT_OF_ORDER,
     About,
     Acted,
     Began,
+    Comparer,
     CutOffError,
     Order,
     Record,
@@ -42,11 +42,9 @@ from vebench.child.equality.recording import (
 if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
-MOST_SHARE = 0.2  # Declared differences may apply to this share of all steps. More could hide any other fault.
 _MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
 _KEPT = 4096  # last rows kept for each environment, to name a fault
 _MOST_SHARED = 1 << 17  # steps of a trajectory that several recordings may share
-_DIGEST = 16  # bytes of the digest of one leaf
 _shared_state = np.random.get_state  # the state of numpy's global generator
 _AT_FIRST = repr(_shared_state())
 
@@ -84,16 +82,15 @@ class Row(NamedTuple):
 
 def alike(one: Row, other: Row) -> bool:
     """Return whether two digested rows are the same. Rewards that are NaN are the same."""
-    if one[2:] != other[2:] or one.observation != other.observation:
-        return False
-    return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
+    same_rewards = one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
+    return same_rewards and one[2:] == other[2:] and one.observation == other.observation
 
 
 def digested(row: Row) -> Row:
     """Return the digested row, to save memory. Digests cover the name, type, shape and bytes of each leaf."""
     digests = b""
     for name, leaf in trees.named_leaves(row.observation):
-        whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
+        whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=16)
         whole.update(leaf.tobytes())
         digests += whole.digest()
     return row._replace(observation=digests)
@@ -102,12 +99,10 @@ def digested(row: Row) -> Row:
 class _Checked:
     """Checks an environment's values before the loop writes them into arrays, because arrays cast silently."""
 
-    invalid: str | None = None  # the first value outside the declared spaces, with its step; None if there was none
-
     def __init__(self, environment: Any, declared: trees.Tree) -> None:
+        self.invalid: str | None = None  # the first value outside the declared spaces, with its step
         self.action_space = environment.action_space
-        self._environment, self._declared = environment, declared
-        self._step = 0
+        self._environment, self._declared, self._step = environment, declared, 0
 
     def reset(self, **seed: int) -> tuple[Any, dict[str, Any]]:
         self._step = 0
@@ -231,23 +226,21 @@ class Trajectory:
 class _History:
     """The batches since a reset: the environments in each batch, and their actions."""
 
-    def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
-        self.seed = began.seed
-        self.in_order = about.in_order
-        self.acted: ArrayTree | None = None  # the actions of a policy, which replace the tape
+    def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree]) -> None:
+        self.seed, self.in_order = began.seed, info.in_order
+        self.acted: ArrayTree | None = None  # actions that replace the tape
         self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # number of the first batch, ids of batches from it on
-        self._about, self._tape, self._tape_at = about, tape, began.tape_at
+        self._num_envs, self._tape, self._tape_at = info.num_envs, tape, began.tape_at
         self._known = 0
 
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
         if self.in_order:
-            if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
+            if any(out_of_order(ids, self._num_envs) for ids in env_ids):
                 raise BrokenBackendError(f"{OUT_OF_ORDER}: batch {first} is not")
-            return
-        if first > self._known:
+        elif first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
-        if first + len(env_ids) > self._known:
+        elif first + len(env_ids) > self._known:
             self.blocks.append((self._known, env_ids[self._known - first :]))
             self._known = first + len(env_ids)
 
@@ -350,16 +343,13 @@ class Followed:
 
         def rows(count: int) -> deque[Row]:
             made = [self._make() for _ in range(count)]
-            found = deque[Row](maxlen=_KEPT)
             for place, reference in enumerate(made):
                 reference.reset(self._history.seed, self.env_id + place)
-            found.append(digested(made[0].row))
+            found = deque([digested(made[0].row)], maxlen=_KEPT)
             for step in range(self.step):
                 for reference in made[::-1]:
                     reference.step(self._action(step))
                 found.append(digested(made[0].row))
-            for reference in made:
-                reference.close()
             return found
 
         # Environments that draw from a global generator depend on the other environments of their process.
@@ -418,7 +408,6 @@ class Judge:
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
         self._history: _History | None = None
-        self._declared: tuple[Difference, ...] = ()
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
         self._comparer = Comparer()
@@ -428,11 +417,11 @@ class Judge:
         self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
 
     @property
-    def about(self) -> About:
-        """The record ``About``. Raises CutOffError if there was none."""
+    def info(self) -> BackendInfo:
+        """The backend's description of itself. Raises CutOffError if there is none."""
         if self._about is None:
             raise CutOffError("the recording does not begin with the backend's description of itself")
-        return self._about
+        return self._about.info
 
     @property
     def spent_ns(self) -> int:
@@ -443,18 +432,17 @@ class Judge:
         """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
-            self._history = _History(self.about, record, self._tape)
+            self._history = _History(self.info, record, self._tape)
             self.seeds.append(record.seed)
             self.batch = -1
             self.followed.clear()
         elif isinstance(record, About):
             self._about = record
-            self._declared = tuple(Difference(*each) for each in record.differences)
-            self._claim = None if SUITES[self.task.suite].frames is None else record.frame_skip
+            self._claim = None if SUITES[self.task.suite].frames is None else record.info.frame_skip
             stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
             self._spare += [] if self._shared else [stepped]
-            space = _declared_space(record, self.task, stepped.actions)
-            self._tape = action_tape(space, record.tape_seed, record.batch_size)
+            _check_claims(record.info, self.task, stepped.actions)
+            self._tape = action_tape(record.info.action_space, record.tape_seed, record.info.batch_size)
         elif isinstance(record, (Rows, Order, Acted)):
             if self._history is None:
                 raise CutOffError("rows come before the first reset")
@@ -470,7 +458,7 @@ class Judge:
     def _reference(self) -> Reference:
         if self._spare:
             return self._spare.pop()
-        self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
+        self._references.append(Reference(self.task, 0, same_step=self.info.autoreset == "same_step"))
         return self._references[-1]
 
     def _follow(self, env_id: int, history: _History) -> Followed:
@@ -480,7 +468,8 @@ class Judge:
                 self._own[env_id] = self._reference()
             trajectory = Trajectory(self._own[env_id], history.seed, env_id)
         else:
-            key = history.seed, env_id, self.about.tape_seed, len(self._tape), str(self.about.action_dtype)
+            assert self._about is not None  # noqa: S101 - a history comes after it
+            key = history.seed, env_id, self._about.tape_seed, len(self._tape), repr(self.info.action_space)
             if key not in self._shared:
                 self._shared[key] = Trajectory(self._reference(), history.seed, env_id)
             trajectory = self._shared[key]
@@ -506,7 +495,7 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             followed = self.followed.get(env_id) or self._follow(env_id, history)
-            expected = followed.go_to(rows.number, self._claim, self._declared)
+            expected = followed.go_to(rows.number, self._claim, self.info.differences)
             seen = trees.part(rows.observations, places[index]) if shown else None
             found = Row(seen, float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index]))
             brief = digested(found) if shown else found._replace(observation=b"")
@@ -523,7 +512,8 @@ class Judge:
     def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
         """Return the mismatch of a row and the reference's row, None if the row is equal or excused."""
         expected = followed.last()
-        pairs = [*leaves_of("observations", expected.observation, found.observation)]
+        ours, theirs = (dict(trees.named_leaves(row.observation, "observations")) for row in (expected, found))
+        pairs = [(leaf, ours.get(leaf), theirs.get(leaf)) for leaf in sorted({*ours, *theirs})]
         pairs += zip(("rewards", "terminated", "truncated"), expected[1:], found[1:], strict=True)
         gaps = [*self._comparer.gaps(pairs)]
         for gap in gaps:
@@ -531,9 +521,9 @@ class Judge:
             mismatch = Mismatch(followed.env_id, followed.step, field, gap.expected, gap.found, gap.size, leaf)
             # No declaration excuses a different end, because steps are counted by ends.
             hidden = field in ("terminated", "truncated") and expected.ended != found.ended
-            excuses = (one for one in self._declared if one.field == field and _applies(one, followed.age, expected))
-            excuse = None if hidden else next(excuses, None)
-            if excuse is None:
+            declared = (one for one in self.info.differences if one.field == field)
+            excuse = next((one for one in declared if _applies(one, followed.age, expected)), None)
+            if excuse is None or hidden:
                 return mismatch
             self._first_excused = self._first_excused or mismatch
             self._allowed[excuse.text] = None
@@ -548,7 +538,7 @@ class Judge:
         count does. It is ``ends`` if the backend reports another number of ends since the reset.
         """
         claim, env_id, step = self._claim, followed.env_id, followed.step
-        if claim is not None and len(rows.frames) and rows.frames[env_id] >= 0:  # below 0: unknown
+        if claim is not None and rows.frames is not None and rows.frames[env_id] >= 0:  # below 0: unknown
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now
@@ -562,7 +552,7 @@ class Judge:
         if claim is not None and followed.miscounted is not None:
             step, made = followed.miscounted
             return Mismatch(env_id, step, "claimed frames", str(made), str(claim), abs(made - claim))
-        ends = int(rows.ends[env_id]) if len(rows.ends) else followed.ends
+        ends = followed.ends if rows.ends is None else int(rows.ends[env_id])
         if ends != followed.ends:
             return Mismatch(env_id, step, "ends", str(followed.ends), str(ends), abs(ends - followed.ends))
         return None
@@ -574,11 +564,11 @@ class Judge:
         self._count_steps()
         verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._comparer.casts else "identical"
         mismatch, fault = self.mismatch, None
-        if mismatch is None and self._allowed and self._applied > MOST_SHARE * self._steps:
+        if mismatch is None and self._allowed and self._applied > 0.2 * self._steps:  # more could hide any other fault
             mismatch = self._first_excused
             share = f"{self._applied / self._steps:.0%}"
-            fault = f"declared differences affect {share} of all rows; at most {MOST_SHARE:.0%} are allowed"
-        own, counted = self._about.own_classes, self._simulated is not None
+            fault = f"declared differences affect {share} of all rows; at most 20% are allowed"
+        counted = self._simulated is not None
         return Proof(
             verdict if mismatch is None else "different",
             self._rows,
@@ -586,8 +576,8 @@ class Judge:
             tuple(self._allowed),
             mismatch,
             fault,
-            engines=tuple(Engine(**engine) for engine in self._about.engines),
-            own_classes=None if own is None else OwnClasses(**own),
+            engines=self.info.engines,
+            own_classes=self.info.own_classes,
             simulated=self._simulated,
             claimed=self._claimed if counted else None,
             frames_from=self._about.frames_from if counted else None,
@@ -598,30 +588,23 @@ class Judge:
         )
 
 
-def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
-    """Return the space of actions that the backend reports. Raises BrokenBackendError if it is not the task's.
+def _check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
+    """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
 
     A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
     suites whose simulators count frames, the frame skip is compared with that count instead.
     """
-    bounds = [about.action_dtype], [about.low], [about.high]
-    if about.action_form is not None:
-        bounds = about.action_dtype, about.low, about.high
-    spaces = [ActionSpace(np.asarray(low, of), np.asarray(high, of)) for of, low, high in zip(*bounds, strict=True)]
-    own: ActionSpaceTree = trees.filled(about.action_form, spaces)
-    forms = [trees.form(own), trees.form(actions)]
+
+    def unlike(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+        kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
+        return one.shape != other.shape or not np.array_equal(one.astype(kind), other.astype(kind))
+
+    forms = [trees.form(info.action_space), trees.form(actions)]
     why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))
-    for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=False):
-        alike = _one_bound(one.low, other.low) and _one_bound(one.high, other.high)
-        if one.integer != other.integer or not alike:
+    for (name, one), other in zip(trees.named_leaves(info.action_space), trees.leaves(actions), strict=False):
+        if one.integer != other.integer or unlike(one.low, other.low) or unlike(one.high, other.high):
             why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
     if why:
         raise BrokenBackendError(f"the action space is not the task's: {why}")
-    if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
-        raise BrokenBackendError(f"claims {about.frame_skip} frames per step instead of {task.frame_skip}")
-    return own
-
-
-def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
-    kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
-    return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
+    if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
+        raise BrokenBackendError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")

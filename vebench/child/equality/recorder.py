@@ -1,12 +1,17 @@
-"""Records a random sample of batches and environments while a backend is timed.
+"""Records the rows of a backend: a random sample while it is timed, or every batch in the trials of ``verify``.
 
-Within a window, batches are copied and ids are noted. After all windows, the copies are checked and written to a file.
-Another process compares them with the reference (``replay.py``).
+``Recorder`` copies batches and notes ids within a window. After all windows, the copies are checked and written to a
+file. ``step_trials`` builds a backend in several layouts, and resets it several times in each. It writes each batch at
+once: if a backend hangs or dies, the files have all earlier batches. Another process compares the rows with the
+reference (``replay.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count as numbers
 from random import Random
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.interface import BackendInfo, Batch, CountsFrames, VectorBackend
-from vebench.child.actions import Actions
+from vebench.backends.interface import BackendInfo, Batch, CountsFrames, Factory, Setup, VectorBackend
+from vebench.child.actions import Actions, Fitting, Tape, action_tape
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
 from vebench.child.equality.recording import (
@@ -23,6 +28,7 @@ from vebench.child.equality.recording import (
     FIRST,
     NO_ROW,
     OUT_OF_ORDER,
+    About,
     Acted,
     Began,
     Ended,
@@ -30,9 +36,10 @@ from vebench.child.equality.recording import (
     Order,
     Record,
     Rows,
+    malformed,
     out_of_order,
 )
-from vebench.child.request import Recording
+from vebench.child.request import Judging, Proving, Recording, Request
 
 if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
@@ -40,27 +47,21 @@ if TYPE_CHECKING:
 # A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
 # A cell has at most _MOST_MOMENTS, in its first windows.
 MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
-# One in this many moments begins with an end.
-_ENDS_EVERY = 3
-# Environments with recorded observations. They are few, because the reference steps each of them again.
-_SHOWN = 4  # in a backend with at least _NOT_MANY environments
-_FEW = 2  # in a smaller backend
-_NOT_MANY = 16
-_MOST_SHOWN = 16  # in full, as far as the copies fit
-_FIRST_BYTES = 16 << 20  # for the first batches after the reset, which have as many environments as fit
-# Limits in bytes. Recording stops at the first limit, because later batches could not be repeated.
-_MOST_BYTES = 64 << 20  # of copied batches
-_MOST_FULL_BYTES = 256 << 20  # of copied batches, in full
-_MOST_ACTION_BYTES = 64 << 20  # of a policy's actions
-_MOST_ID_BYTES = 128 << 20
-# Consecutive batches that are kept at a moment: an end and the batches after it, for example.
-_CONSECUTIVE = 3
+_CONSECUTIVE = 3  # batches that are kept at a moment: an end and the batches after it, for example
+# The limit in bytes for copied batches, and for a policy's actions. In full, copied batches have four times as many.
+# Recording stops at the first limit, because later batches could not be repeated.
+_MOST_BYTES = 64 << 20
 # The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _CHUNK = 1 << 17  # Ids are joined and ends are counted during a window if there are more of them than this.
-# A cell waits at its end for silent environments that have not answered in this share of all batches.
-_SILENT_SHARE = 0.25
 ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
+# The layout of one environment goes on until ENDS episodes have ended, up to TIMES_LONGER times the steps asked for.
+# The layout asked for goes on until an episode has ended, up to TIMES_FOR_ONE times the steps asked for.
+ENDS, TIMES_LONGER, TIMES_FOR_ONE = 3, 8, 3
+# If steps are cheap, the layout asked for is stepped for LEAST_S seconds, up to _MOST_TIMES times the steps asked for,
+# because some faults begin late.
+LEAST_S, _MOST_TIMES = 2.0, 10
+_MOST_FILE_BYTES = 1 << 30  # A reset of a trial ends early if the file is larger than this.
 Arrays = tuple[Any, ...]  # the arrays of a batch
 
 
@@ -106,7 +107,7 @@ class Ids:
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
         except (ValueError, IndexError):  # the checks of the copies find odd lengths and types
             self.is_full = True
-        if self.nbytes > _MOST_ID_BYTES:
+        if self.nbytes > 2 * _MOST_BYTES:
             self.is_full = True
         if self.is_full:
             self.note = self.note_end = None
@@ -136,8 +137,7 @@ class Ids:
         self.note = self.note_end = None
         if self.is_full:
             return {}
-        least = _SILENT_SHARE * self._seen.batches
-        return {env_id: since for env_id, since in self._seen.silent().items() if since > least}
+        return {env_id: since for env_id, since in self._seen.silent().items() if since > self._seen.batches / 4}
 
 
 class Recorder:
@@ -158,24 +158,25 @@ class Recorder:
         self._backend, self._info = backend, backend.info
         self._start_seed, tape_seed = seeds
         frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
-        self._about = recording.about(info or backend.info, tape_seed, frames_from)
+        self._about = About(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)
         self.ids = Ids(backend.info, first.env_ids)
         self._every = self._gap = self._moments = 0  # readings between moments, readings to the next, moments
         self.following = 0  # number of batches still to keep at this moment
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self.broken: tuple[int, str] | None = None  # the first batch that breaks the interface, and its fault
-        self._most_bytes = _MOST_FULL_BYTES if asked.full else _MOST_BYTES
+        self._most_bytes = 4 * _MOST_BYTES if asked.full else _MOST_BYTES
+        # Few environments are shown, because the reference steps each of them again. In full, as many as fit are.
         count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
-        few = _SHOWN if count >= _NOT_MANY else _FEW
+        few = 4 if count >= 16 else 2  # noqa: PLR2004
         if asked.full:
-            few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * _CONSECUTIVE * row_bytes)))
+            few = max(few, min(16, self._most_bytes // (_MOST_MOMENTS * _CONSECUTIVE * row_bytes)))
         few = min(count, few)
         # The order does not depend on the backend, so that cells share environments and steps of the reference.
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
-        fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
+        fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # in the first batches after a reset
         drawn = self._random.sample(range(count), min(count, fit))
         self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
@@ -194,7 +195,7 @@ class Recorder:
 
     @property
     def _is_over(self) -> bool:
-        is_full = self._copied > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
+        is_full = self._copied > self._most_bytes or self._action_bytes > _MOST_BYTES
         return is_full or self.ids.is_full or self.broken is not None
 
     def expect(self, moments: int) -> None:
@@ -221,7 +222,7 @@ class Recorder:
             self.following, holds = _CONSECUTIVE - 1, True
         elif not self._due():
             return
-        elif not self._moments % _ENDS_EVERY and not self.awaited:
+        elif not self._moments % 3 and not self.awaited:  # one in three moments begins with an end
             self.awaited = self.shown
             return
         else:
@@ -274,9 +275,9 @@ class Recorder:
             except IndexError:
                 is_whole = False
         if not is_whole:
-            self._breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
+            self._breaks(number, malformed(arrays, self._info) or "its rows are not plain arrays")
             return
-        frames = ends = np.empty(0, np.int64)
+        frames = ends = None
         if counts:
             ends = self.ids.ends.copy()
             counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
@@ -352,7 +353,7 @@ class Recorder:
         for rows in self._kept:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
             arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
-            wrong = recording.malformed(arrays, self._info)
+            wrong = malformed(arrays, self._info)
             if wrong is None and self._info.in_order and out_of_order(rows.env_ids, self._info.num_envs):
                 wrong = OUT_OF_ORDER
             if wrong is not None:
@@ -372,9 +373,8 @@ class Recorder:
             recording.write(file, rows)
         for record in () if self.broken else self._again:
             recording.write(file, record)
-        now = recording.about(self._backend.info, self._about.tape_seed)
-        fault = self.broken[1] if self.broken else self._at_end or recording.changed(self._about, now)
-        recording.write(file, Ended(fault or ""))
+        seen = self.broken[1] if self.broken else self._at_end
+        recording.write(file, Ended(seen or recording.changed(self._about.info, self._backend.info) or ""))
 
     def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the actions of all batches as one array. Short batches are filled up with zeros."""
@@ -387,3 +387,189 @@ class Recorder:
 def _nbytes(tree: ArrayTree) -> int:
     """Return the number of bytes in all arrays of a tree, such as a batch."""
     return sum(leaf.nbytes for leaf in trees.leaves(tree))
+
+
+@dataclass(frozen=True)
+class TrialReset:
+    """A reset and the steps after it. With ``ends``, the last batch has an end if possible: an autoreset is due."""
+
+    seed: int
+    tape_at: int  # the first batch of the tape
+    steps: int  # least steps of each environment
+    most: int  # most steps of each environment to wait for ``ends``
+    ends: int = 0  # least ends of all environments together
+    goes_on: bool = False  # whether to step for LEAST_S seconds if steps are cheap
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One layout in which a backend is built, and its resets."""
+
+    workers: int
+    envs_per_worker: int
+    no_ops: int
+    seed: int  # of the constructor
+    tape_seed: int
+    resets: tuple[TrialReset, ...]
+    exact: bool  # whether to use the task's variant without chance
+
+    def setup(self, asked: Setup) -> Setup:
+        """Return the setup of the adapter in this trial."""
+        return replace(
+            asked,
+            task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            cpus=asked.cpus[: max(1, self.workers)],
+            seed=self.seed,
+        )
+
+    def words(self, about: About | None = None) -> str:
+        """Return the layout in words: ``with 2 environments``. ``about`` is None before the backend is built."""
+        count = self.workers * self.envs_per_worker if about is None else about.info.num_envs
+        envs = "1 environment" if count == 1 else f"{count} environments"
+        return f"with {envs}" if self.exact else f"with {envs}, including randomness"
+
+
+def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
+    """Draw the trials of a request's backend: the layout asked for, then one environment, then many.
+
+    The last two use the measured variant of the task, with its chance, where the reference can repeat it. One seed
+    determines all lengths and seeds, so that a comparison can be repeated.
+    """
+    setup, scope = request.setup, request.entry.scope
+    shape = request.entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
+    exact = scope.chance(replace(setup.task, exact=False)) is not None
+    rng = Random(how.seed)
+    # No layout has so many environments that the ranges of two seeds overlap.
+    seeds = iter([place << 17 | rng.randrange(1 << 16) for place in rng.sample(range(1 << 13), 16)])
+
+    def reset(least: int, longest: int = 0, ends: int = 0, *, goes_on: bool = False) -> TrialReset:
+        return TrialReset(next(seeds), rng.randrange(1 << 20), least, max(least, longest), ends, goes_on)
+
+    def short(least: int, end: int) -> TrialReset:
+        return reset(min(how.steps, rng.randrange(least, end)))
+
+    def trial(workers: int, each: int, *resets: TrialReset, exact: bool) -> Trial:
+        return Trial(workers, each, scope.no_ops, next(seeds), next(seeds), resets, exact)
+
+    length = how.steps + rng.randrange(max(1, how.steps // 10))
+    main = reset(length, TIMES_FOR_ONE * length, 1, goes_on=True)
+    long = reset(min(length, 80), TIMES_LONGER * length, ENDS)
+    # Seed 0 is tested, because some backends mistake it for no seed.
+    three = short(40, 80), long, replace(short(1, 20), seed=0)
+    many = max(1, 4 * shape.batch_size // shape.num_envs)  # asynchronous backends have more environments than rows
+    return (
+        trial(setup.workers, setup.envs_per_worker, main, short(1, max(20, length // 10)), exact=True),
+        trial(1, 1, *three, exact=exact),
+        trial(many, 2, short(20, 40), exact=exact),
+    )
+
+
+def step_trials(request: Request, proving: Proving, factory: Factory) -> None:
+    """Step the backend in each trial. Write the rows of the first trial to ``PATH.0``, and so on."""
+    for number, trial in enumerate(trials_of(request, proving)):
+        with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
+            backend = factory(trial.setup(request.setup), **request.options)
+            try:
+                _step(backend, trial, file)
+            finally:
+                backend.close()
+
+
+def _step(backend: VectorBackend, trial: Trial, file: IO[bytes]) -> None:
+    """Reset and step the backend as the trial says, until it breaks the interface. Write every batch."""
+    info = backend.info
+    frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
+    recording.write(file, About(info, trial.tape_seed, frames_from))
+    tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
+    for reset in trial.resets:
+        transcript = _Transcript(backend, reset, file)
+        backend.reset(reset.seed)
+        first = backend.recv()
+        at = reset.tape_at % len(tape)
+        actions: Actions = Tape([*tape[at:], *tape[:at]])
+        if info.fewest_rows is not None:
+            actions = Fitting(actions, len(first[4]))
+        receive = actions.receiving(backend.recv)
+        fault = transcript.take(first)
+        while fault is None and not transcript.has_enough():
+            backend.send(next(actions))
+            fault = transcript.take(receive())
+        if fault is not None:
+            recording.write(file, Ended(fault))
+            return
+    recording.write(file, Ended(recording.changed(info, backend.info) or ""))
+
+
+class _Transcript:
+    """Writes the batches after a reset to a file, and checks that they keep to the interface."""
+
+    def __init__(self, backend: VectorBackend, reset: TrialReset, file: IO[bytes]) -> None:
+        self._backend, self._info, self._reset, self._file = backend, backend.info, reset, file
+        count = self._info.num_envs
+        self._numbers = numbers()
+        self._made = np.full(count, -1, np.int64)  # steps of each environment
+        self._ends, self._has_end = 0, False
+        self._seen, self._answered = LastSeen(count), np.full(count, time.monotonic())
+        self._last: tuple[Sequence[ArrayTree], Sequence[ArrayTree]] = ((), ())  # the last batch, and copies of it
+        self._longest, self._until = reset.most, time.monotonic() + LEAST_S
+        recording.write(file, Began(reset.seed, reset.tape_at))
+
+    def take(self, batch: Sequence[Any]) -> str | None:
+        """Write a batch. Returns how it breaks the interface, None if it does not."""
+        fault = malformed(batch, self._info)
+        if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
+            fault = f"{fault}, although the adapter declares no reuse of buffers"
+        fault = fault or self._left_behind(batch[4])
+        if fault is not None:
+            return fault
+        copies = Batch._make(trees.mapped(np.copy, array) for array in batch)
+        self._last = batch, copies
+        self._made[copies.env_ids] += 1
+        # Environments that wait for a slow one make further steps, which are not compared.
+        most = max(self._reset.most, _MOST_TIMES * self._reset.steps) + self._reset.steps
+        shown = np.flatnonzero(self._made[copies.env_ids] <= most)
+        counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
+        observations, rewards, terminated, truncated, env_ids = copies
+        seen, frames = trees.part(observations, shown), None if counted is None else np.array(counted)
+        rows = Rows(next(self._numbers), env_ids, rewards, terminated, truncated, shown, seen, frames)
+        recording.write(self._file, rows)
+        ends = int(np.count_nonzero(terminated | truncated))
+        self._ends, self._has_end = self._ends + ends, ends > 0
+        fault = self._changed()
+        return fault and f"{fault}, before the next actions were sent"
+
+    def _changed(self) -> str | None:
+        """Return the fault if an array of the last batch has changed since it was copied."""
+        for field, arrays, copies in zip(Batch._fields, *self._last):  # noqa: B905 - none before the first batch
+            for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
+                if array.tobytes() != copy.tobytes():
+                    return f"{name} {CHANGED}"
+        return None
+
+    def _left_behind(self, env_ids: Any) -> str | None:
+        """Return the fault if an environment has not answered for a long time, None if each has."""
+        if self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None:
+            return None
+        self._seen.add(env_ids[None])
+        self._answered[env_ids] = now = time.monotonic()
+        if self._seen.batches % 256:
+            return None
+        silent = self._seen.silent().items()
+        late = [each for each in silent if now - self._answered[each[0]] > recording.PATIENCE_S]
+        return recording.left_behind(*late[0]) if late else None
+
+    def has_enough(self) -> bool:
+        """Return whether the environments have made enough steps since the reset."""
+        reset, made = self._reset, int(self._made.min())
+        if self._file.tell() > _MOST_FILE_BYTES:
+            return True
+        if made < reset.steps:
+            return False
+        if reset.goes_on and time.monotonic() < self._until and made < _MOST_TIMES * reset.steps:
+            self._longest = max(reset.most, made)
+            return False
+        if self._ends >= reset.ends > 0:
+            return self._has_end or made >= self._longest + reset.steps
+        return not reset.ends or made >= self._longest

@@ -1,24 +1,25 @@
-"""Writes and reads the rows of a backend as a file of records, and checks the form of batches.
+"""Writes and reads the rows of a backend as a file of records, checks the form of batches, and compares rows.
 
-The process that steps the backend writes records. Another process reads and compares them. A record is a line of JSON,
-with the type and shape of each array, and then the arrays' bytes. Large arrays are compressed. A record has no code.
+The process that steps the backend writes records. Another process reads and compares them. A recording begins with
+``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are numbered from 0, the rows
+of the reset. Batch ``number`` answers the tape's batch ``(tape_at + number - 1) % len(tape)``, whose rows are for the
+environments of batch ``number - 1``, in its order. ``Acted`` takes the place of the tape. ``Order`` says which
+environments are in which batch, unless the adapter declares ``in_order`` or every batch is recorded. ``Rows`` is one
+recorded batch. ``Ended`` is the last record.
 
-A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are
-numbered from 0, the rows of the reset. Batch ``number`` answers the tape's batch
-``(tape_at + number - 1) % len(tape)``, whose rows are for the environments of batch ``number - 1``, in its order. Where
-a policy has acted, ``Acted`` takes the place of the tape. ``Order`` says which environments are in which batch, unless
-``About.in_order`` or every batch is recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record.
+Rows are compared field by field. Flags must be the same. One side may round a reward to float32. Arrays must have the
+same bytes, unless casts or limits are allowed.
 """
 
 from __future__ import annotations
 
-import json
+import pickle
 import zlib
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from math import prod
-from typing import IO, TYPE_CHECKING, Any
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +31,10 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
 
 FIRST = 10  # batches after a cell's reset that are recorded with as many environments as fit
-_PACKED_FROM = 1 << 12  # Arrays of at least this many bytes are compressed. Stacks of images shrink to a tenth.
-# Fields that may be a dict or tuple of arrays, nested or not.
-_TREES = frozenset({"observations", "actions"})
 NO_ROW = -1  # stands for an id that is missing, because the batch has fewer rows than others
-
 CHANGED = "change after recv() returned them"
 OUT_OF_ORDER = "environments are not in the order of their ids, although the adapter declares that they are"
-NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
-# The kinds of dtype that a field may have, and their name in messages.
+# The kinds of dtype that each field of a batch may have, and their name in messages.
 _NUMBERS = {
     "observations": ("biuf", "flags or numbers"),
     "rewards": ("fiu", "numbers"),
@@ -46,39 +42,16 @@ _NUMBERS = {
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
-# Facts in a backend's description of itself that must not change.
-_CONSTANT = (
-    *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
-    *("differences", "action_form", "low", "high"),
-)
-# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that an answer
-# of this environment usually takes. It is left behind if it has not answered for PATIENCE_S seconds of steps, either.
-_SILENT, _TIMES_SILENT = 1000, 50
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0  # an environment that is silent (``LastSeen``) for this long, too, is left behind
 
 
 @dataclass(frozen=True)
 class About:
-    """The backend's description of itself, with the names of ``BackendInfo``, and the seed of its actions."""
+    """The backend's description of itself, the seed of its actions, and the source of its counts of frames."""
 
-    num_envs: int
-    batch_size: int
-    frame_skip: int
-    autoreset: str
-    in_order: bool  # whether the adapter declares that every batch has all environments in the order of their ids
+    info: BackendInfo
     tape_seed: int
-    # The type and bounds of one action; lists with an item for each leaf if there is an ``action_form``.
-    action_dtype: Any
-    low: Any
-    high: Any
-    reuses_buffers: bool = False
-    differences: tuple[tuple[Any, ...], ...] = ()  # the fields of each ``Difference``
-    chance: str | None = None
     frames_from: str | None = None
-    engines: tuple[dict[str, Any], ...] = ()
-    own_classes: dict[str, Any] | None = None
-    fewest_rows: int | None = None
-    action_form: Any = None  # of actions that are a dict or tuple (``trees.form``)
 
 
 @dataclass(frozen=True)
@@ -91,7 +64,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """The actions of a policy since the reset. The actions of a short batch are filled up with zeros."""
+    """The actions since the reset if they are not the tape's. The actions of a short batch are filled up with zeros."""
 
     actions: ArrayTree  # (batches, batch_size, *action_shape)
 
@@ -115,10 +88,8 @@ class Rows:
     truncated: NDArray[np.bool_]  # (rows,)
     shown: NDArray[np.integer]  # the rows whose observations are recorded
     observations: ArrayTree  # (len(shown), *observation_shape)
-    # Frames in each environment's episode so far, by the backend's own count: (num_envs,), or empty.
-    frames: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
-    # Ends that each environment has reported in this history: (num_envs,), or empty.
-    ends: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
+    frames: NDArray[np.integer] | None = None  # in each environment's episode, by the backend's own count: (num_envs,)
+    ends: NDArray[np.integer] | None = None  # that each environment has reported in this history: (num_envs,)
 
 
 @dataclass(frozen=True)
@@ -129,7 +100,6 @@ class Ended:
 
 
 Record = About | Began | Acted | Order | Rows | Ended
-_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Ended)}
 
 
 class CutOffError(Exception):
@@ -138,37 +108,21 @@ class CutOffError(Exception):
 
 def write(file: IO[bytes], record: Record) -> None:
     """Append a record to a file, in one call. Raises OSError if it cannot be written."""
-    values = {item.name: getattr(record, item.name) for item in fields(record)}
-    held = {name: value for name, value in values.items() if name in _TREES or isinstance(value, np.ndarray)}
-    body = {name: value for name, value in values.items() if name not in held}
-    arrays = [(name, array) for name, tree in held.items() for array in trees.leaves(tree)]
-    whole = [array.tobytes() for _, array in arrays]
-    parts = [zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data for data in whole]
-    kinds = [(name, array.dtype.str, array.shape, len(part)) for (name, array), part in zip(arrays, parts, strict=True)]
-    forms = {name: trees.form(tree) for name, tree in held.items() if not trees.is_leaf(tree)}
-    head = {"kind": type(record).__name__, "arrays": kinds, "forms": forms}
-    file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
+    # Stacks of images shrink to a tenth. numpy 1.26 cannot read later protocols of numpy 2.
+    data = zlib.compress(pickle.dumps(record, protocol=4), 1)
+    file.write(len(data).to_bytes(8, "big") + data)
 
 
 def read_records(file: IO[bytes]) -> Iterator[Record]:
     """Yield the records up to ``Ended``. Raises CutOffError where the recording ends early or is damaged."""
     while True:
-        line = file.readline()
-        if not line.endswith(b"\n"):
+        size = int.from_bytes(file.read(8), "big")
+        data = file.read(size)
+        if not size or len(data) < size:
             raise CutOffError("the recording is truncated")
         try:
-            body = json.loads(line)
-            kind, forms = _KINDS[body.pop("kind")], body.pop("forms", {})
-            arrays: dict[str, list[NDArray[np.generic]]] = {}
-            for name, dtype, shape, length in body.pop("arrays"):
-                data = file.read(length)
-                if np.dtype(dtype).itemsize * prod(shape) >= _PACKED_FROM:
-                    data = zlib.decompress(data)
-                arrays.setdefault(name, []).append(np.frombuffer(data, dtype).reshape(shape))
-            for name, leaves in arrays.items():
-                body[name] = trees.filled(forms.get(name), leaves)
-            record = kind(**body)
-        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+            record: Record = pickle.loads(zlib.decompress(data))  # noqa: S301 - from a process of the same user
+        except Exception as error:  # noqa: BLE001 - pickle may raise anything
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
         if isinstance(record, Ended):
@@ -212,9 +166,9 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
     access, after the measurement.
     """
     try:
-        arrays = dict(zip(NAMES, batch, strict=True))
+        arrays = dict(zip(_NUMBERS, batch, strict=True))
     except (TypeError, ValueError):
-        return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(NAMES)}"
+        return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(_NUMBERS)}"
     observations = arrays.pop("observations")
     if (odd := _odd_tree("observations", observations)) is not None:
         return odd
@@ -240,14 +194,13 @@ def _odd_array(name: str, array: Any) -> str | None:
 def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
     most, fewest = info.batch_size, info.batch_size if info.fewest_rows is None else info.fewest_rows
     ids = arrays["env_ids"].tolist()
-    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items() if name != "env_ids"}
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
         counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
         size = str(most) if fewest == most else f"{fewest} to {most}"
-        return f"rows were counted but not returned: {len(ids)} env_ids, {counts}, in a batch of {size}"
+        return f"rows were counted but not returned: {counts}, in a batch of {size}"
     if len(set(ids)) != len(ids):
-        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
-        return f"the same row twice in a batch: environment {twice[0]}"
+        return f"the same row twice in a batch: environment {Counter(ids).most_common(1)[0][0]}"
     if not set(ids) <= set(range(info.num_envs)):
         return f"env_ids {sorted(set(ids))} outside 0..{info.num_envs - 1}"
     return None
@@ -256,6 +209,16 @@ def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
 def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
     """Return whether ``env_ids`` differ from all ids in ascending order."""
     return not np.array_equal(env_ids, np.arange(num_envs))
+
+
+def changed(before: BackendInfo, now: BackendInfo) -> str | None:
+    """Return how a backend's description of itself has changed while it ran, None if it has not."""
+    sizes = "num_envs", "batch_size", "fewest_rows", "frame_skip"
+    for name in (*sizes, "autoreset", "reuses_buffers", "differences", "action_space"):
+        one, other = getattr(before, name), getattr(now, name)
+        if repr(one) != repr(other):
+            return f"changes its {name} while it runs: {other} instead of {one}"
+    return None
 
 
 class LastSeen:
@@ -276,10 +239,13 @@ class LastSeen:
         self.batches += len(env_ids)
 
     def silent(self) -> dict[int, int]:
-        """Return, for each environment that is silent now, the number of batches without an answer."""
+        """Return the number of batches without an answer of each environment that is silent now.
+
+        An environment is silent after 1000 of them, plus 50 times the batches that its answers usually take.
+        """
         usual = (self._last + 1) / np.maximum(1, self._rows)
         since = self.batches - 1 - self._last
-        return {int(env_id): int(since[env_id]) for env_id in np.flatnonzero(since > _SILENT + _TIMES_SILENT * usual)}
+        return {int(env_id): int(since[env_id]) for env_id in np.flatnonzero(since > 1000 + 50 * usual)}
 
 
 def left_behind(env_id: int, batches: int) -> str:
@@ -287,39 +253,117 @@ def left_behind(env_id: int, batches: int) -> str:
     return f"environment {env_id} is left behind: no answer in the last {batches:,} batches and {PATIENCE_S:g} s"
 
 
-def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> About:
-    """Return the record ``About`` of a backend."""
-    own, form = info.own_classes, trees.form(info.action_space)
-    bounds = [
-        (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
-        for space in trees.leaves(info.action_space)
-    ]
-    action_dtype, low, high = bounds[0] if form is None else zip(*bounds, strict=True)
-    return About(
-        num_envs=int(info.num_envs),
-        batch_size=int(info.batch_size),
-        frame_skip=int(info.frame_skip),
-        autoreset=info.autoreset,
-        in_order=info.in_order,
-        tape_seed=tape_seed,
-        action_dtype=action_dtype,
-        low=low,
-        high=high,
-        action_form=form,
-        reuses_buffers=bool(info.reuses_buffers),
-        differences=tuple((each.text, each.field, each.rows, each.count) for each in info.differences),
-        chance=info.chance,
-        frames_from=frames_from,
-        engines=tuple(asdict(engine) for engine in info.engines),
-        own_classes=None if own is None else asdict(own),
-        fewest_rows=None if info.fewest_rows is None else int(info.fewest_rows),
-    )
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest allowed difference of numbers: absolute, relative to the first, or in units in the last place (ulps)."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    ulps: int = 0
+    steps: int | None = None  # Later steps of an episode are not compared, because physics may be chaotic.
+
+    def allows(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
+        """Return whether all numbers are within the limit. Equal numbers and pairs of NaN always are."""
+        kind = one.dtype if one.dtype.kind == "f" else np.dtype(np.float64)
+        spacing = np.abs(np.spacing(np.abs(one).astype(kind))).astype(np.float64)
+        size = np.abs(one.astype(np.float64))
+        room = np.maximum(np.maximum(self.absolute, self.relative * size), self.ulps * spacing)
+        gap = _gaps_between(one, other)
+        return bool(np.all((gap == 0) | (gap <= room)))
 
 
-def changed(before: About, now: About) -> str | None:
-    """Return how a backend's description of itself has changed while it ran, None if it has not."""
-    for name in _CONSTANT:
-        one, other = getattr(before, name), getattr(now, name)
-        if one != other and str(one) != str(other):  # bounds may be NaN
-            return f"changes its {name} while it runs: {other} instead of {one}"
-    return None
+class Gap(NamedTuple):
+    """A field in which two rows differ, with both values in words."""
+
+    field: str  # ``rewards``, ``terminated``, ``truncated``, ``observations/LEAF`` or ``infos/KEY``
+    expected: str
+    found: str
+    size: float | None = None  # the largest absolute difference, None if it is not finite
+    how_many: str = ""  # how many numbers differ, in words
+
+
+@dataclass
+class Comparer:
+    """Compares values by one set of rules, and counts casts and uses of limits."""
+
+    limits: Mapping[str, Tolerance] = field(default_factory=dict)  # by field, or by the parent field of leaves
+    may_cast: bool = False  # whether arrays may have different types
+    casts: Counter[str] = field(default_factory=Counter)  # number of values that were equal after a cast, by cast
+    furthest: dict[str, float] = field(default_factory=dict)  # the largest distance within a limit, by field
+    skipped: int = 0  # arrays not compared, because they came after the last step of their limit
+
+    def gaps(self, values: Iterable[tuple[str, Any, Any]], age: int = 0) -> Iterator[Gap]:
+        """Yield the gaps in ``values``, ``(field, expected, found)``, of a row ``age`` steps after a reset."""
+        arrays = np.ndarray, np.generic  # a row of a batch of numbers is a scalar
+        for name, one, other in values:
+            if one is None or other is None:
+                if one is not other:
+                    words = ["nothing" if value is None else "a value" for value in (one, other)]
+                    yield Gap(name, words[0], words[1])
+            elif name == "rewards":
+                yield from self._rewards(one, other, age)
+            elif isinstance(one, arrays) and isinstance(other, arrays):
+                yield from self._arrays(name, np.asarray(one), np.asarray(other), age)
+            elif type(one) is not type(other) or one != other:
+                yield Gap(name, str(one)[:60], str(other)[:60])
+
+    def _rewards(self, one: float, other: float, age: int) -> Iterator[Gap]:
+        if one == other or (isnan(one) and isnan(other)):
+            return
+        with np.errstate(over="ignore"):
+            rounded = one == float(np.float32(other)) or other == float(np.float32(one))
+        if rounded:
+            self.casts["rewards as float32"] += 1
+        elif not self._is_near("rewards", np.asarray(one), np.asarray(other), age):
+            size = abs(one - other)
+            yield Gap("rewards", repr(one), repr(other), size if isfinite(size) else None)
+
+    def _arrays(self, name: str, one: NDArray[Any], other: NDArray[Any], age: int) -> Iterator[Gap]:
+        if one.shape != other.shape or (one.dtype != other.dtype and not self.may_cast):
+            yield Gap(name, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}")
+            return
+        if one.dtype == other.dtype and one.tobytes() == other.tobytes():
+            return
+        if (self.may_cast and self._is_cast(name, one, other)) or self._is_near(name, one, other, age):
+            return
+        gap = _gaps_between(one, other)
+        index = np.unravel_index(int(np.argmax(gap)), gap.shape)
+        at = f" at {list(map(int, index))}" if index else ""
+        count = f"{np.count_nonzero(gap):,} of {gap.size:,} numbers differ" if gap.size > 1 else ""
+        size = float(gap[index])
+        yield Gap(name, f"{one[index]}{at}", f"{other[index]}{at}", size if isfinite(size) else None, count)
+
+    def _is_cast(self, name: str, one: NDArray[Any], other: NDArray[Any]) -> bool:
+        """Return whether the arrays are equal after a cast from the wider to the narrower type. Count the cast."""
+        narrow, wide = sorted((one.dtype, other.dtype), key=lambda kind: kind.itemsize)
+        if narrow.kind != wide.kind:  # a cast to integers would lose the digits after the point
+            narrow = np.result_type(narrow, wide)
+        with np.errstate(all="ignore"):
+            same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
+        exact = name.startswith("infos/") and np.array_equal(one, other)
+        if same and narrow != wide and not exact:
+            self.casts[f"{name} as {narrow}"] += 1
+        return bool(same)
+
+    def _is_near(self, name: str, one: NDArray[Any], other: NDArray[Any], age: int) -> bool:
+        """Return whether a limit allows the distance of two arrays, or excludes them from comparison."""
+        limits = (limit for of, limit in self.limits.items() if name == of or name.startswith(f"{of}/"))
+        limit = next(limits, None)
+        if limit is None:
+            return False
+        if limit.steps is not None and age > limit.steps:
+            self.skipped += 1
+            return True
+        if not limit.allows(one, other):
+            return False
+        self.furthest[name] = max(float(_gaps_between(one, other).max()), self.furthest.get(name, 0.0))
+        return True
+
+
+def _gaps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the absolute differences of two arrays: 0 for pairs of NaN, infinity where a difference is not finite."""
+    equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
+    with np.errstate(all="ignore"):
+        gap = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    found: NDArray[np.float64] = np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf, posinf=np.inf))
+    return found

@@ -26,7 +26,6 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, WorkVerdict
-from vebench.child.equality import stepping
 from vebench.child.equality.judge import (
     BrokenBackendError,
     Followed,
@@ -37,24 +36,17 @@ from vebench.child.equality.judge import (
     Unrepeatable,
     alike,
 )
+from vebench.child.equality.recorder import Trial, trials_of
 from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
-from vebench.child.equality.stepping import Trial
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
-_TOGETHER = 8  # environments that are followed together to name a fault
-_MOST_OF_TIMEOUT = 0.2  # the share of --timeout in which the fault of a cell is named
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
-
-# Returns the row of a step as a fault would change it, None if the reference's row is not kept.
-Predict = Callable[[Followed, int], Row | None]
-
-# A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and up to
-# _MOST_AFTER steps within _QUICK_S seconds.
-_AFTER, LOOK_ON_S = 24, 10.0
-_MOST_AFTER, _QUICK_S = 2000, 0.5
+# A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and more steps
+# within _QUICK_S seconds.
+_AFTER, LOOK_ON_S, _QUICK_S = 24, 10.0, 0.5
 # Known faults by name. Each makes the backend's row from the reference's rows of this step and the step before.
 _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
@@ -81,14 +73,14 @@ class _Judged(NamedTuple):
     """The proof of some environments, and the last batch that it covers."""
 
     proof: Proof
-    reset: int = 0  # number of the batch's reset, from 1
-    batch: int = -1  # number of the batch since its reset
-    furthest: int = 0  # the highest number of a batch that was compared
+    reset: int  # number of the batch's reset, from 1
+    batch: int  # number of the batch since its reset
+    furthest: int  # the highest number of a batch that was compared
 
 
 @dataclass
 class _Outline:
-    """The contents of a recording, without its rows."""
+    """The contents of the recording ``path`` without its rows, as far as it can be read."""
 
     path: str
     about: About | None = None
@@ -100,42 +92,40 @@ class _Outline:
     end: Ended | None = None
     cut_off: str | None = None  # why the recording breaks off
 
-    @classmethod
-    def of(cls, path: str) -> _Outline:
-        """Return the outline of a recording, as far as it can be read."""
-        found = cls(path)
-        with open(path, "rb") as file:
-            try:
+    def __post_init__(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
                 for record in read_records(file):
-                    if isinstance(record, About):
-                        found.about = record
-                    elif isinstance(record, Began):
-                        found.batch, found.resets = -1, found.resets + 1
-                    elif isinstance(record, Rows):
-                        found.batch = record.number
-                        found.furthest = max(found.furthest, record.number)
-                        ids = found.env_ids if record.number > FIRST else found.first_ids
-                        ids.update(record.env_ids[record.shown].tolist())
-                    elif isinstance(record, Ended):
-                        found.end = record
-            except CutOffError as error:
-                found.cut_off = str(error)
-        return found
+                    self._add(record)
+        except CutOffError as error:
+            self.cut_off = str(error)
+
+    def _add(self, record: Record) -> None:
+        if isinstance(record, About):
+            self.about = record
+        elif isinstance(record, Began):
+            self.batch, self.resets = -1, self.resets + 1
+        elif isinstance(record, Rows):
+            self.batch, self.furthest = record.number, max(self.furthest, record.number)
+            ids = self.env_ids if record.number > FIRST else self.first_ids
+            ids.update(record.env_ids[record.shown].tolist())
+        elif isinstance(record, Ended):
+            self.end = record
 
     @property
-    def all_ids(self) -> tuple[int, ...]:
+    def all_ids(self) -> list[int]:
         """All environments with observations in the recording."""
-        return tuple(sorted(self.first_ids | self.env_ids))
+        return sorted(self.first_ids | self.env_ids)
 
 
 def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
     """Compare each recording of ``job`` with the reference, and yield the result. The files are removed."""
-    task, timeout_ns = request.setup.task, request.settings.timeout * 1e9
-    outlines = [_Outline.of(f"{job.path}/{each.name}") for each in job.recordings]
+    task = request.setup.task
+    outlines = [_Outline(f"{job.path}/{each.name}") for each in job.recordings]
     families: dict[object, list[int]] = {}  # recordings whose environments have the same actions
     for number, outline in enumerate(outlines):
         if (about := outline.about) is not None and outline.cut_off is None:
-            families.setdefault(about.autoreset if about.in_order else number, []).append(number)
+            families.setdefault(about.info.autoreset if about.info.in_order else number, []).append(number)
     found: dict[int, list[_Judged]] = {}
     for number, (outline, recorded) in enumerate(zip(outlines, job.recordings, strict=True)):
         about, fault = outline.about, outline.end.fault if outline.end else ""
@@ -149,14 +139,15 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
                 family = next(members for members in families.values() if number in members)
                 asked = [(outlines[each], job.recordings[each].seconds * 1e9) for each in family]
                 ids = sorted({env_id for each, _ in asked for env_id in each.all_ids})
-                shares = [*_in_parallel(partial(_followed, task, asked), _shares(ids))]
+                shares = _in_parallel(partial(_followed, task, asked), ids)
                 found |= {each: [share[at] for share in shares] for at, each in enumerate(family)}
-            proof = _of_cell(task, outline, about, found[number], fault, _MOST_OF_TIMEOUT * timeout_ns)
+            # To name a fault may take a fifth of --timeout.
+            proof = _of_cell(task, outline, about, found[number], fault, 0.2e9 * request.settings.timeout)
         os.unlink(outline.path)
         yield proof
 
 
-def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: tuple[int, ...]) -> list[_Judged]:
+def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence[int]) -> list[_Judged]:
     """Compare the rows of some environments in several recordings. Each recording has its own limit in nanoseconds."""
     began = perf_counter_ns()
     Reference(task, 0, seed=0).close()
@@ -166,7 +157,7 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: tuple[in
     found = []
     for outline, span_ns in asked:
         mine = {*ids} & outline.env_ids | ({*drawn} & outline.first_ids)
-        found.append(_judged(outline.path, task, tuple(sorted(mine)), span_ns=span_ns, shared=shared))
+        found.append(_judged(outline.path, task, sorted(mine), span_ns=span_ns, shared=shared))
     return found
 
 
@@ -178,13 +169,13 @@ def _of_cell(
     if fault and whole.verdict != "different":  # even if the comparison stopped before the fault
         whole = replace(whole, verdict="different", mismatch=None, fault=fault, reason=None)
     nothing = not whole.rows and whole.verdict != "different"
-    per_batch = about.batch_size / about.num_envs
+    per_batch = about.info.batch_size / about.info.num_envs
     return CellProof(
         "unverified" if nothing else whole.verdict,
         rows=whole.rows,
         ends=whole.fewest_ends,
         environments=len(outline.env_ids or outline.first_ids),
-        num_envs=about.num_envs,
+        num_envs=about.info.num_envs,
         steps=int(per_batch * min((one.furthest for one in found), default=0)),
         of_steps=int(per_batch * outline.furthest),
         allowed=whole.allowed,
@@ -197,17 +188,16 @@ def _of_cell(
 
 def compare_trials(request: Request, job: Judging) -> Proof:
     """Compare the recording of each trial with the reference, and return the result. The files are removed."""
-    trials = stepping.trials_of(request, job)
-    paths = [f"{job.path}.{number}" for number in range(len(trials))]
-    paths = [path for path in paths if os.path.exists(path)]
+    trials = trials_of(request, job)
+    paths = [path for path in (f"{job.path}.{number}" for number in range(len(trials))) if os.path.exists(path)]
     proofs: list[Proof] = []
     # Complete recordings are counted in ``whole``: the backend's own claim to be done is not trusted.
     place, whole = f"while it was built {trials[0].words()}", 0
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - trials after a failure were not stepped
-            outline, of = _Outline.of(path), trial.setup(request.setup).task
+            outline, of = _Outline(path), trial.setup(request.setup).task
             place, whole = _place(outline, trial), whole + (outline.end is not None)
-            found = [*_in_parallel(partial(_judged, path, of), _shares(outline.all_ids))]
+            found = _in_parallel(partial(_judged, path, of), outline.all_ids)
             proof = _merged([one.proof for one in _named(of, outline, found)])
             if outline.end is not None and outline.end.fault and proof.verdict != "different":
                 proof = replace(proof, verdict="different", fault=outline.end.fault)
@@ -237,10 +227,8 @@ def _place(outline: _Outline, trial: Trial) -> str:
         return f"while it was built {words}"
     if outline.end is not None:
         return f"while it was closed, {words}"
-    if not outline.resets:
-        return f"before its first reset, {words}"
     step = f"in step {outline.batch + 1} after" if outline.batch >= 0 else "in"
-    return f"{step} reset {outline.resets}, {words}"
+    return f"{step} reset {outline.resets}, {words}" if outline.resets else f"before its first reset, {words}"
 
 
 def _merged(proofs: Sequence[Proof]) -> Proof:
@@ -266,7 +254,7 @@ def _merged(proofs: Sequence[Proof]) -> Proof:
 def _judged(
     path: str,
     task: Task,
-    env_ids: tuple[int, ...],
+    env_ids: Sequence[int],
     *,
     span_ns: float = inf,
     shared: dict[tuple[Any, ...], Trajectory] | None = None,
@@ -277,7 +265,7 @@ def _judged(
     After the first batches, the comparison stops once the reference's steps have taken ``span_ns``. With ``in_full``,
     also check that new references repeat the rows, and name the fault. Exceptions of the reference are not caught.
     """
-    judge, reason, fault = Judge(task, env_ids, shared), None, None
+    judge, reason, fault, why = Judge(task, tuple(env_ids), shared), None, None, None
     with open(path, "rb") as file:
         records = _readable(file)
         try:
@@ -287,14 +275,13 @@ def _judged(
         except CutOffError as error:
             reason = str(error)
         place = len(judge.seeds), judge.batch, judge.furthest
-        why = None
-        if in_full and judge.mismatch is not None and not SUITES[task.suite].ours:
-            why = judge.followed[judge.mismatch.env_id].unrepeatable()
-        if why is not None:
-            judge.mismatch, reason = None, why.words
-        elif in_full and judge.mismatch is not None:
-            names = _name_fault(judge, records), judge.about.chance and f"its adapter says: {judge.about.chance}"
-            fault = "; ".join(filter(None, names)) or None
+        if in_full and judge.mismatch is not None:
+            why = None if SUITES[task.suite].ours else judge.followed[judge.mismatch.env_id].unrepeatable()
+            if why is None:
+                names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
+                fault = "; ".join(filter(None, names)) or None
+            else:
+                judge.mismatch, reason = None, why.words
     survives = why is Unrepeatable.SURVIVES and len(judge.seeds) > 1
     if reason is not None and not survives:
         return _Judged(Proof("unverified", reason=reason), *place)
@@ -302,6 +289,12 @@ def _judged(
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
     return _Judged(replace(proof, reason=reason), *place)
+
+
+def _readable(file: IO[bytes]) -> Iterator[Record]:
+    """Yield the records of a recording. If it breaks off, stop there."""
+    with suppress(CutOffError):
+        yield from read_records(file)
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
@@ -312,31 +305,23 @@ def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
         if isinstance(record, Rows) and record.number > FIRST and not is_over:
             first_ns = judge.spent_ns if first_ns is None else first_ns
             is_over = judge.spent_ns - first_ns > span_ns
-        if is_over:
-            continue
-        judge.take(record)
+        if not is_over:
+            judge.take(record)
         if judge.mismatch is not None:
             return
-
-
-def _readable(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records of a recording. If it breaks off, stop there."""
-    with suppress(CutOffError):
-        yield from read_records(file)
 
 
 def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float = inf) -> list[_Judged]:
     """Name the fault of the first result that differs, or state why its rows are not repeatable. Return all results.
 
-    Several environments are followed together. Some faults need several, such as one row returned for all.
+    Up to eight environments are followed together. Some faults need several, such as one row returned for all.
     """
     wrong = [(one.proof.mismatch.env_id, one) for one in found if one.proof.mismatch is not None]
     if not wrong:
         return found
     env_id, first = min(wrong, key=lambda each: (each[1].reset, each[1].batch))
     among = sorted(outline.env_ids) if first.batch > FIRST else outline.all_ids
-    others = [other for other in among if other != env_id]
-    ids = tuple(sorted((env_id, *others[: _TOGETHER - 1])))
+    ids = sorted((env_id, *[other for other in among if other != env_id][:7]))
     span_ns = 0 if first.reset > 1 and span_ns < inf else span_ns  # go to the reset that differs
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
     rest = [one for one in found if one is not first]
@@ -350,126 +335,93 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     return [named._replace(proof=replace(first.proof, fault=named.proof.fault, mismatch=named.proof.mismatch)), *rest]
 
 
-def _shares(items: Sequence[int]) -> list[tuple[int, ...]]:
-    """Divide the items into at most one part for each usable CPU."""
+def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
+    """Divide the items into at most one part for each usable CPU. Return the results of all parts."""
     count = min(len(items), len(kernel.allowed() or (0,)))
-    return [tuple(items[number::count]) for number in range(count)]
-
-
-def _in_parallel(work: Any, items: Sequence[tuple[int, ...]]) -> Iterator[Any]:
-    """Yield the result of each item, in this order. Several items have one process each."""
-    if len(items) <= 1:
-        yield from map(work, items)
-        return
-    with ProcessPoolExecutor(len(items), get_context("fork")) as pool:
-        yield from pool.map(work, items)
+    parts = [items[number::count] for number in range(count)]
+    if count <= 1:
+        return [*map(work, parts)]
+    with ProcessPoolExecutor(count, get_context("fork")) as pool:
+        return [*pool.map(work, parts)]
 
 
 def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
-    """Return the names of the known faults that predict the backend's rows, None if no fault does.
+    """Return the names of the known faults that predict the rows of the environment that differs, None if none does.
 
-    ``records``: the records after the first row that differs. A prediction must hold from this row on. It must hold for
-    all environments, unless the name states one. If it fails before this row, the name states the step of the row.
+    ``records``: the records after the first row that differs. A prediction must hold from this row on. If it does not
+    hold for the rows before, the name states the step.
     """
     mismatch = judge.mismatch
     if mismatch is None:
         return None
     if mismatch.field in _MISCOUNTED:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
-    followed, step = judge.followed[mismatch.env_id], mismatch.step
-    began = time.monotonic()
+    followed, step, began = judge.followed[mismatch.env_id], mismatch.step, time.monotonic()
     with suppress(CutOffError, BrokenBackendError):  # the rows before suffice
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
-            if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
+            if record is None or isinstance(record, (Began, Ended)):
                 break
             judge.take(record)
-    others = {env_id: _since(each) for env_id, each in judge.followed.items() if each is not followed}
-    # Names that also explain all rows before the difference, and names that do not.
     always, later = list[str](), list[str]()
-    for name, (of_all, predict) in _predictions(judge, followed, step).items():
-        if not _explains(predict, followed, step):
-            continue
-        if of_all and not all(
-            _explains(predict, judge.followed[one], step if at is None else at) for one, at in others.items()
-        ):
-            if any(at is not None for at in others.values()):
-                continue
-            name = f"in environment {followed.env_id} {name}"  # noqa: PLW2901 - the others' rows are right
-        (always if _explains(predict, followed, 0, step) else later).append(name)
+    for name, predict in _predictions(judge, followed, step).items():
+        right = {at: _is(predict(at), row, expected) for at, row, expected in _pairs(followed)}
+        if all(is_right for at, is_right in right.items() if at >= step):
+            (always if all(right.values()) else later).append(name)
     if always or later:
         return " or ".join(always) or f"from step {step} on {' or '.join(later)}"
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _since(of: Followed) -> int | None:
-    """Return the first step in which a row differs from the reference's, None if none does."""
-    rows = ((at, row, of.expected_at(at)) for at, row in of.found.items())
-    return next((at for at, row, expected in rows if expected is not None and not _is(expected, row, expected)), None)
+def _pairs(followed: Followed) -> list[tuple[int, Row, Row]]:
+    """Return the steps whose rows are kept, with the backend's row and the reference's."""
+    pairs = ((at, row, followed.expected_at(at)) for at, row in followed.found.items())
+    return [(at, row, expected) for at, row, expected in pairs if expected is not None]
 
 
-def _explains(predict: Predict, of: Followed, since: int, until: float = inf) -> bool:
-    """Return whether the prediction holds for all kept rows from step ``since`` to step ``until``, exclusive."""
-    for at, row in of.found.items():
-        expected, predicted = of.expected_at(at), predict(of, at)
-        if expected is None or predicted is None or not since <= at < until:
-            continue
-        if not _is(predicted, row, expected):
-            return False
-    return True
+def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
+    """Return predictions by name of a fault, for a difference in ``step``. They return None for rows not kept."""
 
-
-def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple[bool, Predict]]:
-    """Return predictions by name of a fault, for a difference in ``step``. The flag means all environments."""
-
-    def altered(change: Callable[[Row, Row], Row]) -> Predict:
-        def predict(of: Followed, at: int) -> Row | None:
-            now = of.expected_at(at)
-            return None if now is None else change(now, of.expected_at(at - 1) or now)
+    def altered(change: Callable[[Row, Row], Row]) -> Callable[[int], Row | None]:
+        def predict(at: int) -> Row | None:
+            now = followed.expected_at(at)
+            return None if now is None else change(now, followed.expected_at(at - 1) or now)
 
         return predict
 
-    def frozen(of: Followed, at: int) -> Row | None:
-        now = of.expected_at(at)
-        return None if now is None else now._replace(observation=shown.get(of.env_id, now.observation))
+    def of_another(other: Followed) -> Callable[[int], Row | None]:
+        def predict(at: int) -> Row | None:
+            now = other.expected_at(at)
+            return None if now is None else followed.found[at]._replace(observation=now.observation)
 
-    first, expected = followed.found[step], followed.expected_at(step)
-    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
-    found = {env_id: each.found[step].observation for env_id, each in judge.followed.items() if step in each.found}
-    shown = {env_id: observation for env_id, observation in found.items() if observation}
+        return predict
+
     changes = dict(_ALTERED)
+    first, expected = followed.found[step], followed.expected_at(step)
+    later = [row for at, _, row in _pairs(followed) if at >= step]
     if expected is not None and len(later) > 1:  # a single row would always fit
         gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
         if factor:  # With factor 0, the fault has a name already.
             changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
-    predictions = {name: (True, altered(change)) for name, change in changes.items()}
     if len({row.observation for row in later}) > 1:
-        predictions["observations never change"] = True, frozen
-    rows = ((other, other.expected_at(step)) for other in judge.followed.values() if other is not followed)
-    others = (_of_another(other, row, followed, shown) for other, row in rows if row is not None)
-    return {**predictions, **dict(others)}
+        changes["observations never change"] = lambda now, _: now._replace(observation=first.observation)
+    found = {name: altered(change) for name, change in changes.items()}
+    shown = {each.found[step].observation for each in judge.followed.values() if step in each.found} - {b""}
+    for other in judge.followed.values():
+        if other is not followed and (row := other.expected_at(step)) is not None:
+            words = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
+            whole = len(judge.followed) > 1 and shown == {row.observation}
+            found[f"every environment returns row {other.env_id}" if whole else words] = of_another(other)
+    return found
 
 
-def _of_another(
-    other: Followed, row: Row, followed: Followed, shown: dict[int, bytes]
-) -> tuple[str, tuple[bool, Predict]]:
-    """Return the fault that one environment, or every environment, returns the observations of ``other``."""
-
-    def predict(of: Followed, at: int) -> Row | None:
-        now = other.expected_at(at)
-        return None if now is None else of.found[at]._replace(observation=now.observation)
-
-    if len(shown) > 1 and all(each == row.observation for each in shown.values()):
-        return f"every environment returns row {other.env_id}", (True, predict)
-    return f"environment {followed.env_id} returns the rows of environment {other.env_id}", (False, predict)
-
-
-def _is(predicted: Row, found: Row, expected: Row) -> bool:
+def _is(predicted: Row | None, found: Row, expected: Row) -> bool:
     """Return whether a digested row is as predicted. Rewards may differ by 1 % of the difference to be explained."""
+    if predicted is None:
+        return True
     seen = predicted.observation if found.observation else b""  # some rows have no recorded observation
     if not alike(predicted._replace(reward=found.reward, observation=seen), found):
         return False
     most = 0.01 * abs(found.reward - expected.reward)
-    near = np.isclose(predicted.reward, found.reward, 1e-7, most if np.isfinite(most) else 0.0, equal_nan=True)
-    return bool(near)
+    return bool(np.isclose(predicted.reward, found.reward, 1e-7, most if np.isfinite(most) else 0.0, equal_nan=True))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.environments.making import ArraySpec
-from vebench.backends.shared_memory.memory_layout import LINE, Division, Memory, divide
+from vebench.backends.shared_memory.memory_layout import LINE, Division, Memory
 
 LEAVES = st.lists(
     st.builds(
@@ -26,7 +26,7 @@ def test_nothing_in_the_layout_overlaps(
     base = np.frombuffer(memory.map, np.uint8).__array_interface__["data"][0]
     arrays = memory.arrays
     polled, rings = [memory.caller_asleep], [memory.message_length]
-    for worker in range(workers):
+    for worker in range(len(memory.division.shares)):
         request, done, sleeps, entries, remarks = memory.words(worker)
         polled += [request, done, sleeps]
         rings += [entries, remarks]
@@ -44,7 +44,7 @@ def test_nothing_in_the_layout_overlaps(
 
 @given(st.integers(1, 300), st.integers(1, 20), st.booleans(), st.booleans())
 def test_each_environment_has_one_process(envs: int, processes: int, caller_steps: bool, one_by_one: bool) -> None:
-    division = divide(envs, processes, caller_steps=caller_steps, one_by_one=one_by_one, available=4)
+    division = Division(envs, processes, caller_steps=caller_steps, one_by_one=one_by_one, available=4)
     assert division.processes == min(envs, processes) == len(division.shares) + caller_steps
     runs = [range(division.own), *(range(start, stop) for start, stop in division.shares)]
     assert [index for run in runs for index in run] == list(range(envs))

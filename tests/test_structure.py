@@ -114,11 +114,6 @@ def run_time(path: Path) -> list[ast.AST]:
     return [node for node in parsed(path) if node not in for_types]
 
 
-def called(call: ast.Call) -> str:
-    """Return the last name of what is called."""
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
-
-
 def imported_by(nodes: list[ast.AST]) -> set[str]:
     """Return the modules that these nodes of a file import."""
     named = set()
@@ -128,7 +123,7 @@ def imported_by(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             deeper = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
             named.update(deeper if len(deeper) == len(node.names) else {*deeper, f"{node.module}"})
-        elif isinstance(node, ast.Call) and called(node).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
             named.update(name.value for name in node.args[:1] if isinstance(name, ast.Constant))
     return named
 
@@ -173,24 +168,15 @@ def test_every_module_is_on_a_floor() -> None:
     assert {name for name in MODULES if floor(name) is None} == {"vebench"}
 
 
-def test_no_import_goes_up() -> None:
-    higher = {
-        (module, other)
-        for module, path in MODULES.items()
-        for other in imports(path)
-        if (own := floor(module)) and (at := floor(other)) and FLOORS.index(at) > FLOORS.index(own)
-    }
-    assert higher == set()
-
-
-def test_no_slice_imports_a_slice() -> None:
-    across = {
-        (module, other)
-        for module, path in MODULES.items()
-        for other in imports(path)
-        if floor(module) in SLICES and floor(other) in SLICES and floor(module) != floor(other)
-    }
-    assert across == set()
+def test_no_import_goes_up_or_from_a_slice_to_a_slice() -> None:
+    wrong = set()
+    for module, path in MODULES.items():
+        for other in imports(path):
+            own, at = floor(module), floor(other)
+            higher = own and at and FLOORS.index(at) > FLOORS.index(own)
+            if higher or (own in SLICES and at in SLICES and own != at):
+                wrong.add((module, other))
+    assert wrong == set()
 
 
 def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
@@ -228,17 +214,6 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
     writing = {*below("vebench.reports.formats"), "vebench.reports.console"}
     assert reached("document", "columns", *pages) & writing == set()
     assert reached(*of_documents) & {f"vebench.reports.{name}" for name in pages} == set()
-
-
-def test_each_command_is_imported_from_a_module_of_commands_or_of_a_slice() -> None:
-    imported = {
-        f"{node.module}.{alias.name}"
-        for node in parsed(MODULES["vebench.cli"])
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname == "command"
-    }
-    assert {floor(name) for name in imported} <= {"commands", *SLICES}
 
 
 def test_only_backends_import_one_backend_or_one_suite() -> None:
@@ -313,20 +288,12 @@ def test_what_the_childs_side_imports_from_the_standard_library_is_in_that_of_py
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
-def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path: Path) -> None:
-    link_packages(tmp_path)
-    names = [name for folder in ("vebench.child", "vebench.machine") for name in below(folder)]
-    script = f"sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(names)}"
-    assert loaded_by(script, OLDEST_PYTHON) & (HEAVY - {"numpy"} | {"click", "rich", "msgspec"}) == set()
-
-
-@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> None:
     link_packages(tmp_path)
     script = (
         "import importlib, sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        f"for name in {below('vebench.backends')}:\n"
+        f"for name in {ON_THE_CHILDS_SIDE}:\n"
         "    try:\n"
         "        importlib.import_module(name)\n"
         "    except ModuleNotFoundError as error:\n"
@@ -337,18 +304,16 @@ def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> N
     assert set(done.stdout.split()) <= {package.module for package in PACKAGES}
 
 
-def test_a_child_loads_the_standard_library_alone_until_it_is_pinned() -> None:
-    script = "import vebench.child.main, vebench.child.request"
-    assert loaded_by(script) & (HEAVY | {"click", "rich", "msgspec"}) == set()
-
-
-def test_a_child_that_measures_loads_numpy_and_nothing_else_by_itself() -> None:
-    script = "import vebench.child.main, vebench.child.cell, vebench.backends.interface"
-    assert loaded_by(script) & (HEAVY - {"numpy"} | {"click", "rich", "msgspec"}) == set()
-
-
-def test_the_command_line_is_imported_without_anything_heavy() -> None:
-    assert loaded_by("import vebench.cli") & (HEAVY | {"msgspec"}) == set()
+@pytest.mark.parametrize(
+    ("names", "heavy"),
+    [
+        ("vebench.child.main, vebench.child.request", HEAVY | {"click", "rich", "msgspec"}),  # before it is pinned
+        ("vebench.child.cell, vebench.backends.interface", HEAVY - {"numpy"} | {"click", "rich", "msgspec"}),
+        ("vebench.cli", HEAVY | {"msgspec"}),
+    ],
+)
+def test_a_start_loads_nothing_heavy(names: str, heavy: set[str]) -> None:
+    assert loaded_by(f"import {names}") & heavy == set()
 
 
 def test_tests_of_a_group_run_in_one_process(request: pytest.FixtureRequest) -> None:

@@ -109,7 +109,7 @@ def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tupl
     """
     # The share needs no ``step_one``, which teams only call on shares without threads.
     make = cast("MakeShare", partial(FastShare, task, division, autoreset))
-    return replace(division, processes=1, caller_steps=True, cpus=()), make
+    return replace(division, processes=1, caller_steps=True, cpus=None), make
 
 
 class Pool:
@@ -121,7 +121,7 @@ class Pool:
         library.vebench_pool_get.restype = library.vebench_pool_in.restype = ctypes.c_int64
         count = division.num_envs
         threads = min(division.processes, -(-count // chunk)) - division.caller_steps
-        cpus = np.array(division.cpus[division.caller_steps :], np.int32)
+        cpus = np.array((division.cpus or ())[division.caller_steps :], np.int32)
         poll_ns = min(division.spin_ns, 50_000)  # the longest time for which an idle thread polls
         numbers = (count, chunk, threads, division.caller_steps, poll_ns)
         started = library.vebench_pool_start(

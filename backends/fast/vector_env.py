@@ -166,9 +166,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             if isinstance(self.single_action_space, Discrete):
                 self._choices, self._chosen = int(self.single_action_space.n), self._actions[0].view(np.uint64)
 
-    def _make_example(self) -> Environment:
-        return self._example
-
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         if self._own is None:
             return super()._make_share(division, infos=infos)

@@ -4,19 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import eventually
 
 import vebench
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux")
 
-PATIENCE_S = 30.0
 # A relay with limits of its own, and a child that does what it is asked.
 RELAY = """
 import sys
@@ -70,7 +69,7 @@ class Runner:
     def child(self) -> int:
         """Return the child's process, once it has begun."""
         file = self.folder / "pid"
-        _until(lambda: file.exists() and file.read_text().isdecimal())
+        assert eventually(lambda: file.exists() and file.read_text().isdecimal())
         return int(file.read_text())
 
 
@@ -92,23 +91,12 @@ def relay(folder: Path, **limits: int) -> Iterator[Runner]:
     assert not folder.exists()
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
 def test_a_cell_that_leaves_no_memory_is_ended(tmp_path: Path) -> None:
     with relay(tmp_path / "there", LEAST_MEMORY=1 << 60) as runner:
         runner.start()
         child = runner.child()
         assert "out of memory" in runner.hear("ended")["ended"]
-        assert not _lives(child)
+        assert not Path(f"/proc/{child}").exists()
 
 
 def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: Path) -> None:
@@ -129,4 +117,4 @@ def test_a_cell_that_never_stops_answering_ends_in_its_time_too(tmp_path: Path) 
         runner.start(seconds=0.3, endless=True)
         child = runner.child()
         assert runner.hear("ended")["ended"] == "timed out (--timeout)"
-        assert not _lives(child)
+        assert not Path(f"/proc/{child}").exists()

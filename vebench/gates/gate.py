@@ -1,10 +1,9 @@
 """The decisions of ``check`` and ``compare``: look at two sides, add passes, and stop at a verdict on every backend.
 
 Repeated tests at 5 % find differences that do not exist in far more than 5 % of cases. So each look spends a part of
-the 5 %: the growth of a spending function since the look before (K. Lan, D. DeMets, Discrete sequential boundaries for
-clinical trials, Biometrika 70, 1983). All looks together keep the level, for any dependence between them. The function
-resembles Pocock's test. It is nearly proportional to the share of time used, so the first looks find a clear
-difference, even within a long budget.
+the 5 %: the growth of a spending function since the look before (docs/method.md). All looks together keep the level,
+for any dependence between them. The function is nearly proportional to the share of time used, so the first looks find
+a clear difference, even within a long budget.
 """
 
 from __future__ import annotations
@@ -18,18 +17,9 @@ from math import ceil, e, inf, log1p, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
+from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import (
-    POWER,
-    CellComparison,
-    Comparison,
-    GroupComparison,
-    GroupKey,
-    Metric,
-    SpeedVerdict,
-    group_of,
-    prior_run_spread,
-)
+from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey, Metric, group_of
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
@@ -51,7 +41,7 @@ Cells = Sequence[CellSummary]
 Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but both sides and ``part``
 
 FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
-NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
+NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
 
 
 class _MetricWords(NamedTuple):
@@ -301,10 +291,12 @@ class CheckPage(DataPage):
         yield "compared", f"{METRICS[found.metric].compared}, tolerance {100 * found.tolerance:.3g}%"
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
-            yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
+            cases = f"{comparison.POWER:.0%} of cases"
+            yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {cases}"
         if (spread := found.run_spread) is not None:
             whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
-            known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
+            assumed = spread == comparison.prior_run_spread(found.metric)
+            known = "assumed, without --history" if assumed else "from earlier runs"
             yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
             yield "all cells", f"{ratio_text(found.overall)}, geometric mean"

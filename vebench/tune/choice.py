@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 from functools import cached_property
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import WIDE, unusable, why_never
+from vebench.analysis.rules import WIDE, why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
@@ -29,11 +29,11 @@ from vebench.results.records import Run
 class NoChoiceReason(Enum):
     """Why no setting can be recommended."""
 
-    UNUSABLE = auto()  # other processes or a quota slowed most cells
-    NOTHING_OFFERED = auto()  # no setting has a rate and may be recommended
-    FASTER = auto()  # a faster setting may turn out to do the same work, or has no interval yet
-    DISTURBED = auto()  # a setting whose CPUs other processes used may be faster
-    WIDE = auto()  # the rate of the best setting is too uncertain
+    UNUSABLE = "the run is unusable, because other processes or a quota slowed most cells: measure on an idle machine"
+    NOTHING_OFFERED = "no setting has a rate and is known to do the same work as a plain loop"
+    FASTER = "a faster setting may turn out to do the same work: compare it with vebench verify, and continue"
+    DISTURBED = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
+    WIDE = "the highest rate is too uncertain"
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,11 @@ class TunePage(DataPage):
         explanations = []
         for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
+        faster = {
+            cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
+        }
         for cell in filter(self._why_not, others):
-            remark = Remark("not recommended", f"{setting_of(cell)} {self._why_not(cell)}")
+            remark = Remark("not recommended", f"{setting_of(cell)}{faster.get(cell.key, '')} {self._why_not(cell)}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self._env, [cell.label])
@@ -213,9 +216,8 @@ class TunePage(DataPage):
         """The answer in one sentence."""
         name, chosen = short_name(self._env), self.choice.chosen
         if chosen is None:
-            return f"{name}: nothing can be recommended: {self._why_nothing()}."
-        how = "; ".join((f"{rate_of(chosen)}{of_loop(chosen)}", *self._faster()))
-        return f"{name}: use {setting_of(chosen)}: {how}."
+            return f"{name}: nothing can be recommended: {self.choice.reason and self.choice.reason.value}."
+        return f"{name}: use {setting_of(chosen)}: {rate_of(chosen)}{of_loop(chosen)}."
 
     @property
     def _certainty(self) -> str:
@@ -267,31 +269,6 @@ class TunePage(DataPage):
         loop = learning(learner, max(rates, key=lambda rate: rate.median), chosen.built.batch_size)
         trained = chosen.figures.learning
         return None if trained is None or loop is None else trained.steps_per_second / loop.steps_per_second
-
-    def _why_nothing(self) -> str:
-        best = self.choice.best
-        if best is None and any(cell.frames_per_second for cell in self._tried):
-            return "no setting is known to do the same work as a plain loop"
-        if best is None:
-            given_up = any(why == Cause.GIVEN_UP.reason for _, why in self._not_tried)
-            return Cause.GIVEN_UP.reason if given_up else "nothing could be measured"
-        why = ""
-        if self.choice.reason is NoChoiceReason.WIDE:
-            why = f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
-        elif self.choice.reason is NoChoiceReason.DISTURBED:
-            why = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
-        elif finding := unusable(self._cells):
-            why = f"the run is {finding.code}: {finding.message}; {finding.remedy}"
-        return "; ".join(filter(None, (why, *self._faster())))
-
-    def _faster(self) -> Iterator[str]:
-        """Yield, for each faster backend, its ratio to the best setting and why it may not be recommended."""
-        labels = set()
-        for cell, over in self.choice.faster:
-            if cell.label not in labels and self.choice.best is not None:
-                labels.add(cell.label)
-                times = f"{figures.in_sentence(over, 'x')} the rate of {setting_of(self.choice.best)}"
-                yield f"{setting_of(cell)} has {times}, but {self._why_not(cell)}"
 
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""

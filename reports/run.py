@@ -111,7 +111,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
     tables: list[Table] = []
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
-        found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
+        found[env] = answer_for(of_env, head.spec, usable=not section.notice)
         best = None if view.early else found[env].winner
         tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)

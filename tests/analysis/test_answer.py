@@ -98,7 +98,6 @@ def outcome(found: TaskAnswer) -> str:
     facts = [found.reason.name] if found.reason else []
     facts += [f"{word} {name(cell)}" for word, cell in places.items() if cell is not None]
     facts += [f"fewer {found.smaller[0].workers}"] if found.smaller else []
-    facts += ["rising"] if found.rising else []
     facts += [f"tied {', '.join(map(name, found.tied))}"] if found.tied else []
     facts += [f"doubted {', '.join(f'{cell.label}: {why}' for cell, why in found.doubted)}"] if found.doubted else []
     return "; ".join(facts)
@@ -258,9 +257,7 @@ SITUATIONS = {
         [*noisy("for-loop", 1, 1000, 1050, 950, 1000), *curve("shm-sync", {1: 1060, 2: 1070})],
         "best for-loop:1; tied shm-sync:2, shm-sync:1",
     ),
-    "CPUs are left": situation(
-        [*LOOP, *curve("shm-sync", {1: 1000, 2: 1900, 4: 3700})], "best shm-sync:4; rising", cpus=64
-    ),
+    "CPUs are left": situation([*LOOP, *curve("shm-sync", {1: 1000, 2: 1900, 4: 3700})], "best shm-sync:4", cpus=64),
     "cells are missing": situation([*LOOP, *curve("gym-sync", {1: 900}), *FAST], "best shm-sync:2", planned=27),
     "everything at once keeps to four sentences": situation(
         [
@@ -280,9 +277,7 @@ def test_each_situation_has_its_answer(one: Situation) -> None:
     (section,) = page_of(one.cells, **one.asked).sections  # type: ignore[arg-type] # as the table has them
     head, tasks = section.run.header, dict.fromkeys(cell.env for cell in section.cells)
     answers = [
-        answer_for(
-            [cell for cell in section.cells if cell.env == env], head.spec, head.usable_cpus, usable=not section.notice
-        )
+        answer_for([cell for cell in section.cells if cell.env == env], head.spec, usable=not section.notice)
         for env in tasks
     ]
     assert tuple(map(outcome, answers)) == one.outcomes
@@ -343,7 +338,7 @@ def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:
         for process in [rate * rng.lognormal(0, 0.03)]
     ]
     head = make_header()
-    return answer_for(summarise(Run(head, tuple(cells))), head.spec, 2)
+    return answer_for(summarise(Run(head, tuple(cells))), head.spec)
 
 
 @pytest.mark.parametrize(("fastest", "runs", "among", "alone"), [(5150, 60, 56, 0), (6250, 20, 20, 18)])

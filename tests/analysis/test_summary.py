@@ -187,9 +187,7 @@ def test_more_processes_or_threads_than_cpus_owned_are_crowded(fields: dict[str,
 def test_the_largest_counts_that_a_file_may_hold_do_not_crash() -> None:
     most = 2**63 - 1
     windows = (Window(ns=1, rows=most, resets=0, cpu_ns=1), Window(ns=most, rows=1, resets=0, cpu_ns=most))
-    found = summaries(
-        make_cell(windows=windows, frame_skip=most), make_cell("ceiling", windows=windows, cpus=(), num_envs=0)
-    )
+    found = summaries(make_cell(windows=windows, frame_skip=most), make_cell("ceiling", windows=windows, cpus=()))
     assert all(one.frames_per_second is not None for one in found)
 
 

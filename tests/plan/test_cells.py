@@ -18,6 +18,7 @@ from vebench.plan.cells import (
     Replica,
     expand,
     interleaved,
+    memory_of,
     next_pass,
     report_order,
 )
@@ -187,7 +188,8 @@ def test_estimates_are_above_what_was_measured_not_twice(backend: str, suite: st
     task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5)}[suite]
     name, spawn, _ = backend.partition("[spawn]")
     options = {"context": "spawn"} if spawn else {}
-    estimate = one(BackendChoice(name, options), envs, task).memory
+    cell = one(BackendChoice(name, options), envs, task)
+    estimate = memory_of(cell.task, cell.backend, cell.shape)
     assert measured <= estimate / MIB <= max(2 * measured, 100)
 
 

@@ -17,7 +17,7 @@ from support.records import make_header
 from vebench.analysis.statistics import Estimate
 from vebench.plan.spec import SUBMISSION_SUITES
 from vebench.share import submissions as submission
-from vebench.share.submissions import CellResult, MachineRecord, Manifest
+from vebench.share.submissions import CellResult, Manifest
 
 SUITE = SUBMISSION_SUITES["classic-3/1"]
 HOSTILE = '<script>document.title="acted"</script><img src=x onerror=alert(1)>"\'></td>{{7*7}}\u202e\x07' + "x" * 120
@@ -45,16 +45,12 @@ USUAL = (cell("for-loop", 1, 1.0), cell("shm-sync", 1, 0.9), cell("shm-sync", 2,
 def submit(folder: Path, results: Sequence[CellResult] = USUAL, machine: str = "a" * 12, **manifest: object) -> Path:
     """Write a submission as ``vebench share make`` does, but for the lines of its run."""
     host = msgspec.structs.replace(make_header().host, cpu_model=manifest.pop("cpu_model", "Test CPU"))
-    contents = {
-        submission.RUN: f"{folder}".encode(),
-        submission.MACHINE: msgspec.json.encode(MachineRecord(machine, host)),
-        submission.PACKAGES_FILE: msgspec.json.encode({"numpy": {"version": "2.3.1"}}),
-    }
-    digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
-    made = Manifest(**{**DEFAULTS, "results": tuple(results), "files": digests, **manifest})  # type: ignore[arg-type]
+    run = f"{folder}".encode()
+    of_machine = {"machine": machine, "host": host, "packages": {"numpy": "2.3.1"}}
+    fields = {**DEFAULTS, **of_machine, "results": tuple(results), "sha256": sha256(run).hexdigest(), **manifest}
     folder.mkdir(parents=True)
-    for name, content in {**contents, submission.MANIFEST: msgspec.json.encode(made)}.items():
-        (folder / name).write_bytes(content)
+    (folder / submission.RUN).write_bytes(run)
+    (folder / submission.MANIFEST).write_bytes(msgspec.json.encode(Manifest(**fields)))
     return folder
 
 
@@ -122,7 +118,7 @@ def test_the_fastest_comes_first_and_excluded_rows_last(site: Path) -> None:
 def test_damaged_submissions_are_left_out(vebench: Command, tmp_path: Path) -> None:
     good = submit(tmp_path / "in" / "good")
     (submit(tmp_path / "in" / "changed") / submission.RUN).write_text("other counts")
-    (submit(tmp_path / "in" / "lacking") / submission.MACHINE).unlink()
+    (submit(tmp_path / "in" / "lacking") / submission.RUN).unlink()
     (submit(tmp_path / "in" / "no-json") / submission.MANIFEST).write_text("{")
     submit(tmp_path / "in" / "future", schema=2)
     submit(tmp_path / "in" / "endless", [cell("shm-sync", 1, 1e300), cell("shm-sync", 1, -1.0), cell("shm", 1, 0.0)])
@@ -154,7 +150,7 @@ def test_hostile_names_are_text_and_make_no_path(vebench: Command, tmp_path: Pat
     evil.append(cell(HOSTILE[:199], 1, 1.0, note=HOSTILE, verdict=HOSTILE[:200]))
     named = {"vebench": HOSTILE[:200], "suite": HOSTILE[:200], "command": HOSTILE, "cpu_model": HOSTILE * 20}
     submit(tmp_path / "in" / HOSTILE.replace("/", "")[:200], evil, **named)
-    submit(tmp_path / "in" / "a&b <i>\u202e" / submission.MACHINE)
+    submit(tmp_path / "in" / "a&b <i>\u202e" / submission.RUN)
     hostile = built(vebench, tmp_path)
     paths = [f"{path.relative_to(hostile)}" for path in hostile.rglob("*")]
     assert all(set(path) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_./") and ".." not in path for path in paths)

@@ -107,7 +107,7 @@ def test_mistakes_are_refused(
     assert vebench("share", "make", run, "-o", "mine").status == 0
     rewritten(Path("mine", "run.jsonl"), change)
     manifest = json.loads(Path("mine", MANIFEST).read_text())
-    manifest["files"]["run.jsonl"] = sha256(Path("mine", "run.jsonl").read_bytes()).hexdigest()
+    manifest["sha256"] = sha256(Path("mine", "run.jsonl").read_bytes()).hexdigest()
     manifest["vebench"] = json.loads(Path("mine", "run.jsonl").read_text().splitlines()[0])["packages"]["vebench"]
     Path("mine", MANIFEST).write_text(json.dumps(manifest))
     assert check in refused(vebench)
@@ -117,8 +117,7 @@ def test_mistakes_are_refused(
     ("name", "change"),
     [
         ("run.jsonl", lambda text: text.replace('"rows":', '"rows": ', 1)),
-        ("machine.json", lambda text: text.replace("cpu_model", "model", 1)),
-        ("packages.json", lambda text: text + " "),
+        ("submission.json", lambda text: text.replace("cpu_model", "model", 1)),
         ("more.txt", lambda _text: "more"),
         ("submission.json", lambda text: text.replace('"median": ', '"median": 9', 1)),
     ],

@@ -28,8 +28,6 @@ from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
-# Without an earlier verdict, the proof in a cell counts as one after this many ends of episodes or steps.
-_ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
 # Stopping at the first narrow interval favours intervals that are narrow by chance. After this many processes, the
 # effect is small (docs/method.md).
 FEWEST_PROCESSES = 5
@@ -297,8 +295,7 @@ def _verdict(
 ) -> tuple[WorkVerdict, str]:
     """Return the verdict on the work of a cell, and its reason or source.
 
-    A difference found in the cell overrides the earlier verdict. Without an earlier verdict, the proof in the cell
-    decides if it covers enough steps or episodes. Otherwise, the earlier verdict counts.
+    A difference found in the cell overrides the earlier verdict. A proof replaces only a missing one, if it is long.
     """
     each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
     known = max(each, key=lambda work: BEST_FIRST.index(work[0]))
@@ -307,7 +304,8 @@ def _verdict(
     if proof.verdict == "different":
         return "different", f"in the measured cell: {proof_difference(proof)}"
     # One process must have shown enough of its environments. Other processes have other environments.
-    enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
+    ends, steps = 3, 5000
+    enough = any(one.rows > 0 and (one.ends >= ends or one.steps >= steps) for one in proofs)
     several = "" if proof.environments == 1 else "s"
     seen = f"{proof.rows:,} rows of {proof.environments} environment{several}"
     if known[0] == "unverified" and proof.verdict in SAME and enough:

@@ -28,13 +28,6 @@ Floats = NDArray[np.float64]
 Windows = NDArray[np.void]  # an element for each window, with the fields of ``_DTYPE``
 
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
-_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, and fewer windows more often
-_MOST_MEDIANS = 12  # more windows are reduced to this number of medians before the test for a drift
-_OUTLIER_LEVEL = 0.01  # the level of the test, for all processes of a cell together
-_FEWEST_FOR_OUTLIERS = 4  # three values never differ clearly from chance
-_FEWEST_PROCESSES = 2  # one of several processes does not show how much processes differ
-_UNKNOWNS = 2  # the unknowns of a regression, such as the time of a step and of a reset
-_CLOSE = 1e-9  # rounding error: windows with the same number of resets for each step have no determinant
 _UNEVEN = 2  # windows are uneven if the longest takes this many times as long as the shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
@@ -92,8 +85,7 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 def _that_count(windows: Windows) -> Bools:
     """Return, for each window, whether it counts.
 
-    Of several processes, at least two and at least half of them must have an undisturbed window. Of one process, a
-    third of the windows must be undisturbed: this holds if the last try of each window was.
+    Of several processes, at least two and half of them must have an undisturbed window; of one, a third of its windows.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
@@ -109,7 +101,7 @@ def _that_count(windows: Windows) -> Bools:
     useful = np.bincount(cell_of_process, np.bincount(process, kept) > 0)
     total, left = np.bincount(cell), np.bincount(cell, kept)
     enough_of_one = (left > 0) & (MOST_TRIES * left >= total)
-    enough_of_several = (useful >= _FEWEST_PROCESSES) & (2 * useful >= processes)
+    enough_of_several = (useful > 1) & (2 * useful >= processes)
     enough = np.where(processes == 1, enough_of_one, enough_of_several)
     # The kernel counts in ticks, so some short windows seem undisturbed on a disturbed machine.
     enough &= ~_disturbed_by(cell, windows, kept.astype(float))
@@ -200,14 +192,14 @@ def trend(aged: Aged) -> Contrast | None:
     left, freedom = 0.0, 0
     for number, points in aged:
         ages, rates = np.log(points).T
-        if len({*ages.tolist()}) < _UNKNOWNS:
+        if len({*ages.tolist()}) <= 1:
             continue
         apart = ages - ages.mean()
         weight, product = float(apart @ apart), float(apart @ rates)
         sums[number] = sums.get(number, 0.0) + np.array((weight, product))
         residuals = rates - rates.mean() - product / weight * apart
         left += float(residuals @ residuals)
-        freedom += len(ages) - _UNKNOWNS
+        freedom += len(ages) - 2
     if not freedom:
         return None
     weights, products = np.array([*sums.values()]).T
@@ -221,16 +213,15 @@ def trend(aged: Aged) -> Contrast | None:
 def outliers(processes: Sequence[Sequence[float]]) -> int:
     """Return the number of windows that differ clearly from the others of their process, at most one per process.
 
-    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
-    distance that chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying
-    observations in samples, Technometrics 11, 1969).
+    Grubbs' test on log rates, which finds one in 1 % of cells by chance (F. Grubbs, Technometrics 11, 1969).
     """
-    tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
+    fewest = 4  # three values never differ clearly from chance
+    tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= fewest]
     found = 0
     for logs in tested:
         count, centre = len(logs), fmean(logs)
         spread = sqrt(sum([(value - centre) ** 2 for value in logs]) / (count - 1))
-        quantile = student_quantile(1 - _OUTLIER_LEVEL / len(tested) / (2 * count), count - 2)
+        quantile = student_quantile(1 - 0.01 / len(tested) / (2 * count), count - 2)
         bound = (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
         found += spread > 0 and max(max(logs) - centre, centre - min(logs)) / spread > bound
     return found
@@ -243,11 +234,13 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     distribution of its statistic (R. Hirsch, J. Slack, R. Smith, Water Resources Research 18, 1982). The size of the
     trend is the median slope (P. Sen, Journal of the American Statistical Association 63, 1968).
     """
+    # Five windows are in order by chance in 1.7 % of cases, and fewer windows more often.
+    level, most = 0.02, 12  # more windows are reduced to this number of medians
     logs = []
     for rates in processes:
         values = [log(rate) for rate in rates]
-        if len(values) > _MOST_MEDIANS:
-            ends = [len(values) * index // _MOST_MEDIANS for index in range(_MOST_MEDIANS + 1)]
+        if len(values) > most:
+            ends = [len(values) * index // most for index in range(most + 1)]
             values = [median(values[start:end]) for start, end in pairwise(ends)]
         if len(values) > 1:
             logs.append(values)
@@ -256,7 +249,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
         slopes += [(after - before) / (m - n) for (n, before), (m, after) in combinations(enumerate(values), 2)]
     rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # slopes of zero count half
     rarer = int(min(rises, len(slopes) - rises))
-    if not slopes or 2 * _chances_of_rises(tuple(map(len, logs)))[rarer] > _DRIFT_LEVEL:
+    if not slopes or 2 * _chances_of_rises(tuple(map(len, logs)))[rarer] > level:
         return 0.0
     return exp(median(slopes) * (max(map(len, logs)) - 1)) - 1
 
@@ -265,8 +258,8 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
     """Return, for each number, the probability of at most this number of rising pairs among values in random order.
 
-    ``lengths`` has the number of values of each process. The number of orders of n values with k rising pairs is the
-    coefficient of x^k in the product of (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).
+    ``lengths`` has the number of values of each process. Orders of n values are counted as by M. Kendall, Biometrika
+    30, 1938: the coefficients of the product of (1 + x + ... + x^j) for j below n.
     """
     shares = np.ones(1)
     for length in lengths:
@@ -290,12 +283,14 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     of_both = float((made * ended / ns).sum())
     of_resets = float((ended**2 / ns).sum())
     determinant = of_steps * of_resets - of_both**2
-    if determinant <= _CLOSE * of_steps * of_resets or len(windows) <= _UNKNOWNS:
+    unknowns = 2  # the times of a step and of a reset
+    # Windows with the same number of resets for each step have no determinant, apart from rounding errors.
+    if determinant <= 1e-9 * of_steps * of_resets or len(windows) <= unknowns:
         return 0.0
     step = (of_resets * float(made.sum()) - of_both * resets) / determinant
     reset = (of_steps * resets - of_both * float(made.sum())) / determinant
     left = float(((ns - step * made - reset * ended) ** 2 / ns).sum())
-    error = sqrt(left / (len(windows) - _UNKNOWNS) * of_steps / determinant)
+    error = sqrt(left / (len(windows) - unknowns) * of_steps / determinant)
     return max(0.0, reset - 2 * error) * resets / span
 
 

@@ -129,8 +129,6 @@ def compare_two(asked: PairRequest) -> PairPage:
         with both([request_of(text) for text in asked.names], asked.timeout) as two:
             one, other = (side.about for side in two.sides)
             two.policy = policy
-            kinds = [[leaf[:2] for leaf in about["observations"]] for about in (one, other)]
-            two.full = bool(limits) or kinds[0] != kinds[1]  # digests of different types cannot be compared
             two.stats.comparer.limits = limits
             _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one["observations"]])
             try:
@@ -255,7 +253,7 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
     sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
-    two.full = len(sizes) == 1 and max(sizes) <= _MOST_NUMBERS
+    seen = len(sizes) == 1 and max(sizes) <= _MOST_NUMBERS
     one: list[Episode] = []
     other: list[Episode] = []
     ends = 0
@@ -267,7 +265,7 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
         for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.stats, why=f"{name} raises {answer['raised']}")
-            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=two.full))
+            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen))
         ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
     two.stats.ends = ends
     if ends < _EPISODES // 10:
@@ -383,7 +381,7 @@ class PairPage(DataPage):
     """The page with the verdict on two implementations."""
 
     names: tuple[str, str]
-    abouts: tuple[dict[str, Any], dict[str, Any]]  # the answer of each side about itself
+    abouts: tuple[Mapping[str, Any], Mapping[str, Any]]  # the answer of each side about itself
     verdict: Verdict
     seed: int
     policy: str | None = None

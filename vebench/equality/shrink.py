@@ -266,14 +266,6 @@ def _other_seeds(case: Case, *_: object) -> Iterator[Case]:
                 yield (*case[:at], changed, *case[at + 1 :])
 
 
-class Shown(NamedTuple):
-    """The facts about a side that the example contains."""
-
-    text: str
-    python: str
-    about: dict[str, Any]  # the answer of ``child/equality/subject.py`` about itself
-
-
 class _Code(NamedTuple):
     """The code of one side."""
 
@@ -293,10 +285,10 @@ def made(case: Case, difference: FirstDifference) -> int:
     return sum(each.length for each in case[: difference.segment]) + difference.step
 
 
-def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, calls: Sequence[Sequence[Any]]) -> str:
+def example(sides: Sequence[Any], case: Case, difference: FirstDifference, calls: Sequence[Sequence[Any]]) -> str:
     """Return the script. It fails where the two differ, and prints both values.
 
-    ``calls``: all calls to each side in the case.
+    ``sides``: with the ``text``, ``python`` and ``about`` of ``Side``. ``calls``: all calls to each side in the case.
     """
     alone = sides[0].python != sides[1].python
     names = ("env", "env") if alone else ("a", "b")

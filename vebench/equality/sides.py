@@ -1,6 +1,6 @@
 """Runs both sides of a comparison in their own Pythons, and finds the first difference in their rows.
 
-Rows are lists in the form of ``child/equality/subject.py``. ``child/equality/compare.py`` compares values.
+Rows are lists in the form of ``child/equality/subject.py``. ``child/equality/recording.py`` compares values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,9 +27,9 @@ import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace
 from vebench.child.equality.recording import Comparer
-from vebench.child.equality.subject import RESET, STEP, array_of, is_digest
+from vebench.child.equality.subject import RESET, STEP, array_of
 from vebench.child.process import Process
-from vebench.equality.shrink import Action, Case, FirstDifference, Segment, Shown, example, smallest
+from vebench.equality.shrink import Action, Case, FirstDifference, Segment, example, smallest
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters import PLUGINS
 from vebench.machine.guardian import TOKEN_VARIABLE
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree
 
 _Answer = Mapping[str, Any]  # a side's answer to a case
-Leaf = Sequence[Any]  # ``[type, shape, data]``
-
-_SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
+_Leaf = Sequence[Any]  # ``[type, shape, data]``; infos have ``sure``, too
 _SEARCH_S = 60.0  # limit for the search for a small case, and for a run of the example
-_EXAMPLE_RUNS = 3  # All runs of the example must fail, so that it does not fail by chance.
 _KINDS = {RESET: "reset", STEP: "step"}
 
 
@@ -56,14 +53,14 @@ class LostError(Exception):
 class Side:
     """A side that is stepped in ``python``. ``about`` is the side's description of itself."""
 
+    about: Mapping[str, Any]
+
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         assert process.stdin is not None  # noqa: S101 - the process was started with pipes
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         self.text, self.python = text, python
-        self.about: dict[str, Any] = {}
         self._process, self._timeout = process, timeout
-        self._asks: IO[bytes] = process.stdin
-        self._answers: IO[bytes] = process.stdout
+        self._asks, self._answers = process.stdin, process.stdout
 
     def ask(self, request: object) -> None:
         """Send a request. If the process has died, ``answer`` raises the error."""
@@ -105,33 +102,30 @@ def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
 def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> Iterator[Two]:
     """Start two sides, each from its name, Python and request. Raises UsageError if one cannot be stepped."""
     with ProcessGuard() as guard, ExitStack() as stack:
+        env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
+        script = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
 
-        def start() -> tuple[Side, Side]:
-            one, other = (stack.enter_context(_started(*each, timeout, guard)) for each in asked)
+        def start(text: str, python: str, request: dict[str, Any]) -> Side:
+            errors = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
+            command, pipe = [python, str(script)], subprocess.PIPE
+            try:
+                process = stack.enter_context(guard.process(command, errors, env=env, stdin=pipe, stdout=pipe))
+            except OSError as error:
+                raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
+            side = Side(text, python, process, timeout)
+            stack.callback(side.close)
+            side.ask({**request, "scratch": str(guard.scratch)})
+            try:
+                side.about = side.answer()
+            except LostError as error:
+                raise UsageError(str(error)) from None
+            return side
+
+        def start_both() -> tuple[Side, Side]:
+            one, other = (start(*each) for each in asked)
             return one, other
 
-        yield Two(start(), guard, start)
-
-
-@contextmanager
-def _started(text: str, python: str, request: dict[str, Any], timeout: float, guard: ProcessGuard) -> Iterator[Side]:
-    """Start a side in a Python. Raises UsageError if it cannot be stepped."""
-    env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
-    with ExitStack() as stack:
-        errors = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
-        command, pipe = [python, str(_SCRIPT)], subprocess.PIPE
-        try:
-            process = stack.enter_context(guard.process(command, errors, env=env, stdin=pipe, stdout=pipe))
-        except OSError as error:
-            raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
-        side = Side(text, python, process, timeout)
-        stack.callback(side.close)
-        side.ask({**request, "scratch": str(guard.scratch)})
-        try:
-            side.about = side.answer()
-        except LostError as error:
-            raise UsageError(str(error)) from None
-        yield side
+        yield Two(start_both(), guard, start_both)
 
 
 @dataclass
@@ -204,17 +198,10 @@ def _of_environment(
 def _fields(a: Sequence[Any], b: Sequence[Any], finals: bool) -> Iterator[tuple[str, Any, Any]]:
     yield from zip(("rewards", "terminated", "truncated"), a[3:6], b[3:6], strict=True)
     if a[2] is not None and b[2] is not None:
-        for name, one, other in _in_pairs("observations", a[2], b[2]):
-            if one != other:
-                yield name, _value(one), _value(other)
+        pairs = _in_pairs("observations", a[2], b[2])
+        yield from ((name, _value(one), _value(other)) for name, one, other in pairs if one != other)
     elif finals:
         yield "observations", a[2], b[2]
-
-
-def _in_pairs(kind: str, *leaves: Sequence[Any]) -> Iterator[tuple[str, Leaf | None, Leaf | None]]:
-    ours, theirs = ({f"{kind}/{name}".rstrip("/"): leaf for name, *leaf in each} for each in leaves)
-    for name in sorted({*ours, *theirs}):
-        yield name, ours.get(name), theirs.get(name)
 
 
 def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tuple[str, Any, Any]]:
@@ -224,25 +211,27 @@ def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tup
     """
     if a[6] is None or b[6] is None:
         return
-    for name, *pair in _in_pairs("infos", a[6], b[6]):
+    for name, one, other in _in_pairs("infos", a[6], b[6]):
         if name in stats.not_compared or stats.only not in ("", name):
             continue
-        given = [leaf for leaf in pair if leaf is not None]
-        kinds = {leaf[0] for leaf in given}
-        if "" in kinds:
+        given = [leaf for leaf in (one, other) if leaf is not None]
+        if any(not leaf[0] for leaf in given):
             stats.not_compared[name] = "neither numbers nor text"
-            continue
-        one, other = (None if leaf is None else _value(leaf[:3]) for leaf in pair)
-        if len(kinds - {"object"}) > 1 and any(isinstance(value, str) for value in (one, other)):
-            stats.not_compared[name] = "arrays of two types, and long"
         elif len(given) > 1 or (given[0][3] and name in stats.infos[0] & stats.infos[1]):
-            yield name, one, other
+            yield name, _value(one), _value(other)
 
 
-def _value(leaf: Leaf | None) -> Any:
+def _in_pairs(kind: str, *leaves: Sequence[Any]) -> Iterator[tuple[str, _Leaf | None, _Leaf | None]]:
+    ours, theirs = ({f"{kind}/{name}".rstrip("/"): leaf for name, *leaf in each} for each in leaves)
+    for name in sorted({*ours, *theirs}):
+        yield name, ours.get(name), theirs.get(name)
+
+
+def _value(leaf: _Leaf | None) -> Any:
+    """Return the array or text of a leaf."""
     if leaf is None:
         return None
-    return leaf[2] if leaf[0] == "object" or is_digest(leaf) else array_of(leaf)
+    return leaf[2] if leaf[0] == "object" else array_of(leaf[:3])
 
 
 @dataclass(frozen=True)
@@ -271,7 +260,6 @@ class Two:
     guard: ProcessGuard
     start: Callable[[], tuple[Side, Side]]  # starts the same two sides in other processes
     stats: DiffStats = field(default_factory=DiffStats)
-    full: bool = False  # whether long arrays are sent in full, not as digests
     policy: str = ""  # MODULE:FUNCTION, whose actions replace the actions of cases
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))  # calls in the last ``step``
 
@@ -302,8 +290,7 @@ class Two:
         """Return the answers of A to the first case, and of B to the second. A ``policy`` replaces the actions."""
         asked = list(zip(self.sides, cases, strict=False))
         for side, case in asked:
-            segments = [[each.seed, each.actions] for each in case]
-            side.ask({"full": self.full, "policy": policy, "segments": segments})
+            side.ask({"policy": policy, "segments": [[each.seed, each.actions] for each in case]})
         return [side.answer() for side, _ in asked]
 
     def step(self, case: Case, stats: DiffStats) -> FirstDifference | None:
@@ -379,20 +366,18 @@ class Two:
             return self.step(smaller, self.stats.anew(only))
 
         case, found = smallest(case, found, stepped, constants, fixed=fixed, timely=lambda: time.monotonic() < until)
-        self.full = True
         found = stepped(case) or found
-        sides = [Shown(side.text, side.python, side.about) for side in self.sides]
-        script = example(sides, case, found, self.calls)
+        script = example(self.sides, case, found, self.calls)
         return Example(case, found, script if self._shows(script, found) else "")
 
     def _shows(self, script: str, found: FirstDifference) -> bool:
-        """Return whether a script fails where the two differ, in each of several new interpreters."""
+        """Return whether a script fails where the two differ, in each of three new interpreters, so not by chance."""
         path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guard.token}
         how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": _SEARCH_S}
         raised = [words.partition(":")[0] for words in found.found if words != "nothing"]
         expected = raised if found.field == "raised" else ["they differ"]
-        for _ in range(_EXAMPLE_RUNS):
+        for _ in range(3):
             try:
                 done = subprocess.run([self.sides[0].python, "-"], check=False, input=script, env=env, **how)
             except subprocess.TimeoutExpired:

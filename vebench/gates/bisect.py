@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO
 
 import msgspec
-from msgspec import Meta, Struct
 
 from vebench.analysis.comparison import CellComparison
 from vebench.commands.session import World
@@ -29,19 +27,13 @@ from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import RunSpec
-from vebench.process_guard import ProcessGuard
+from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.figures import ratio_text
 from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
-# Beyond that share, the ends must differ by this many standard errors. The probability of an error is then 1 % for
-# about ten looks at several cells.
-_SURE = 3.3
-_OF_ENDS = 0.25  # the largest share of the budget for comparing the ends
-_KEPT = 3  # the largest number of interpreters at a time: each may take gigabytes
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ class BisectRequest:
     budget: float  # the seconds after which no step begins
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True):
     """A release with its version, or a commit with its hash, day and subject."""
 
     name: str
@@ -70,20 +62,13 @@ class Candidate(Struct, frozen=True):
         return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
 
 
-class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
+class BisectStep(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     """One comparison of a candidate with the good end, as a line of the file of steps."""
 
-    at: Annotated[int, Meta(ge=1)]  # the index of the candidate
-    # The logarithm of the ratio, and its error; None if too few passes went well.
-    log: Annotated[float, Meta(ge=-50, le=50)] | None = None
-    error: Annotated[float, Meta(ge=0, le=50)] | None = None
+    at: int  # the index of the candidate
+    ratio: LogRatio | None = None  # None if too few passes went well
     skipped: str = ""  # why the candidate cannot be compared
     changed: tuple[CellKey, ...] = ()  # the cells whose rates differ between the ends; empty for other candidates
-
-    @property
-    def ratio(self) -> LogRatio:
-        """The ratio of the rates."""
-        return LogRatio(self.log or 0.0, self.error or 0.0)
 
 
 def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
@@ -93,48 +78,44 @@ def bisect(request: BisectRequest, output: Path | None, resume: Path | None, out
     ends, NotComparableError if the ends do not differ, and InterruptedRunError if the user interrupts the command.
     """
     candidates = _releases(request, world) if request.package else _commits(request)
-    if len(candidates) < 2:  # noqa: PLR2004 - there are two ends
+    if len(candidates) <= 1:
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
     plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": candidates}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
-    # SIGTERM also raises KeyboardInterrupt, so that nothing unfinished is left.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        file, steps = _opened(path, head, resume=resume is not None)
-        with file, ProcessGuard() as guard:
-            page = _Bisection(request, candidates, file, steps, guard.scratch, world).run()
+        with terminable():
+            file, steps = _opened(path, head, resume=resume is not None)
+            with file, ProcessGuard() as guard:
+                page = _Bisection(request, candidates, file, steps, guard.scratch, world).run()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"
         raise InterruptedRunError(f"interrupted: steps are in {path}; to continue: {world.command}{again}") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
     outlet.publish(page)
     return page.status
 
 
 def _releases(request: BisectRequest, world: World) -> list[Candidate]:
     """Return the releases from the good end to the bad one. Raises UsageError for an unknown end."""
-    known = world.releases(request.package)
+    names = world.releases(request.package)
     for option, name in (("--good", request.good), ("--bad", request.bad)):
-        if name not in known:
-            raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, known)}")
-    return [Candidate(name) for name in known[known.index(request.good) : known.index(request.bad) + 1]]
+        if name not in names:
+            raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, names)}")
+    return [Candidate(name) for name in names[names.index(request.good) : names.index(request.bad) + 1]]
 
 
 def _commits(request: BisectRequest) -> list[Candidate]:
     """Return the commits from the good end to the bad one, by first parents. Raises UsageError without such a path."""
-    good, bad = request.good, request.bad
     first, last = (
         _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}")
-        for option, name in (("--good", good), ("--bad", bad))
+        for option, name in (("--good", request.good), ("--bad", request.bad))
     )
     lines = _git(request.folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
     newest_first = [Candidate(*line.split("\t", 2)) for line in lines]
     for at, one in enumerate(newest_first):
         if one.name == first:
             return newest_first[at::-1]
-    raise UsageError(f"--good {good}: must be an ancestor of {bad} by first parents")
+    raise UsageError(f"--good {request.good}: must be an ancestor of {request.bad} by first parents")
 
 
 def _git(folder: Path, about: str, *arguments: str) -> str:
@@ -191,6 +172,7 @@ class _Bisection:
         last, spec = len(self.candidates) - 1, self.request.spec
         spec = replace(spec, backends=spec.backends or CONTESTANTS)
         ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
+        change = ends.ratio or LogRatio(0.0, 0.0)
         # Cells that do not differ between the ends show nothing, so do not measure them.
         labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
@@ -199,15 +181,13 @@ class _Bisection:
             workers=tuple(each for each in spec.workers if each in workers),
         )
         while True:
-            skipped = {step.at: step.skipped for step in self.steps if step.skipped}
-            measured = [(step.at, step.ratio) for step in self.steps if step.log is not None and not step.changed]
-            found = bisection.look(last, ends.ratio, measured, skipped)
+            skipped = {step.at for step in self.steps if step.skipped}
+            measured = [(step.at, step.ratio) for step in self.steps if step.ratio and not step.changed]
+            found = bisection.look(last, change, measured, skipped)
             if found.next is None or self.world.clock() > deadline:
-                break
+                noun = "release" if self.request.package else "commit"
+                return BisectPage(self.candidates, noun, self.file.name, tuple(self.steps), found, ends.changed, change)
             self._keep(self._step(found.next, spec, ends.changed))
-        counts = {at: sum(step.at == at for step in self.steps) for at in range(1, last + 1)}
-        noun = "release" if self.request.package else "commit"
-        return BisectPage(self.candidates, noun, self.file.name, ends.changed, ends.ratio, found, counts, skipped)
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
         """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
@@ -216,7 +196,7 @@ class _Bisection:
                 self._python(at)
             except NotHadError as error:
                 raise UsageError(f"{option} {self.candidates[at].name}: cannot be installed: {error}") from None
-        deadline = self.world.clock() + self.request.budget * _OF_ENDS
+        deadline = self.world.clock() + self.request.budget / 4
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:
             cells = self._compared(last, spec, max(1.0, deadline - self.world.clock()))
@@ -225,13 +205,14 @@ class _Bisection:
                     seen.setdefault(cell.key, []).append(mean_of_cells([cell.ratio]))
             means = {key: mean_of_steps(its) for key, its in seen.items()}
             for verdict, sign in (("slower", -1), ("faster", 1)):
-                # A disturbed cell has no verdict, but a clear ratio counts.
-                clear = {key for key, mean in means.items() if sign * mean.log - _LEAST > _SURE * mean.error}
+                # A disturbed cell has no verdict, but a clear ratio counts. With 3.3 standard errors, the probability
+                # of an error is 1 % for about ten looks at several cells.
+                clear = {key for key, mean in means.items() if sign * mean.log - _LEAST > 3.3 * mean.error}
                 its = [cell.key for cell in cells if cell.ratio and (cell.verdict == verdict or cell.key in clear)]
                 if its:
                     rounds = zip(*(seen[key] for key in its), strict=False)  # a cell may lack the ratio of some rounds
                     ratio = mean_of_steps([mean_of_cells([one.estimate for one in each]) for each in rounds])
-                    return self._keep(BisectStep(last, *ratio, changed=tuple(its)))
+                    return self._keep(BisectStep(last, ratio, changed=tuple(its)))
             if self.world.clock() > deadline or all(cell.verdict == "same" for cell in cells if cell.ratio):
                 whys = [cell.why for cell in cells if cell.verdict in NO_ANSWER and cell.why]
                 nothing = f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows"
@@ -245,10 +226,11 @@ class _Bisection:
             return BisectStep(at, skipped=one_line(str(error)))
         ratios = [cell.ratio for cell in cells if cell.ratio]
         if len(ratios) == len(changed):
-            return BisectStep(at, *mean_of_cells(ratios))
-        # Without a reason, too few passes went well, which may be chance. The step then changes nothing, so ``look``
-        # names the same candidate again, until the budget is spent.
+            return BisectStep(at, mean_of_cells(ratios))
         why = next((cell.why for cell in cells if not cell.ratio and cell.verdict in NO_ANSWER), "")
+        # Too few passes went well. That may be chance, so ``look`` names the same candidate again, twice at most.
+        if not why and sum(step.at == at and step.ratio is None for step in self.steps) > 1:
+            why = "too few passes went well, three times"
         return BisectStep(at, skipped=f"cannot be measured: {why}" if why else "")
 
     def _compared(self, at: int, spec: RunSpec, budget: float | None) -> Sequence[CellComparison]:
@@ -263,7 +245,7 @@ class _Bisection:
         if at in self.pythons:
             self.pythons[at] = self.pythons.pop(at)
             return self.pythons[at]
-        if len(self.pythons) >= _KEPT:
+        while len(self.pythons) > 2:  # noqa: PLR2004 - each may take gigabytes
             oldest = next(number for number in self.pythons if number)  # the good end is always needed
             del self.pythons[oldest]
             shutil.rmtree(self.scratch / f"python-{oldest}", ignore_errors=True)
@@ -291,7 +273,7 @@ class _Bisection:
         self.file.write(msgspec.json.encode(step) + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
-        shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.log is not None else "too few passes"
+        shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.ratio else "too few passes"
         console.note(f"{self.candidates[step.at].label}: {step.skipped or shows}")
         self.steps.append(step)
         return step
@@ -304,11 +286,10 @@ class BisectPage(DataPage):
     candidates: Sequence[Candidate]
     noun: str  # "release" or "commit"
     file: str  # the name of the file of steps
+    steps: tuple[BisectStep, ...]
+    posterior: Posterior
     changed: tuple[CellKey, ...]  # the cells whose rates differ between the ends
     change: LogRatio  # the ratio of the bad end
-    posterior: Posterior
-    steps: Mapping[int, int]  # the number of comparisons of each candidate
-    skipped: Mapping[int, str]  # why a candidate was skipped
     kind = "bisect"
 
     @property
@@ -337,33 +318,28 @@ class BisectPage(DataPage):
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
     @property
-    def _ratios(self) -> dict[int, LogRatio]:
-        """The ratios of the candidates that were compared with the good end."""
-        return self.posterior.ratios | {len(self.candidates) - 1: self.change}
-
-    @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a row for each compared candidate, and the reasons why others were skipped."""
         good, bad, suspects = self.candidates[0], self.candidates[-1], self.posterior.suspects
         change = self.change.estimate
         facts = (
             ("good", good.label),
-            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {ratio_text(change)}"),
+            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {figures.ratio_text(change)}"),
             ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
             ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
             ("steps", one_line(self.file)),
         )
         rows = []
         for at, ratio in sorted(self._ratios.items()):
-            chance, best = self.posterior.chances[at], self.found and at == suspects.first
+            steps, chance, best = self._steps_of(at), self.posterior.chances[at], self.found and at == suspects.first
             texts = (
-                Text((ratio_text(ratio.estimate),), value=ratio.estimate),
-                Text((str(self.steps[at]),), value=self.steps[at]),
+                Text((figures.ratio_text(ratio.estimate),), value=ratio.estimate),
+                Text((str(steps),), value=steps),
                 Text((f"{chance:.1%}",), "best" if best else "plain", chance),
             )
             rows.append(TableRow(self.candidates[at].label, texts))
         title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s"
-        skipped = figures.by_key((why, self.candidates[at].label) for at, why in sorted(self.skipped.items()))
+        skipped = figures.by_key((one_line(why), self.candidates[at].label) for at, why in self._skipped.items())
         document = Document(
             title=f"Bisect: {self.outcome}",
             facts=facts,
@@ -372,10 +348,22 @@ class BisectPage(DataPage):
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
                 f"chance: the probability that this {self.noun} made the change.",
             ),
-            explanations=tuple(Remark("skipped", one_line(why), tuple(places)) for why, places in skipped.items()),
+            explanations=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if self.found else "",
         )
         return (document,)
+
+    @property
+    def _ratios(self) -> dict[int, LogRatio]:
+        """The ratios of the candidates that were compared with the good end."""
+        return self.posterior.ratios | {len(self.candidates) - 1: self.change}
+
+    @property
+    def _skipped(self) -> dict[int, str]:
+        return {step.at: step.skipped for step in sorted(self.steps, key=lambda step: step.at) if step.skipped}
+
+    def _steps_of(self, at: int) -> int:
+        return sum(step.at == at for step in self.steps)
 
     @property
     def data(self) -> dict[str, object]:
@@ -397,9 +385,9 @@ class BisectPage(DataPage):
                     "day": one.day or None,
                     "subject": one.subject or None,
                     "ratio": ratios[at].estimate if at in ratios else None,
-                    "steps": self.steps.get(at, 0),
+                    "steps": self._steps_of(at),
                     "chance": self.posterior.chances[at],
-                    "skipped": self.skipped.get(at),
+                    "skipped": self._skipped.get(at),
                 }
                 for at, one in enumerate(self.candidates)
             ],

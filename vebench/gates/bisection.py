@@ -2,14 +2,11 @@
 
 Candidate 0 is the good end and ``last`` the bad one. One candidate from 1 to ``last`` made the change. A comparison of
 a candidate with the good end multiplies the posterior of each position by a likelihood: how likely the measured ratio
-is if that position is true. The next candidate to compare is at the posterior's median (M. Horstein, Sequential
-transmission using noiseless feedback, IEEE Transactions on Information Theory 9, 1963; R. Waeber, P. Frazier,
-S. Henderson, Bisection search with noisy responses, SIAM Journal on Control and Optimization 51, 2013).
+is if that position is true. The next candidate to compare is at the posterior's median (docs/method.md has the source).
 
-A log ratio has Student's distribution with few degrees of freedom (K. Lange, R. Little, J. Taylor, Robust statistical
-modeling using the t distribution, Journal of the American Statistical Association 84, 1989). It is mixed with an answer
-by chance, so that no single ratio can decide. All comparisons of a build share its bias, so likelihoods are integrated
-over biases. The model has one change: see ``Posterior.one_change``.
+A log ratio has Student's distribution with few degrees of freedom, mixed with an answer by chance, so that no single
+ratio can decide. All comparisons of a build share its bias, so likelihoods are integrated over biases. The model has
+one change: see ``Posterior.one_change``.
 """
 
 from __future__ import annotations
@@ -28,16 +25,7 @@ from vebench.analysis.statistics import Estimate, around
 CERTAIN = 0.99  # the posterior at which a candidate is found
 # The standard deviation of log rates between builds of the same code. They differ in the addresses of code and data.
 BIAS = 0.007
-_LEAST_ERROR = 0.001
-_FREEDOM = 4.0
-# The share of comparisons with a result that is assumed to be chance, so that no single comparison can decide.
-_WILD = 0.05
-# The biases, in standard deviations, over which likelihoods are integrated, and the logarithm of each weight.
-_DEVIATIONS = np.linspace(-3, 3, 25)
-_LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
-_ROUNDS = 10  # after these iterations, weights hardly change
-_CLEAR = 2.0  # a ratio must be this many errors away from the middle
-_BIAS_IS_ALL = 1.2  # an error below this multiple of the bias hardly shrinks with further comparisons
+_FREEDOM = 4.0  # the degrees of freedom of a log ratio
 # Half of a 95 % interval in standard errors. With few passes, the true number is larger, so this makes errors larger.
 _NORMAL = 1.96
 
@@ -87,9 +75,10 @@ def look(
         nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)
         return Posterior(chances, ratios, found, one_change=True, next=nearest)
     for at, level in ((found.first - 1, 0.0), (found.last, change.log)):
-        if at in ratios and abs(ratios[at].log - level) + _CLEAR * ratios[at].error > abs(change.log) / 2:
-            # All comparisons of a candidate share its bias, so further comparisons cannot reduce the error below it.
-            helps = ratios[at].error > _BIAS_IS_ALL * BIAS
+        # A ratio must be two errors away from the middle.
+        if at in ratios and abs(ratios[at].log - level) + 2 * ratios[at].error > abs(change.log) / 2:
+            # All comparisons of a candidate share its bias, so near it, further comparisons hardly reduce the error.
+            helps = ratios[at].error > 1.2 * BIAS
             return Posterior(chances, ratios, found, one_change=False, next=at if helps else None)
     return Posterior(chances, ratios, found, one_change=True, next=None)
 
@@ -111,14 +100,14 @@ def _by_candidate(steps: Sequence[tuple[int, LogRatio]]) -> dict[int, tuple[NDAr
     common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
     found: dict[int, list[LogRatio]] = {}
     for at, one in steps:
-        found.setdefault(at, []).append(LogRatio(one.log, sqrt((one.error**2 + common) / 2 + _LEAST_ERROR**2)))
+        found.setdefault(at, []).append(LogRatio(one.log, sqrt((one.error**2 + common) / 2 + 0.001**2)))
     return {at: (np.array([one.log for one in its]), np.array([one.error for one in its])) for at, its in found.items()}
 
 
 def _mean(values: NDArray[np.float64], errors: NDArray[np.float64]) -> LogRatio:
     """Return the mean, weighted by precision. A ratio far from the others counts less, as in Student's distribution."""
     mean = np.median(values)
-    for _ in range(_ROUNDS):
+    for _ in range(10):  # then weights hardly change
         weights = errors**-2 * np.minimum(1, (_FREEDOM + 1) / (_FREEDOM + ((values - mean) / errors) ** 2))
         mean = np.average(values, weights=weights)
     return LogRatio(float(mean), sqrt(1 / weights.sum() + BIAS**2))
@@ -128,18 +117,21 @@ def _posterior(
     last: int, change: LogRatio, steps: Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 ) -> list[float]:
     """Return, for each candidate, the probability that it made the change. For candidate 0, it is 0."""
+    wild = 0.05  # the share of ratios that are assumed to be chance, so that no single comparison can decide
     # Log likelihoods of each candidate if it is before or after the change. There is a row for each bias of the ends,
     # because all ratios share the bias of the good end.
-    before = np.zeros((len(_DEVIATIONS), last + 1))
+    deviations = np.linspace(-3, 3, 25)
+    log_weights = -(deviations**2) / 2
+    before = np.zeros((len(deviations), last + 1))
     after = np.zeros_like(before)
     for at, (values, errors) in steps.items():
-        by_chance = _WILD / 2 * (_density(values, errors) + _density(values - change.log, errors))
+        by_chance = wild / 2 * (_density(values, errors) + _density(values - change.log, errors))
         for found, level in ((before, LogRatio(0.0, BIAS)), (after, change)):
-            means = level.log + level.error * _DEVIATIONS[:, None, None] + BIAS * _DEVIATIONS[:, None]
-            density = (1 - _WILD) * _density(values - means, errors) + by_chance
-            found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + _LOG_WEIGHTS, axis=-1)
+            means = level.log + level.error * deviations[:, None, None] + BIAS * deviations[:, None]
+            density = (1 - wild) * _density(values - means, errors) + by_chance
+            found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + log_weights, axis=-1)
     # Candidates below the position of the change are before the change, and all others after it.
-    first, second = (np.cumsum(each, axis=1)[:, :-1] + _LOG_WEIGHTS[:, None] for each in (before, -after))
+    first, second = (np.cumsum(each, axis=1)[:, :-1] + log_weights[:, None] for each in (before, -after))
     logs = first[:, None] + second + after.sum(axis=1)[:, None]
     chances = np.exp(logs - logs.max()).sum(axis=(0, 1))
     return [0.0, *map(float, chances / chances.sum())]

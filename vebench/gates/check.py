@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +31,6 @@ from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
-from vebench.reports import console
 from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
@@ -38,8 +38,6 @@ from vebench.results.store import RunWriter
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
 # The default of compare. It has no reference rows, because no verdict needs them.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
-# The passes of a new run before the first look, if there is time.
-_FIRST_PASSES = 3
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,7 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
 def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> list[str]:
     """Return the differences between the runs, for reports. Raises NotComparableError if they forbid a comparison."""
     both = f"{request.baseline} and {candidate}"
-    pinned = [bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)]
-    if pinned[0] != pinned[1]:
+    if len({bool(head.spec.pin.pins and head.host.pinning) for head in (before, after)}) > 1:
         raise NotComparableError(f"{both}: only one was measured with cells pinned: measure both with the same --pin")
     of_plan = records.how_plans_differ(before, after)
     if "policy" in of_plan:
@@ -118,17 +115,17 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         others.append(msgspec.structs.replace(head, packages={name: head.packages[name] for name in names}))
     pin = of_plan.pop("pin", None)
     conditions = ([pin] if pin else []) + records.what_differs(*others)
-    if conditions and request.metric == "fps" and not request.allow_different_host:
-        instead = "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
-        raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
-    if request.metric == "yardstick" and not request.allow_different_host:
+    if not request.allow_different_host:
+        instead = "measure a baseline here, or compare with another --metric or --allow-different-host"
+        if conditions and request.metric == "fps":
+            raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
         # The yardstick runs on Python and numpy, so other versions make it another program.
-        versions = [(head.host.python.rpartition(".")[0], head.packages.get("numpy", "")) for head in (before, after)]
-        for name, one, other in zip(("Python", "numpy"), *versions, strict=True):
-            if one and other and one != other:
-                why = f"{name} {one} against {other}: the yardstick runs on it, and is another one"
-                instead = "compare with --metric fps or speedup, or add --allow-different-host"
-                raise NotComparableError(one_line(f"{why}: measure a baseline with the same, {instead}"))
+        one, other = (
+            f"Python {head.host.python.rpartition('.')[0]} and numpy {head.packages.get('numpy', 'unknown')}"
+            for head in (before, after)
+        )
+        if one != other and request.metric == "yardstick":
+            raise NotComparableError(one_line(f"{both}: the yardstick ran on {one} against {other}: {instead}"))
     return [one_line(text) for text in (*conditions, *of_plan.values())]
 
 
@@ -166,7 +163,15 @@ def _measure(
         why = f"and --metric {request.metric} needs it: measure a new baseline without --no-base"
         raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request, cells, compare)
+    once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
+    known = [group for group in forever if group.resolves is not None]
+    if known and all(group.verdict == "inconclusive" for group in known):
+        instead = "use another --metric, or vebench compare" if request.metric == "fps" else "give --history"
+        remedy = (
+            f"measure a baseline with more --passes, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
+        )
+        raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
+    enough = gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
     path = request.output or store.default_path(world.now(), spec.envs)
     try:
         with session(RunWriter.create(path, head), world, quiet=False) as measuring:
@@ -179,31 +184,16 @@ def _measure(
                 measuring.one_pass(more)
                 return True
 
-            first = min(before.header.spec.passes, _FIRST_PASSES)
-
             def sides() -> tuple[Cells, Cells]:
                 return cells, gate.cells_of(measuring.run, path)
 
+            # If there is time, three passes precede the first look.
+            first = min(before.header.spec.passes, 3)
             found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
     return path, measuring.run, found
-
-
-def _foresee(request: CheckRequest, cells: Cells, compare: Compare) -> int:
-    """Print the slowdown that a new run can find, and return the number of passes after which more hardly help."""
-    once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
-    known = {group.key: group.resolves for group in forever if group.resolves is not None}
-    in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
-    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
-    remedy = f"measure a baseline with more --passes, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
-    if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
-    if known:
-        cases = f"{comparison.POWER:.0%} of cases"
-        console.note(f"such a check finds a backend that is {max(known.values()):.0%} slower in {cases}")
-    return gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
 
 
 def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
@@ -226,18 +216,14 @@ def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
     )
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One side of a comparison, and its run file."""
+class _Side(NamedTuple):
+    """One side of a comparison."""
 
     name: str
     python: str
     plan: Plan  # cells are in the order of the other side's cells
     head: RunRecord
     path: Path
-
-    def __str__(self) -> str:
-        return f"{self.path} ({self.python})"
 
 
 def compared(
@@ -270,9 +256,9 @@ def compared(
     ]
     if named := next((choice.label for each in specs for choice in each.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    sides = one, other = _sides(pythons, specs, files, world)
+    sides = first, second = _sides(pythons, specs, files, world)
     # The second side's key by the first side's.
-    pairs = zip(one.plan.cells, other.plan.cells, strict=True)
+    pairs = zip(first.plan.cells, second.plan.cells, strict=True)
     keys = {cell.key.without_repeat: same.key.without_repeat for cell, same in pairs}
     compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
@@ -293,20 +279,21 @@ def compared(
             ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
             # Only cells whose last pass went well on both sides get another.
             both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
-            more = next_pass(one.plan, {key for key in both if keys[key] in wanted}, both)
+            more = next_pass(first.plan, {key for key in both if keys[key] in wanted}, both)
             if more.cells:
-                measure(more, next_pass(other.plan, wanted, {keys[key]: number for key, number in both.items()}))
+                measure(more, next_pass(second.plan, wanted, {keys[key]: number for key, number in both.items()}))
             return bool(more.cells)
 
-        measure(one.plan, other.plan)
+        measure(first.plan, second.plan)
         if time is None:
             found = compare(*measured())
         else:
             found = gate.decide(measured, add_pass, compare, frozenset(keys.values()), spec.passes, time)
     cells = measured()
-    differences = tuple(records.what_differs(one.head, other.head))
+    differences = tuple(records.what_differs(first.head, second.head))
     whys = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
-    return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
+    one, other = (f"{side.path} ({side.python})" for side in sides)
+    return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
 
 
 def _sides(
@@ -332,7 +319,7 @@ def _sides(
     cells_of_second = {cell.key: cell for cell in second.plan.cells}
     order = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in (c.key for c in first.plan.cells)]
     plan = replace(second.plan, cells=tuple(cells_of_second[key] for key in order))
-    second = replace(second, plan=plan, head=msgspec.structs.replace(second.head, started=first.head.started))
+    second = second._replace(plan=plan, head=msgspec.structs.replace(second.head, started=first.head.started))
     asked = [contestants(side.plan) for side in (first, second)]
     if not asked[0]:
         names = " and ".join(sorted({cell.backend.name for cell in first.plan.cells}))

@@ -1,16 +1,10 @@
 """``vebench history``: the levels of cells over many runs, when they changed, and how much runs differ.
 
 A series has the levels of one cell under the same conditions: on the same machine with the same packages or, for
-speedups, with the same packages on any machine.
-
-Changes are found by e-divisive. It looks for the place that divides a stretch into the two parts that are farthest
-apart, and then divides the parts in the same way (D. Matteson, N. James, A nonparametric approach for multiple change
-point analysis of multivariate data, Journal of the American Statistical Association 109, 2014; used on benchmarks by
-D. Daly et al., The use of change point detection to identify software performance regressions in a continuous
-integration system, ICPE 2020). As in Hunter, now Apache Otava, a place is tested by Student's t, not by
-permutations, so that a series always has the same answer. The search uses windows, so that a long history hides
-nothing. A place is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al.,
-Hunter: using change point detection to hunt for performance regressions, ICPE 2023).
+speedups, with the same packages on any machine. Changes are found by e-divisive. It looks for the place that divides a
+stretch into the two parts that are farthest apart, and then divides the parts in the same way. As in Hunter, a place is
+tested by Student's t, so that a series always has the same answer, first at a lenient level, then again between its
+neighbours. The search uses windows, so that a long history hides nothing (docs/method.md has the sources).
 """
 
 from __future__ import annotations
@@ -78,30 +72,27 @@ def show_history(
 
 
 def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
-    """Yield the runs in ``folder``, with the names of their files.
+    """Yield the runs in ``folder`` with the names of their files, and sides of comparisons without their other side.
 
-    Without runs, yield sides of comparisons whose other side is missing. A note on standard error names each run file
-    that cannot be read. Raises UsageError if there is no run.
+    A note on standard error names each run file that cannot be read. Raises UsageError if there is no run.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
-    knowledge = known()
+    knowledge, found = known(), False
     sides: dict[tuple[str, str], list[tuple[str, Run]]] = {}  # the sides of each comparison
-    found = False
     for path in filter(store.holds_run, store.run_files_in(folder)):
         try:
             run = with_current_verdicts(store.read(path), knowledge)
         except RunFileError as error:
             console.note(f"left out: {error}")
             continue
-        if run.header.interpreter is None:
-            found = True
-            yield one_line(str(path)), run
-        else:
+        if run.header.interpreter is not None:
             sides.setdefault((run.header.command, run.header.started), []).append((one_line(str(path)), run))
+            continue
+        found = True
+        yield one_line(str(path)), run
     alone = [both[0] for both in sides.values() if len(both) == 1]
-    if not found:
-        yield from alone
+    yield from alone
     if not found and not alone:
         raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
 
@@ -112,8 +103,7 @@ def _store_run(run: Path, folder: Path) -> None:
     target = folder / run.name
     try:
         folder.mkdir(exist_ok=True)
-        copied = not (target.exists() and cmp(target, run, shallow=False))
-        if copied:
+        if not (target.exists() and cmp(target, run, shallow=False)):
             store.refuse_to_overwrite(target, "--store")
             shutil.copyfile(run, target)
     except OSError as error:
@@ -130,8 +120,6 @@ def _store_run(run: Path, folder: Path) -> None:
         done = git("commit", "--quiet", "--message", f"Add {run.name}")
     if done.returncode:
         git("reset", "--quiet")
-        if copied:
-            target.unlink()
         raise UsageError(f"--store: git failed in {folder}: {one_line(done.stderr or done.stdout)}")
 
 
@@ -467,7 +455,7 @@ class HistoryPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task under each set of conditions, and the changes."""
         newest = {run.conditions: index for index, run in enumerate(self.runs)}
-        unit = gate.METRICS[self.metric].unit
+        unit = gate.UNITS[self.metric]
         where = "all on one machine" if self.machines == 1 else f"on {self.machines} machines"
         counts = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
         facts = (

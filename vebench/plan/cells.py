@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, count, product
 from random import Random
 from types import MappingProxyType
@@ -25,25 +26,12 @@ from vebench.plan.verdicts import Knowledge, KnownVerdict
 
 # A replay takes a third of the time that the cell has stepped. That time is clipped to these bounds, in seconds.
 LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
-_MAX_CELLS = 100_000  # 100,000 cells take a day at one cell per second: more is a typing error
 MOST_PROCESSES = 256  # limit for the living processes of a group; only one cell's processes work at a time
-# A rough estimate of memory. It serves to skip cells that would exhaust the machine. One process with one environment
-# takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have the bytes that
-# each of them adds, and the measurements.
-_INTERPRETER = 96 * MIB
-_NOTHING_BESIDE = "no requested backend can run here"
-_GIB = 1 << 30
-# Bytes of one row without an environment: the row, and its actions on a tape of a few hundred batches.
-_ROW = 32 * KIB
 # Runs of Pong and CartPole on two idle CPUs took these times.
 LOAD_S = 1.0  # seconds to load the libraries of the process that cells are forked from
 FORK_S = 0.05  # seconds to fork a cell
 END_S = 0.05  # seconds to end a cell
 AROUND_S = 0.02  # seconds to step before a window, and to read counters
-_WARMUPS = 1.6  # a warm-up takes this many times its shortest length, because of noise
-_PHASE = 1 / 8  # the time before the first window, as a share of the time of all windows: 0 to 1/4 with long episodes
-_PROOF = 0.2  # a proof takes this share of the stepping time, which is limited to LEAST_STEPPED and MOST_STEPPED
-_RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
 
 
 class CellKey(NamedTuple):
@@ -164,11 +152,6 @@ class Cell:
         """The cell's identity within its run."""
         return CellKey(self.task.id, self.backend.label, self.workers, self.envs_per_worker, self.repeat)
 
-    @property
-    def memory(self) -> int:
-        """An estimate of the memory that the cell needs, in bytes."""
-        return _memory(self.task, self.backend, self.shape)
-
 
 class _Where(NamedTuple):
     """The arguments of ``expand`` that say where cells run."""
@@ -218,8 +201,9 @@ def expand(
         for choice in spec.backends or [BackendChoice(one.name) for one in usual if not one.means_nothing_for(task)]
     ]
     number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.passes
-    if number > _MAX_CELLS:
-        raise UsageError(f"{number} cells are too many, at most {_MAX_CELLS}: use fewer --workers or --passes")
+    most = 100_000  # they take a day at one cell per second: more is a typing error
+    if number > most:
+        raise UsageError(f"{number} cells are too many, at most {most}: use fewer --workers or --passes")
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")
@@ -284,7 +268,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
             added += _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where)
         lacking = [cell for cell in added if cell.key not in planned]
         if not any(cell.skip is None for cell in of_task):
-            lacking = [replace(cell, skip=cell.skip or _NOTHING_BESIDE) for cell in lacking]
+            lacking = [replace(cell, skip=cell.skip or "no requested backend can run here") for cell in lacking]
         yield from lacking
 
 
@@ -296,7 +280,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
-    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))  # for one worker with one environment
+    least = memory_of(task, choice, entry.shape_of(1, 1, 1, choice.options))  # for one worker with one environment
     room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         for replicas in _replicas(spec, choice, workers, envs, where):
@@ -309,10 +293,11 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
             )
             # Each host has its own memory.
             largest = max(shapes, key=lambda shape: shape.num_envs) if where.hosts else together
-            needed, skip = _memory(task, choice, largest), why_not
+            needed, skip = memory_of(task, choice, largest), why_not
             if skip is None and room is not None and needed > room:
                 remedy = "; fewer workers or --envs-per-worker would fit" if least <= room else ""
-                skip = f"needs about {needed / _GIB:.2g} GiB of memory, {room / _GIB:.2g} GiB may be used{remedy}"
+                gib = 1024 * MIB
+                skip = f"needs about {needed / gib:.2g} GiB of memory, {room / gib:.2g} GiB may be used{remedy}"
             cpus = tuple(cpu for replica in replicas for cpu in replica.cpus)
             yield Cell(
                 task,
@@ -367,11 +352,16 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
     return [(share, tuple(owned)) for share, owned in zip(shares, sets.values(), strict=True)]
 
 
-def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
+def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
+    """Return a rough estimate of the bytes that a cell needs, to skip cells that would exhaust the machine.
+
+    The tables of backends and suites have the bytes that each adds, and the measurements.
+    """
     entry = choice.entry
-    environment = SUITES[task.suite].environment_bytes if entry.builds_environments else _ROW
+    row = 32 * KIB  # a row without an environment, and its actions on a tape of a few hundred batches
+    environment = SUITES[task.suite].environment_bytes if entry.builds_environments else row
     workers = (shape.processes - 1) * entry.process_bytes(choice.options)
-    return _INTERPRETER + entry.library.import_bytes + workers + shape.num_envs * environment
+    return 96 * MIB + entry.library.import_bytes + workers + shape.num_envs * environment
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
@@ -402,11 +392,12 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
         found += [cell for cell in cells if cell.skip is not None or cell.replicas]  # replicas run in step
         number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         for cell in (cell for cell in cells if cell.skip is None and not cell.replicas):
-            if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < cell.memory):
+            needed = memory_of(cell.task, cell.backend, cell.shape)
+            if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
                 number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
             found.append(replace(cell, group=number))
             processes_left -= cell.shape.processes
-            bytes_left = None if bytes_left is None else bytes_left - cell.memory
+            bytes_left = None if bytes_left is None else bytes_left - needed
     return tuple(found)
 
 
@@ -428,9 +419,11 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 
 
+@cache
 def rank(backend: str) -> tuple[bool, int]:
     """Return a sort key: backends in the order of the registry, then third parties' backends, then reference rows."""
-    return _RANKS.get(backend, (False, len(_RANKS)))
+    names = [entry.name for entry in registry.ENTRIES]
+    return registry.find(backend).reference_row, names.index(backend) if backend in names else len(names)
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
@@ -466,14 +459,12 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
-        proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
-        found.append(
-            Spent(
-                starts=start,
-                warm_up=_WARMUPS * spec.warmup + _PHASE * spec.windows * spec.duration,
-                windows=spec.windows * (spec.duration + AROUND_S),
-                proofs=(proof if spec.takes_turns else start + proof) if needs_proof(cell, spec) else 0.0,
-                rest=END_S,
-            )
-        )
+        # A proof takes a fifth of the stepping time.
+        proof = 0.2 * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
+        proofs = (proof if spec.takes_turns else start + proof) if needs_proof(cell, spec) else 0.0
+        # Because of noise, a warm-up takes more than its shortest length. Before the first window, cells step for up to
+        # a quarter of the time of all windows, if episodes are long.
+        warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 8
+        windows = spec.windows * (spec.duration + AROUND_S)
+        found.append(Spent(start, warm_up, windows, proofs, END_S))
     return found

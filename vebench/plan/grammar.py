@@ -25,13 +25,6 @@ GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files",
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 
 MISSING_NAME = "a name is missing; vebench list shows them"
-_LONGEST_S = 31 * 86400.0  # a month, since longer waits overflow in system calls
-_SHORTEST_S = 1e-9  # a nanosecond, the resolution of the clock
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.ASCII | re.IGNORECASE)
-_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})(?::([+*])(\d{1,9}))?)?", re.ASCII)
-_ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-# No name that ssh would take for an option, and no character that a shell would interpret.
-_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 
 
 def _text(given: Any) -> str:
@@ -156,19 +149,17 @@ def counts(most: int = MAX_COUNT) -> Kind:
 
 
 def _expanded(term: str, most: int) -> Iterator[int]:
-    match = _RANGE.fullmatch(term)
-    first = int(match[1]) if match else 0
-    last = int(match[2]) if match and match[2] else first
-    adds = match is not None and match[3] == "+"
-    step = int(match[4]) if match and match[4] else 2
-    if not 1 <= first <= last <= most or step < (1 if adds else 2):
-        raise ValueError(
-            f"give numbers from 1 to {most}: 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
-        )
-    while first < last:
-        yield first
-        first = first + step if adds else first * step
-    yield last
+    match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9})(?::([+*])(\d{1,9}))?)?", term, re.ASCII)
+    first, last, sign, given = match.groups() if match else ("0", None, None, None)
+    count, end, step = int(first), int(last or first), int(given or 2)
+    adds = sign == "+"
+    if not 1 <= count <= end <= most or step < (1 if adds else 2):
+        examples = "8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+        raise ValueError(f"give numbers from 1 to {most}: {examples}")
+    while count < end:
+        yield count
+        count = count + step if adds else count * step
+    yield end
 
 
 def doubled(most: int) -> tuple[int, ...]:
@@ -179,7 +170,8 @@ def doubled(most: int) -> tuple[int, ...]:
 def _quantity(given: Any, units: Mapping[str, float], example: str) -> float:
     """Return a finite number, or the product of a number and its unit in a text."""
     if isinstance(given, str):
-        match = _QUANTITY.fullmatch(given.strip())
+        number = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)"
+        match = re.fullmatch(number, given.strip(), re.ASCII | re.IGNORECASE)
         if match is None or match[2] not in units:
             raise ValueError(example)
         given = float(match[1]) * units[match[2]]
@@ -191,11 +183,12 @@ def _quantity(given: Any, units: Mapping[str, float], example: str) -> float:
 def seconds(*, or_none: bool = False) -> Kind:
     """Return the kind of times: ``90``, ``250ms``, ``2m`` or ``1.5h``. With ``or_none``, 0 is allowed."""
     units = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    shortest, longest = 1e-9, 31 * 86400.0  # longer waits than a month overflow in system calls
 
     def read(given: Any) -> float:
         value = _quantity(given, units, "write a time such as 250ms, 90s, 2m or 1h")
-        if not _SHORTEST_S <= value <= _LONGEST_S and not (or_none and value == 0):
-            raise ValueError(f"must be {'0 or ' if or_none else ''}above 0 seconds, at most {_LONGEST_S:.0f}")
+        if not shortest <= value <= longest and not (or_none and value == 0):
+            raise ValueError(f"must be {'0 or ' if or_none else ''}above 0 seconds, at most {longest:.0f}")
         return value
 
     return Kind(read, time_of)
@@ -303,8 +296,7 @@ class Pinning:
     def label(self) -> str:
         """The pinning as a user writes it: ``compact[smt=off]``."""
         details: dict[str, OptionValue] = {"smt": self.smt, "reserve": self.reserve, "mem": self.memory}
-        usual: dict[str, OptionValue] = {"smt": "last", "reserve": 0, "mem": "local"}
-        return bracketed.written(self.cpus, {name: value for name, value in details.items() if value != usual[name]})
+        return _with_details(self.cpus, details, ("last", 0, "local"))
 
 
 @dataclass(frozen=True)
@@ -329,8 +321,12 @@ class Hosts:
         details: dict[str, OptionValue] = {"via": self.via, "count": ",".join(map(str, self.counts))}
         details |= {"address": self.address, "python": self.python, "unlike": self.unlike}
         usual = ("ssh" if self.names else "ray", "", "auto", "", False)
-        changed = {name: value for (name, value), each in zip(details.items(), usual, strict=True) if value != each}
-        return bracketed.written(",".join(self.names) or "ray", changed)
+        return _with_details(",".join(self.names) or "ray", details, usual)
+
+
+def _with_details(first: str, details: Mapping[str, OptionValue], usual: Sequence[OptionValue]) -> str:
+    changed = {name: value for (name, value), each in zip(details.items(), usual, strict=True) if value != each}
+    return bracketed.written(first, changed)
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
@@ -376,25 +372,21 @@ def _choice(named: str, given: dict[str, str]) -> BackendChoice:
     if at and not python:
         raise ValueError(f"a Python is missing after @, such as {name}@venv/bin/python")
     if ":" in name:
-        if not _ADAPTER.fullmatch(name):
+        if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise ValueError("a third party's adapter is named module:Class")
         return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
-        of_class = [one.name for one in registry.ENTRIES if name.casefold() in re.split(r"\W+", one.summary.casefold())]
-        near = f" (did you mean {' or '.join(of_class)}?)" if of_class else did_you_mean(name, registry.BY_NAME)
-        raise ValueError(f"no such backend{near}; vebench list shows them")
+        raise ValueError(f"no such backend{did_you_mean(name, registry.BY_NAME)}; vebench list shows them")
     if python and not entry.builds_environments:
         raise ValueError(f"{name} steps nothing: leave out @{python}")
-    values = _values(given, {key: option.parse for key, option in entry.options.items()}, "option", "give ")
+    values = _values(given, {key: option.parse for key, option in entry.options.items()}, "option")
     changed = {key: value for key, value in values.items() if value != entry.options[key].default}
     return BackendChoice(name, changed, python)
 
 
-def _values(
-    given: Mapping[str, str], readers: Mapping[str, Callable[[str], Any]], what: str, right: str = ""
-) -> dict[str, Any]:
-    """Return the values in brackets, in the order of ``readers``. ``right`` is put before the error of a reader."""
+def _values(given: Mapping[str, str], readers: Mapping[str, Callable[[str], Any]], what: str) -> dict[str, Any]:
+    """Return the values in brackets, in the order of ``readers``."""
     for key in given:
         if key not in readers:
             it_has = f"it has {', '.join(readers) or 'none'}"
@@ -405,7 +397,7 @@ def _values(
             try:
                 found[key] = read(given[key])
             except ValueError as error:
-                raise ValueError(f"{key} {shown(given[key])}: {right}{error}") from None
+                raise ValueError(f"{key} {shown(given[key])}: {error}") from None
     return found
 
 
@@ -421,21 +413,17 @@ def parse_pin(text: str) -> Pinning:
 
 def parse_hosts(text: str) -> Hosts:
     """Return the hosts of ``a,b[via=srun]``, ``@FILE``, or ``ray`` for a Ray cluster. Raises ValueError."""
-    kinds = {
-        "via": word("ssh", "srun", "ray"),
-        "count": counts(),
-        "address": Kind(),
-        "python": Kind(),
-        "unlike": switch(),
-    }
+    via = word("ssh", "srun", "ray")
+    kinds = {"via": via, "count": counts(), "address": Kind(), "python": Kind(), "unlike": switch()}
     written, details = _detailed(text, kinds)
     names = [name for part in written.split(",") for name in _hosts_in(part.strip())]
-    if names == ["ray"]:
-        return Hosts((), details.pop("count", ()), **{"via": "ray", **details})
-    for number, name in enumerate(names):
-        if not _HOST_NAME.fullmatch(name) or name in names[:number]:
-            raise ValueError(f"{shown(name)} is not the name of a host, or named twice")
     numbers = details.pop("count", ())
+    if names == ["ray"]:
+        return Hosts((), numbers, **{"via": "ray", **details})
+    for number, name in enumerate(names):
+        # No name that ssh would take for an option, and no character that a shell would interpret.
+        if not re.fullmatch(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", name, re.ASCII) or name in names[:number]:
+            raise ValueError(f"{shown(name)} is not the name of a host, or named twice")
     return Hosts(tuple(names), counts(len(names)).read(numbers) if numbers else (), **details)
 
 

@@ -20,8 +20,6 @@ from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, HOW_LONG, WHAT, WHERE, BackendChoice, Hosts, LearnerStep, Option, Pinning
 
 MAX_PASSES = 1 << 10
-# Environment i gets seed + i, and EnvPool accepts 32 bits. This limit leaves room for every i.
-_MAX_SEED = 2_000_000_000
 PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
 PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
@@ -35,10 +33,12 @@ def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: s
     return field(**given, metadata={"flags": flags, "option": (group, metavar, meaning, kind)})
 
 
-_KNOWN_ENVS = [name for suite in SUITES.values() for name in suite.tasks]
-_ENV_NAMES = grammar.listed(grammar.parse_envs, lambda: map(short_name, _KNOWN_ENVS))
+_ENV_NAMES = grammar.listed(
+    grammar.parse_envs, lambda: [short_name(name) for suite in SUITES.values() for name in suite.tasks]
+)
 _BACKEND_NAMES = grammar.listed(grammar.parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
-_TIME, _WARMUP = grammar.seconds(), grammar.seconds(or_none=True)
+_WARMUP = grammar.seconds(or_none=True)
+_TIME, _SEED = grammar.seconds(), grammar.whole(0, 2_000_000_000)  # environment i gets seed + i, of 32 bits
 _OFF, _LEARNS = grammar.switch(named=False), grammar.parsed(grammar.parse_learner)
 _ENVS = "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ..."
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
@@ -84,7 +84,7 @@ class RunSpec:
     interleave: bool = option(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured. See ``Session.measure``.
     race: bool = False
-    seed: int = option(grammar.whole(0, _MAX_SEED), ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
+    seed: int = option(_SEED, ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
     pin: Pinning = option(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
     replicas: int | Literal["node"] = option(grammar.whole(1, 1 << 10, PER_NODE), ADVANCED, "N", _COPIES, default=1)
     hosts: Hosts | None = option(grammar.parsed(grammar.parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
@@ -146,30 +146,26 @@ OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race
 
 # The fields that each command has options for.
 _NOT_OF_COMPARE = {"suite", "learner", "until", "budget", "base", "interleave", "hosts", "isolation"}
-_OF_COMPARE = tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE)
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "run": tuple(OPTIONS),
-    "compare": _OF_COMPARE,
-    "bisect": tuple(name for name in _OF_COMPARE if name != "passes"),  # passes follow from what is undecided
+    "compare": tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE),
+    # The passes of a bisection follow from what is undecided.
+    "bisect": tuple(name for name in OPTIONS if name not in {*_NOT_OF_COMPARE, "passes"}),
     "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }
-# The values that --effort sets. There are several passes of few windows, because processes differ more than windows do
-# (docs/method.md). ``compare`` has short windows, so that a change of the machine's speed within seconds affects both
-# sides.
-_BY_EFFORT = ("passes", "windows", "duration", "warmup", "race")
-_EFFORTS_OF_COMPARE = {
-    "low": (3, 20, 0.05, 0.2, False),
-    "normal": (6, 40, 0.05, 0.2, False),
-    "high": (9, 60, 0.05, 0.2, False),
-}
-EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+# The passes, windows, duration, warmup and race that --effort sets. There are several passes of few windows, because
+# processes differ more than windows do (docs/method.md). ``compare`` has short windows, so that a change of the
+# machine's speed within seconds affects both sides.
+EFFORTS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 12, 0.2, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
-    "compare": _EFFORTS_OF_COMPARE,
-    "bisect": _EFFORTS_OF_COMPARE,
+    "compare": {
+        "low": (3, 20, 0.05, 0.2, False),
+        "normal": (6, 40, 0.05, 0.2, False),
+        "high": (9, 60, 0.05, 0.2, False),
+    },
 }
-
-
+EFFORTS["bisect"] = EFFORTS["compare"]
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK},
     "compare": {"proof": "auto"},
@@ -187,7 +183,7 @@ def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -
     if levels := EFFORTS.get(command):
         if level not in tuple(levels):
             raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
-        numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
+        numbers = dict(zip(("passes", "windows", "duration", "warmup", "race"), levels[level], strict=True))
         numbers["race"] = numbers["race"] and not {"passes", "until"}.intersection(given)
         found |= {name: number for name, number in numbers.items() if name not in given}
     return found

@@ -31,7 +31,7 @@ from vebench.reports.document import AnswerText, Document, SimplePage, Table, Ta
 from vebench.reports.formats import html
 from vebench.results import store
 from vebench.results.records import RunRecord, with_current_verdicts
-from vebench.share.submissions import FILES, RUN, CellResult, Submission, read_submission
+from vebench.share.submissions import FILES, CellResult, Submission, read_submission
 
 _MARKER = ".vebench-site"
 _OURS = {_MARKER, "index.html", "machines", "submissions"}
@@ -103,7 +103,7 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
     environment = html.templates(Path(__file__).with_name("templates"))
     environment.globals.update(files=FILES)
     template = environment.get_template("site.html.jinja")
-    machines = figures.by_key((f"machines/{one.machine.id}.html", one) for one in newest_first)
+    machines = figures.by_key((f"machines/{one.manifest.machine}.html", one) for one in newest_first)
     index = template.render(
         title="Throughput of vector environments, by machine",
         meaning=_MEANING,
@@ -112,12 +112,12 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
     )
     (draft / "index.html").write_text(index, encoding="utf-8")
     for page, found in machines.items():
-        host, packages = found[0].machine.host, found[0].packages
+        host, packages = found[0].manifest.host, found[0].manifest.packages
         facts = {
             "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
             "memory": figures.byte_size(host.memory_bytes) if host.memory_bytes else "unknown",
             "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
-            "packages": ", ".join(f"{name} {packages[name]['version']}" for name in sorted(packages)),
+            "packages": ", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
         }
         tables = {}
         for one in found:
@@ -129,11 +129,11 @@ def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
 
 
 def _folder_of(submission: Submission) -> str:
-    return f"submissions/{submission.manifest.files[RUN][:16]}"
+    return f"submissions/{submission.manifest.sha256[:16]}"
 
 
 def _title_of(submission: Submission) -> str:
-    host = submission.machine.host
+    host = submission.manifest.host
     return f"{host.cpu_model}, {figures.counted(host.usable_cpus, 'CPU')}"
 
 
@@ -150,7 +150,7 @@ def _across_machines(newest_first: Sequence[Submission]) -> list[Table]:
     newest: dict[tuple[str, str], Submission] = {}
     best: dict[str, dict[tuple[str, str], tuple[CellResult, Submission]]] = defaultdict(dict)
     for submission in newest_first:
-        machine = submission.machine.id
+        machine = submission.manifest.machine
         for result in submission.manifest.results:
             task = _task_of(submission, result.env)
             if result.reference_row or newest.setdefault((task, machine), submission) is not submission:
@@ -195,7 +195,7 @@ def cite(file: Path, outlet: Outlet) -> None:
     cells, head = summarise(run, str(file)), run.header
     usable, quoted = unusable(cells) is None, []
     for env in dict.fromkeys(cell.env for cell in in_report_order(cells, head.spec)):
-        found = answer_for([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=usable)
+        found = answer_for([cell for cell in cells if cell.env == env], head.spec, usable=usable)
         if found.best is not None and found.reason in (None, Reason.ALONE):
             quoted.append(found.best)
     if not quoted:

@@ -1,7 +1,7 @@
 """``vebench share make`` and ``share check``: a run as a submission, and whether submissions are accepted.
 
-A submission is a folder with a run file, its machine, its packages, and a manifest with rates and checksums. It comes
-from a stranger. Reading it has limits, and nothing that it names is imported, opened or run.
+A submission is a folder with a run file, and a manifest with the machine, the packages and the rates. It comes from a
+stranger. Reading it has limits, and nothing that it names is imported, opened or run.
 
 The checks find mistakes: lines of two runs, another plan, work that was not compared. A run that was forged
 consistently passes. Only measuring again finds it.
@@ -20,7 +20,7 @@ from hashlib import sha256
 from itertools import product
 from math import isclose
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -42,7 +42,7 @@ from vebench.reports.document import Document, Remark, SimplePage, Table, TableR
 from vebench.results import store
 from vebench.results.records import HostRecord, Run, fingerprint
 
-RUN, MACHINE, PACKAGES_FILE, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
+RUN, MANIFEST = FILES = ("run.jsonl", "submission.json")
 _SCHEMA = 1
 _MOST_DISTURBED = 0.1  # the largest share of disturbed cells
 _RATES_AGREE = 0.01  # the relative tolerance of rates, which releases of vebench may compute differently
@@ -84,13 +84,6 @@ class CellResult(Struct, frozen=True, forbid_unknown_fields=True):
         return self.frames_per_second.median if self.frames_per_second else 0.0
 
 
-class MachineRecord(Struct, frozen=True, forbid_unknown_fields=True):
-    """The machine, with an id that all runs on it share."""
-
-    id: _Digest
-    host: HostRecord
-
-
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a submission: ``submission.json``."""
 
@@ -101,8 +94,11 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     division: Literal["reference", "tuned", "open"]
     started: _Name
     command: str
+    machine: _Digest  # an id that all runs on the machine share
+    host: HostRecord
+    packages: dict[str, _Name]  # versions by name
     results: tuple[CellResult, ...]
-    files: dict[str, str]  # the SHA-256 of the other files, by name
+    sha256: _Digest  # of the run file
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +108,6 @@ class Submission:
     name: str
     contents: Mapping[str, bytes]  # the bytes of each file, by name
     manifest: Manifest
-    machine: MachineRecord
-    packages: dict[str, dict[str, str]]  # for each package, ``{"version": "1.0"}``
 
     @cached_property
     def run(self) -> Run:
@@ -193,9 +187,7 @@ def submission_of(name: str, run: Run) -> Submission:
         raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
     own = any(choice.python or choice.name not in BY_NAME for choice in spec.backends)
     tuned = any(choice.options for choice in spec.backends)
-    machine = MachineRecord(fingerprint(head, "machine"), head.host)
-    packages = {package: {"version": version} for package, version in head.packages.items()}
-    files = {RUN: store.file_of(run), MACHINE: _json(machine), PACKAGES_FILE: _json(packages)}
+    content = store.file_of(run)
     results = tuple(
         CellResult(
             cell.env,
@@ -218,20 +210,20 @@ def submission_of(name: str, run: Run) -> Submission:
         "open" if own else "tuned" if tuned else "reference",
         head.started,
         _command_of(spec),
+        fingerprint(head, "machine"),
+        head.host,
+        head.packages,
         results,
-        {path: sha256(content).hexdigest() for path, content in files.items()},
+        sha256(content).hexdigest(),
     )
-    return Submission(name, {**files, MANIFEST: _json(manifest)}, manifest, machine, packages)
+    described = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    return Submission(name, {RUN: content, MANIFEST: described}, manifest)
 
 
 def _command_of(spec: RunSpec) -> str:
     """Return the command that measures the suite of ``spec`` with its backends."""
     backends = ["-b", ",".join(one.label for one in spec.backends)] if spec.backends else []
     return shlex.join(["vebench", "run", "--suite", spec.suite.partition("/")[0], *backends])
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def check_submissions(paths: Sequence[Path], outlet: Outlet) -> int:
@@ -253,28 +245,23 @@ def read_submission(folder: Path) -> Submission:
     if not folder.is_dir():
         raise UsageError(f"{one_line(str(folder))}: not a folder")
     try:
-        there = {path.name: path for path in folder.iterdir()}
-        if unknown := sorted(there.keys() - {*FILES}):
+        if unknown := sorted({path.name for path in folder.iterdir()} - {*FILES}):
             raise RunFileError(f"{one_line(unknown[0])} is not a file of a submission")
         for name in FILES:
-            if name not in there or there[name].is_symlink() or not there[name].is_file():
+            if (folder / name).is_symlink() or not (folder / name).is_file():
                 raise RunFileError(f"{name} is missing, or not a regular file")
-        files = {name: contents(there[name]) for name in FILES}
+        files = {name: contents(folder / name) for name in FILES}
     except OSError as error:
         raise RunFileError(f"cannot be read: {error.strerror}") from None
-    kinds = {MANIFEST: Manifest, MACHINE: MachineRecord, PACKAGES_FILE: dict[str, dict[str, _Name]]}
-    found: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        try:
-            found[name] = decoded(files[name], kind)
-        except (ValueError, RecursionError) as error:
-            raise RunFileError(f"{name}: {one_line(str(error).replace('`', ''))}") from None
-    manifest = found[MANIFEST]
+    try:
+        manifest = decoded(files[MANIFEST], Manifest)
+    except (ValueError, RecursionError) as error:
+        raise RunFileError(f"{MANIFEST}: {one_line(str(error).replace('`', ''))}") from None
     if manifest.schema != _SCHEMA:
         raise RunFileError(f"schema {manifest.schema} is unknown to this vebench")
-    if changed := [name for name in FILES[:-1] if manifest.files.get(name) != sha256(files[name]).hexdigest()]:
-        raise RunFileError(f"changed since it was submitted: {', '.join(changed)}")
-    return Submission(one_line(folder.name), files, manifest, found[MACHINE], found[PACKAGES_FILE])
+    if manifest.sha256 != sha256(files[RUN]).hexdigest():
+        raise RunFileError(f"{RUN} was changed since it was submitted")
+    return Submission(one_line(folder.name), files, manifest)
 
 
 def failures(submission: Submission) -> tuple[CheckFailure, ...]:
@@ -317,18 +304,16 @@ def _faults_of_plan(submission: Submission) -> Iterator[_Fault]:
             expected = (TASKS[cell.env].frame_skip, shape.num_envs, shape.batch_size)
             if (built := (cell.frame_skip, cell.num_envs, cell.batch_size)) != expected:
                 reason = f"frames per step, environments and rows are {built}, not {expected}"
-                yield "plan", reason, _place(cell.key)
+                yield "plan", reason, figures.cell_name(cell.key)
 
 
 def _faults_of_manifest(submission: Submission) -> Iterator[_Fault]:
     """Yield what the manifest states in another way than the run."""
     manifest, expected = submission.manifest, submission_of(submission.name, submission.run)
-    for name in ("vebench", "division", "started", "command"):
+    for name in ("vebench", "division", "started", "command", "machine", "host", "packages"):
         stated, measured = getattr(manifest, name), getattr(expected.manifest, name)
         if stated != measured:
-            yield "stated", f"{name} is {shown(stated)}, but {shown(measured)} in the run", ""
-    if (submission.machine, submission.packages) != (expected.machine, expected.packages):
-        yield "stated", "machine.json or packages.json differs from the run", ""
+            yield "stated", f"{name} is {shown(str(stated))}, but {shown(str(measured))} in the run", ""
     results, of_run = (
         {CellKey(cell.env, cell.backend, cell.workers, 1): cell for cell in each.results}
         for each in (manifest, expected.manifest)
@@ -337,7 +322,7 @@ def _faults_of_manifest(submission: Submission) -> Iterator[_Fault]:
         one, other = results.get(key), of_run.get(key)
         if one and other and one.verdict == other.verdict and isclose(one.rate, other.rate, rel_tol=_RATES_AGREE):
             continue
-        yield "stated", "rates or work status differ from the run", _place(key)
+        yield "stated", "rates or work status differ from the run", figures.cell_name(key)
 
 
 def _faults_of_run(submission: Submission) -> Iterator[_Fault]:
@@ -351,18 +336,18 @@ def _faults_of_run(submission: Submission) -> Iterator[_Fault]:
     planned |= {CellKey(env, name, 1, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
     for key in sorted(planned | passes.keys()):
         if {*passes.get(key, ())} != {*range(spec.passes)}:
-            yield "complete", "cells of the plan are missing", _place(key)
+            yield "complete", "cells of the plan are missing", figures.cell_name(key)
     for cell in run.cells:
         if cell.run != run.header.digest:
-            yield "one-run", "lines are from another run, machine or plan", _place(cell.key)
+            yield "one-run", "lines are from another run, machine or plan", figures.cell_name(cell.key)
         if cell.status != "ok" or cell.entry.reference_row or cell.label == REFERENCE:
             continue
         proof = cell.proof
         if proof is None:
             if cell.repeat < PASSES_OF_ALL:
-                yield "work", "rows were not compared with a plain loop's rows", _place(cell.key)
+                yield "work", "rows were not compared with a plain loop's rows", figures.cell_name(cell.key)
         elif proof.verdict not in SAME and not proof.impossible:
-            yield "work", f"its work is not proven: {why_not_same(proof)}", _place(cell.key)
+            yield "work", f"its work is not proven: {why_not_same(proof)}", figures.cell_name(cell.key)
 
 
 def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
@@ -382,11 +367,7 @@ def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
             continue
         half = cell.speedup.half_width if cell.speedup else None
         if half is None or half > widest:
-            yield "intervals", f"speedups have intervals wider than ±{widest:.0%}", _place(cell.key)
-
-
-def _place(key: CellKey) -> str:
-    return one_line(f"{key.env}, {key.backend}, {key.size}")
+            yield "intervals", f"speedups have intervals wider than ±{widest:.0%}", figures.cell_name(cell.key)
 
 
 def checked_page(found: Mapping[str, tuple[Submission | None, tuple[CheckFailure, ...]]]) -> SimplePage:
@@ -397,9 +378,9 @@ def checked_page(found: Mapping[str, tuple[Submission | None, tuple[CheckFailure
     for name, (submission, reasons) in found.items():
         about = (figures.DASH,) * 3
         if submission is not None:
-            host = submission.machine.host
-            machine = one_line(f"{figures.counted(host.usable_cpus, 'CPU')}, {host.cpu_model}")
-            about = submission.manifest.suite, submission.manifest.division, machine
+            manifest = submission.manifest
+            cpus = figures.counted(manifest.host.usable_cpus, "CPU")
+            about = manifest.suite, manifest.division, one_line(f"{cpus}, {manifest.host.cpu_model}")
         verdict = Text(("refused",), "struck") if reasons else Text(("accepted",))
         rows.append(TableRow(name, (verdict, *(Text((text,)) for text in about))))
         where = (name,) if len(found) > 1 else ()

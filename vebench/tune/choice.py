@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 from functools import cached_property
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import WIDE, unusable, why_never
+from vebench.analysis.rules import WIDE, why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
@@ -29,11 +29,11 @@ from vebench.results.records import Run
 class NoChoiceReason(Enum):
     """Why no setting can be recommended."""
 
-    UNUSABLE = auto()  # other processes or a quota slowed most cells
-    NOTHING_OFFERED = auto()  # no setting has a rate and may be recommended
-    FASTER = auto()  # a faster setting may turn out to do the same work, or has no interval yet
-    DISTURBED = auto()  # a setting whose CPUs other processes used may be faster
-    WIDE = auto()  # the rate of the best setting is too uncertain
+    UNUSABLE = "the run is unusable, because other processes or a quota slowed most cells: measure on an idle machine"
+    NOTHING_OFFERED = "no setting has a rate and is known to do the same work as a plain loop"
+    FASTER = "a faster setting may turn out to do the same work: compare it with vebench verify, and continue"
+    DISTURBED = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
+    WIDE = "the highest rate is too uncertain"
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,11 @@ class TunePage(DataPage):
         explanations = []
         for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
+        faster = {
+            cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
+        }
         for cell in filter(self._why_not, others):
-            remark = Remark("not recommended", f"{setting_of(cell)} {self._why_not(cell)}")
+            remark = Remark("not recommended", f"{setting_of(cell)}{faster.get(cell.key, '')} {self._why_not(cell)}")
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self._env, [cell.label])
@@ -213,9 +216,8 @@ class TunePage(DataPage):
         """The answer in one sentence."""
         name, chosen = short_name(self._env), self.choice.chosen
         if chosen is None:
-            return f"{name}: nothing can be recommended: {self._why_nothing()}."
-        how = "; ".join((f"{rate_of(chosen)}{of_loop(chosen)}", *self._faster()))
-        return f"{name}: use {setting_of(chosen)}: {how}."
+            return f"{name}: nothing can be recommended: {self.choice.reason and self.choice.reason.value}."
+        return f"{name}: use {setting_of(chosen)}: {rate_of(chosen)}{of_loop(chosen)}."
 
     @property
     def _certainty(self) -> str:
@@ -237,16 +239,14 @@ class TunePage(DataPage):
     def _sentences(self) -> Iterator[str]:
         """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
         yield self._headline
-        chosen, fastest = self.choice.chosen, self.choice.fastest
-        if fastest is not None and chosen is not None and chosen is not fastest:
-            simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
-            yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
+        chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
             times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
             step, late, reset = map(figures.short_time, times)
             yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
-        if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
-            yield f"Not distinguishable from the fastest, and within {self.margin:.0%}: {_listed(others)}."
+        if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
+            simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
+            yield f"{simplest}; the others: {_listed(others)}."
         learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
         if learner is not None and trained is not None:
             gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
@@ -268,31 +268,6 @@ class TunePage(DataPage):
         trained = chosen.figures.learning
         return None if trained is None or loop is None else trained.steps_per_second / loop.steps_per_second
 
-    def _why_nothing(self) -> str:
-        best = self.choice.best
-        if best is None and any(cell.frames_per_second for cell in self._tried):
-            return "no setting is known to do the same work as a plain loop"
-        if best is None:
-            given_up = any(why == Cause.GIVEN_UP.reason for _, why in self._not_tried)
-            return Cause.GIVEN_UP.reason if given_up else "nothing could be measured"
-        why = ""
-        if self.choice.reason is NoChoiceReason.WIDE:
-            why = f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
-        elif self.choice.reason is NoChoiceReason.DISTURBED:
-            why = "a setting whose CPUs other processes used may be faster: measure on an idle machine"
-        elif finding := unusable(self._cells):
-            why = f"the run is {finding.code}: {finding.message}; {finding.remedy}"
-        return "; ".join(filter(None, (why, *self._faster())))
-
-    def _faster(self) -> Iterator[str]:
-        """Yield, for each faster backend, its ratio to the best setting and why it may not be recommended."""
-        labels = set()
-        for cell, over in self.choice.faster:
-            if cell.label not in labels and self.choice.best is not None:
-                labels.add(cell.label)
-                times = f"{figures.in_sentence(over, 'x')} the rate of {setting_of(self.choice.best)}"
-                yield f"{setting_of(cell)} has {times}, but {self._why_not(cell)}"
-
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""
         memory = self.run.header.spec.memory
@@ -311,14 +286,6 @@ class TunePage(DataPage):
         """The answer for programs: the recommendation, its certainty, and all settings that were tried."""
         choice, chosen = self.choice, self.choice.chosen
         trained = None if chosen is None else chosen.figures.learning
-        # The cells of the chosen backend that differ in only one number, with their shares of its rate.
-        bends: dict[str, list[dict[str, float]]] = {"workers": [], "envs_per_worker": []}
-        for cell in sorted(self._tried, key=lambda cell: (-cell.workers, -cell.envs_per_worker)):
-            if chosen is None or cell.label != chosen.label or not cell.rate:
-                continue
-            apart = [name for name in bends if getattr(cell, name) != getattr(chosen, name)]
-            if len(apart) == 1:
-                bends[apart[0]].append({apart[0]: getattr(cell, apart[0]), "share": cell.rate / chosen.rate})
         return {
             "env": self._env,
             "headline": self._headline,
@@ -331,7 +298,6 @@ class TunePage(DataPage):
             "tied": [cell.key.place for cell in choice.tied],
             "code": list(self._code),
             "tried": [_facts(cell) for cell in self._tried],
-            "bends": bends,
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],

@@ -6,7 +6,7 @@ answer has the rows of each environment:
 
     subject  {"name": "CartPole-v1", "values": {}, "plugins": ["ale_py"], "scratch": "/tmp/..."}
     adapter  {"adapter": "module:Class", "values": {}, "task": {...}, "scratch": "/tmp/..."}
-    case     {"full": bool, "policy": "module:function", "segments": [[seed, [[action, ...] of each environment]], ...]}
+    case     {"policy": "module:function", "segments": [[seed, [[action, ...] of each environment]], ...]}
     action   [[type, shape, data] of each leaf, ...]
     rows     [segment, kind, observation, reward, terminated, truncated, infos, call] of each environment
     infos    [[name, type, shape, data, sure], ...], null if there are none to compare
@@ -16,28 +16,27 @@ A call that only resets an environment uses up no action in any autoreset mode, 
 No reset follows the last action. A ``policy``, which may be empty, replaces the actions of the segments. The answer has
 the policy's actions as ``taken``.
 
-``kind`` is 1 for a step and 0 for a reset. An array is ``[type, shape, data]``, with its bytes in base64. Without
-``full``, long arrays have a digest. An info that is neither a number nor text has no type. An info is ``sure`` if the
-side says which environments have it. ``call`` is the index in ``calls`` of the call that returned the row. An exception
-of the subject ends the case, and the answer has it as ``raised``.
+``kind`` is 1 for a step and 0 for a reset. An info that is neither a number nor text has no type. An info is ``sure``
+if the side says which environments have it. ``call`` is the index in ``calls`` of the call that returned the row. An
+exception of the subject ends the case, and the answer has it as ``raised``.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import importlib
 import inspect
 import json
-import math
 import os
-import re
 import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
@@ -47,20 +46,16 @@ from vebench.child.actions import make_policy, parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
-_SHORT, _SHORT_INFO = 64, 4096  # Arrays and infos of more bytes are sent as digests.
+_SHORT = 64  # arrays of more bytes are compressed
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation, the second before Gymnasium 1.1
 _OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset; wrappers add the second
-_TASK = Task("", OTHER.name, 1)
 
 _Row = tuple[Any, ...]
+_Batch = tuple[Any, ...]  # the fields of ``Batch``, then infos or None
 
 
 def serve() -> None:
@@ -78,7 +73,7 @@ def serve() -> None:
                 subject = _Adapter(request) if "adapter" in request else _Named(request)
                 answer = subject.about()
             else:
-                answer = subject.rows(request["segments"], request["policy"], full=request["full"])
+                answer = subject.rows(request["segments"], request["policy"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a subject may raise anything, which is reported
             answer = {"error": str(error) if isinstance(error, RefusedError) else in_one_line(error)}
         answered.write(f"{json.dumps(answer)}\n")
@@ -86,31 +81,33 @@ def serve() -> None:
 
 
 class _Subject:
-    """An environment that is stepped. Subclasses make it anew for each case.
-
-    ``make(num_envs, seed)`` returns a list of one object that steps all environments, or of one object for each.
-    ``about()`` returns the answer to the first request. ``stepped(made, seed, lanes, calls)`` yields the rows of one
-    segment, each with the number of its environment.
-    """
+    """An environment that is stepped. Subclasses make it anew for each case."""
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
-    make: Callable[[int, int], list[Any]]
-    about: Callable[[], dict[str, Any]]
-    stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, _Row]]]
 
-    def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return one object that steps all environments, or one for each."""
+        raise NotImplementedError
+
+    def about(self) -> dict[str, Any]:
+        """Return the answer to the first request."""
+        raise NotImplementedError
+
+    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
+        """Yield the rows of one segment, each with the number of its environment."""
+        raise NotImplementedError
+
+    def rows(self, segments: Sequence[tuple[int, Any]], policy: str) -> dict[str, Any]:
         """Return the rows of each environment, the calls that were made, and the actions that were taken."""
         count = len(segments[0][1])
         found: list[list[_Row]] = [[] for _ in range(count)]
-        most = math.inf if full else _SHORT
         raised, made, calls, taken = "", list[Any](), list[Any](), list[_Lanes]()
         try:
             made = self.make(count, segments[0][0])
             for number, (seed, actions) in enumerate(segments):
                 taken.append(lanes := _Lanes(actions, self.actions, policy))
                 for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
-                    leaves = None if seen is None else trees.named_leaves(seen)
-                    observation = leaves and [(name, *plain(leaf, most)) for name, leaf in leaves]
+                    observation = None if seen is None else [(name, *plain(leaf)) for name, leaf in _leaves(seen)]
                     given = None if infos is None else [_encoded_info(*each) for each in infos]
                     found[index].append((number, kind, observation, *flags, given, call))
         except RefusedError:
@@ -121,6 +118,11 @@ class _Subject:
             with contextlib.suppress(Exception):
                 each.close()
         return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
+
+    def described(self) -> dict[str, Any]:
+        """Return the space of actions in a form for JSON."""
+        bounds = [(name, plain(space.low), plain(space.high)) for name, space in _leaves(self.actions)]
+        return {"actions": bounds, "action_form": trees.form(self.actions)}
 
 
 class _Adapter(_Subject):
@@ -147,44 +149,26 @@ class _Adapter(_Subject):
                 "vector": True,
                 "num_envs": None,
                 "mode": backend.info.autoreset,
-                "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in trees.named_leaves(observed)],
-                **_described(self.actions),
+                "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in _leaves(observed)],
+                **self.described(),
                 "spec": {},
             }
         finally:
             backend.close()
 
     def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-        """Yield the rows of one segment. Send an environment's next action once its row has arrived."""
         (backend,) = made
-        count, length = len(lanes.lanes), lanes.length
-        taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
-        same_step = backend.info.autoreset == SAME_STEP
+
+        def reset() -> _Batch:
+            backend.reset(seed)
+            return (*backend.recv(), None)
+
+        def step(actions: ArrayTree) -> _Batch:
+            backend.send(actions)
+            return (*backend.recv(), None)
+
         calls.append((None, "reset", seed))
-        backend.reset(seed)
-        while True:
-            observations, rewards, terminated, truncated, env_ids = backend.recv()
-            for place, index in enumerate(env_ids.tolist()):
-                ended = bool(terminated[place] or truncated[place])
-                seen = trees.part(observations, place)
-                row = float(rewards[place]), bool(terminated[place]), bool(truncated[place]), None, len(calls) - 1
-                if resets[index]:
-                    resets[index] = False
-                    if not taken[index] or taken[index] < length:
-                        yield index, (RESET, seen, *row)
-                    continue
-                taken[index] += 1
-                if taken[index] > length:
-                    continue
-                yield index, (STEP, None if ended and same_step else seen, *row)
-                if ended and same_step and taken[index] < length:
-                    yield index, (RESET, seen, 0.0, False, False, *row[3:])
-                resets[index] = ended and not same_step
-            if min(taken) >= length:
-                return
-            batch = [lanes.lanes[index][min(taken[index], length - 1)] for index in env_ids.tolist()]
-            calls.append((None, "step", batch))
-            backend.send(lanes.stacked(batch))
+        return _of_batches(backend.info.autoreset, reset(), step, lanes, calls)
 
 
 class _Named(_Subject):
@@ -229,23 +213,22 @@ class _Named(_Subject):
         env = self._made(2, 0)
         vector = _is_vector(env)
         single = "single_" if vector else ""
+        limits = {"max_episode_steps": limit} if (limit := _limit_of(env)) is not None else {}
         try:
-            observed = getattr(env, f"{single}observation_space")
-            spaces = read_spaces(_TASK, observed, getattr(env, f"{single}action_space"))
+            observed, taken = (getattr(env, f"{single}{kind}_space") for kind in ("observation", "action"))
+            spaces = read_spaces(Task("", OTHER.name, 1), observed, taken)
             self.actions = spaces.actions
             return {
                 "adapter": "",
                 "vector": vector,
                 "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
                 "mode": _mode_of(env) if vector else "",
-                "observations": [
-                    (name, space.dtype.str, space.shape) for name, space in trees.named_leaves(spaces.observations)
-                ],
-                **_described(spaces.actions),
+                "observations": [(name, space.dtype.str, space.shape) for name, space in _leaves(spaces.observations)],
+                **self.described(),
                 "called": self.called,
                 "takes": sorted(self.takes),
                 "values": self.values,
-                "spec": _spec_of(env),
+                "spec": limits,
             }
         except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
@@ -254,7 +237,22 @@ class _Named(_Subject):
                 env.close()
 
     def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-        return (_of_vector if _is_vector(made[0]) else _of_each)(made, seed, lanes, calls)
+        env = made[0]
+        if not _is_vector(env):
+            return _of_each(made, seed, lanes, calls)
+        env_ids = np.arange(len(lanes.lanes))
+
+        def reset(ends: NDArray[np.bool_] | None = None) -> _Batch:
+            observations, infos = _reset(env, seed) if ends is None else env.reset(options={"reset_mask": ends})
+            none = np.zeros(len(env_ids), np.bool_)
+            return observations, np.zeros(len(env_ids)), none, none, env_ids, infos
+
+        def step(actions: ArrayTree) -> _Batch:
+            *row, infos = env.step(actions)
+            return (*row, env_ids, infos)
+
+        calls.append((None, "reset", seed))
+        return _of_batches(_mode_of(env), reset(), step, lanes, calls, reset)
 
 
 class _Lanes:
@@ -281,8 +279,7 @@ class _Lanes:
                 raise RefusedError(f"policy {self._policy}: {in_one_line(error)}") from error
             for index, place in enumerate(at):
                 if place < self.length:
-                    leaves = trees.leaves(trees.part(chosen, index))
-                    self.lanes[index][place:] = [[plain(leaf) for leaf in leaves]]
+                    self.lanes[index][place:] = [[plain(leaf) for leaf in trees.leaves(trees.part(chosen, index))]]
         return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - for each step
 
     def taken(self) -> list[list[Any]]:
@@ -301,11 +298,8 @@ class _Lanes:
         return trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
 
 
-def _described(actions: ActionSpaceTree) -> dict[str, Any]:
-    """Return a space of actions in a form for JSON."""
-    leaves = trees.named_leaves(actions)
-    bounds = [(name, plain(space.low), plain(space.high)) for name, space in leaves]
-    return {"actions": bounds, "action_form": trees.form(actions)}
+def _leaves(tree: trees.Tree) -> list[tuple[str, Any]]:
+    return [*trees.named_leaves(tree)]
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -322,19 +316,15 @@ def _is_vector(env: Any) -> bool:
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
-def _spec_of(env: Any) -> dict[str, Any]:
-    """Return the known fields of ``env.spec``, with the least limit of steps of all wrappers."""
-    layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
+def _limit_of(env: Any) -> int | None:
+    """Return the least limit of steps of ``env.spec`` and of all wrappers, None if none is known."""
+    layer, limits = next(iter(getattr(env, "envs", ())), env), list[Any]()
     with contextlib.suppress(Exception):  # a user's property may raise anything
         limits.append(layer.spec.max_episode_steps)
-        found["kwargs"] = re.sub(" at 0x[0-9a-f]+", "", str(sorted(layer.spec.kwargs.items())))
-        found["additional_wrappers"] = ", ".join(each.name for each in layer.spec.additional_wrappers)
-        found["reward_threshold"] = str(layer.spec.reward_threshold)
     while layer is not None:
         limits.append(getattr(layer, "_max_episode_steps", None))
         layer = getattr(layer, "__dict__", {}).get("env")
-    known = [limit for limit in limits if isinstance(limit, int)]
-    return {**found, **({"max_episode_steps": min(known)} if known else {})}
+    return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
 
 def _mode_of(env: Any) -> str:
@@ -344,11 +334,10 @@ def _mode_of(env: Any) -> str:
     return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
 
 
-def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:
+def _reset(env: Any, seed: int | None) -> tuple[Any, dict[str, Any]]:
     """Reset, with the seed if ``reset`` takes one. Some environments take their seed in the constructor."""
     takes = _parameters(env.reset)
-    seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
-    observation, infos = env.reset(**seeded, **more)
+    observation, infos = env.reset(**({"seed": seed} if seed is not None and takes & {"seed", "**"} else {}))
     return observation, infos
 
 
@@ -373,54 +362,63 @@ def _of_each(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[
                 yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
 
 
-def _of_vector(environments: Sequence[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-    """Yield the rows of a vector environment in any autoreset mode."""
-    env = environments[0]
-    mode, count, length = _mode_of(env), len(lanes.lanes), lanes.length
+def _of_batches(
+    mode: str,
+    batch: _Batch,
+    step: Callable[[ArrayTree], _Batch],
+    lanes: _Lanes,
+    calls: list[Any],
+    reset: Callable[[NDArray[np.bool_]], _Batch] | None = None,
+) -> Iterator[tuple[int, _Row]]:
+    """Yield the rows of a vector environment or adapter in any autoreset mode, from the ``batch`` of a reset on.
 
-    def of_reset(index: int) -> _Row:
-        seen = trees.part(observations, index)
-        return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
-
-    calls.append((None, "reset", seed))
-    observations, infos = _reset(env, seed)
-    for index in range(count):
-        yield index, of_reset(index)
-    taken, resets = [0] * count, [False] * count  # actions of each environment; whether its next row is a reset's
-    while min(taken) < length:
-        batch = lanes.batch(taken, lambda: observations)  # noqa: B023 - called at once
-        calls.append((None, "step", batch))
-        observations, rewards, terminated, truncated, infos = env.step(lanes.stacked(batch))
-        call, ends = len(calls) - 1, terminated | truncated
-        for index in range(count):
-            flags = float(rewards[index]), bool(terminated[index]), bool(truncated[index])
-            row = trees.part(observations, index), *flags, _infos(infos, index, sure=False), call
-            found = [(STEP, *row)]
+    In mode ``disabled``, ``reset`` resets the environments of a mask. An adapter may return batches of some
+    environments. An environment's next action is sent once its row has arrived.
+    """
+    count, length = len(lanes.lanes), lanes.length
+    taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
+    while True:
+        observations, rewards, terminated, truncated, env_ids, infos = batch
+        ends = terminated | truncated
+        for place, index in enumerate(env_ids.tolist()):
+            given = None if infos is None else _infos(infos, index, sure=False)
+            seen = trees.part(observations, place)
+            row = seen, float(rewards[place]), bool(terminated[place]), bool(truncated[place]), given, len(calls) - 1
             if resets[index]:
                 resets[index] = False
-                found = [(RESET, *row)] if taken[index] < length else []
-            else:
-                taken[index] += 1
-                resets[index] = mode == NEXT_STEP and bool(ends[index])
-                if mode == SAME_STEP and ends[index]:
-                    found = _of_end(row, infos, index)
-                found = found[: max(0, length + 1 - taken[index])]  # No reset follows the last action.
-            yield from ((index, each) for each in found)
-        if mode == DISABLED and ends.any():
+                if not taken[index] or taken[index] < length:
+                    yield index, (RESET, *row)
+                continue
+            taken[index] += 1
+            resets[index] = mode == NEXT_STEP and bool(ends[place])
+            found = _of_end(row, infos, index) if mode == SAME_STEP and ends[place] else [(STEP, *row)]
+            # No reset follows the last action.
+            yield from ((index, each) for each in found[: max(0, length + 1 - taken[index])])
+        if min(taken) >= length:
+            return
+        if reset is not None and mode == DISABLED and ends.any():
             calls.append((None, "mask", ends.tolist()))
-            observations, infos = env.reset(options={"reset_mask": ends})
+            observations, *_, infos = reset(ends)
             for index in np.flatnonzero(ends & (np.array(taken) < length)).tolist():
-                yield index, of_reset(index)
+                given, call = _infos(infos, index, sure=False), len(calls) - 1
+                yield index, (RESET, trees.part(observations, index), 0.0, False, False, given, call)
+        actions = lanes.batch(taken, lambda: observations)  # noqa: B023 - called at once
+        chosen = [actions[index] for index in env_ids.tolist()]
+        calls.append((None, "step", chosen))
+        batch = step(lanes.stacked(chosen))
 
 
-def _of_end(row: _Row, infos: dict[str, Any], index: int) -> list[_Row]:
-    """Return the two rows of a step that has also reset: the end, then the reset."""
+def _of_end(row: _Row, infos: dict[str, Any] | None, index: int) -> list[_Row]:
+    """Return the two rows of a step that has also reset: the end, then the reset. Adapters give no infos."""
     seen, *flags, given, call = row
-    final = next((infos[name][index] for name in _FINAL if name in infos), None)
-    of_end = [(name.removeprefix(_OF_ENDS[0]), *more) for name, *more in given if name.startswith(_OF_ENDS)]
-    rest = [each for each in given if not each[0].startswith(_OF_ENDS)]
-    end = STEP, final, *flags, of_end if "final_info" in infos else None, call
-    return [end, (RESET, seen, 0.0, False, False, rest, call)]
+    final, of_end = None, None
+    if infos is not None:
+        final = next((infos[name][index] for name in _FINAL if name in infos), None)
+        if "final_info" in infos:
+            ours = [each for each in given if each[0].startswith(_OF_ENDS)]
+            of_end = [(name.removeprefix(_OF_ENDS[0]), *more) for name, *more in ours]
+        given = [each for each in given if not each[0].startswith(_OF_ENDS)]
+    return [(STEP, final, *flags, of_end, call), (RESET, seen, 0.0, False, False, given, call)]
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
@@ -443,13 +441,20 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
     return found
 
 
-def plain(array: Any, most: float = math.inf) -> list[Any]:
-    """Return an array in a form for JSON, with a digest in place of more than ``most`` bytes."""
+def plain(array: Any) -> list[Any]:
+    """Return an array in a form for JSON."""
     array = np.asarray(array)
     data = array.tobytes()
-    if array.nbytes > most:
-        return [array.dtype.str, list(array.shape), hashlib.blake2b(data, digest_size=16).hexdigest()]
+    data = zlib.compress(data, 1) if len(data) > _SHORT else data
     return [array.dtype.str, list(array.shape), base64.b64encode(data).decode()]
+
+
+def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
+    """Return a read-only array from ``[type, shape, data]``."""
+    kind, shape, text = leaf
+    data, size = base64.b64decode(text), np.dtype(kind).itemsize * int(np.prod(shape))
+    array: NDArray[Any] = np.frombuffer(zlib.decompress(data) if size > _SHORT else data, kind).reshape(shape)
+    return array
 
 
 def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
@@ -458,22 +463,8 @@ def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:
         if value is None or array.dtype.kind in "US":
             return name, "object", (), repr(array.tolist()), sure
         if array.dtype.kind in "biuf":
-            return name, *plain(array, _SHORT_INFO), sure
+            return name, *plain(array), sure
     return name, "", (), "", sure
-
-
-def is_digest(leaf: Sequence[Any]) -> bool:
-    """Return whether an array ``[type, shape, data]`` has a digest in place of its bytes."""
-    kind, shape, data = leaf
-    size = np.dtype(kind).itemsize * math.prod(shape)
-    return bool(len(data) != 4 * -(-size // 3))
-
-
-def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
-    """Return a read-only array from ``[type, shape, data]``."""
-    kind, shape, data = leaf
-    array: NDArray[Any] = np.frombuffer(base64.b64decode(data), kind).reshape(shape)
-    return array
 
 
 def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:

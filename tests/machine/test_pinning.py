@@ -1,7 +1,8 @@
-"""Memory nodes: what is asked for is what the kernel reports, and pages are counted where they lie."""
+"""Memory nodes: what is asked for is what the kernel reports."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 

@@ -225,7 +225,7 @@ def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
 
 
 def bind_memory(nodes: Sequence[int]) -> str | None:
-    """Let this thread, and all that it will start, have memory only from ``nodes``. Return why not, None if it worked."""
+    """Give memory of ``nodes`` only to this thread and all that it will start. Return why not, None if it worked."""
     if not nodes:
         return "no memory node is known for these CPUs"
     # The number of set_mempolicy in the kernel's tables of system calls.

@@ -25,7 +25,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates, proof_difference
 from vebench.backends.registry import NULL
-from vebench.engine.runner import CellFinished, Event, ProofDone, ProofStarted, RunStarted, WindowDone
+from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
 from vebench.errors import UsageError, one_line
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
@@ -289,7 +289,7 @@ class RunScreen(Screen):
             self._finish(event)
         elif isinstance(event, ProofStarted):
             words = ", comparing rows with the reference"
-        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+        elif event.proof.verdict == "different":
             rates.pop(_setting(cell), None)
             why = f"{_name(cell)}: other work while it was measured: {proof_difference(event.proof)}"
             self.say(why, "yellow")

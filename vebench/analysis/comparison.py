@@ -113,9 +113,7 @@ class Comparison:
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None  # the geometric mean of all known ratios
     run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
-    skipped: tuple[CellKey, ...] = ()  # cells that could not run in the baseline, or on both interleaved sides
     new: tuple[CellKey, ...] = ()  # cells of only the candidate
-    references: tuple[CellKey, ...] = ()  # reference rows of both sides
     names: Names = CHECK
 
 
@@ -171,10 +169,11 @@ def compare_runs(
     documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    judged_keys = [key for key, cell in before.items() if not cell.reference_row]
-    left_out = {key for key in judged_keys if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
+    could_run = [
+        key for key, cell in before.items() if not (_skipped(cell) and (not in_turn or _skipped(after.get(key))))
+    ]
     sides = _Sides(before, after, metric, in_turn, names)
-    cells = {key: sides.compared(key) for key in judged_keys if key not in left_out}
+    cells = {key: sides.compared(key) for key in could_run if not before[key].reference_row}
     spread = None if in_turn else run_spread or prior_run_spread(metric)
     judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
     # If conditions allow no verdict, still show the ratio with its interval.
@@ -191,9 +190,7 @@ def compare_runs(
         tuple(judge.group(group, of_group) for group, of_group in members.items()),
         mean_ratio([*judge.pairs.values()], spread).estimate if judge.pairs else None,
         spread,
-        skipped=tuple(key for key in judged_keys if key in left_out),
         new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
-        references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
         names=names,
     )
 

@@ -455,7 +455,7 @@ class HistoryPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task under each set of conditions, and the changes."""
         newest = {run.conditions: index for index, run in enumerate(self.runs)}
-        unit = gate.METRICS[self.metric].unit
+        unit = gate.UNITS[self.metric]
         where = "all on one machine" if self.machines == 1 else f"on {self.machines} machines"
         counts = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
         facts = (

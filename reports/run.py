@@ -175,9 +175,10 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
-    measured = {cell.env for cell in cells if not cell.reference_row}
-    slowed = {cell.env for cell in cells if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
-    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in measured - slowed]
+    backends = [cell for cell in cells if not cell.reference_row]
+    slowed = {cell.env for cell in backends if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
+    others = {cell.env for cell in backends} - slowed
+    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in others]
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:

@@ -90,13 +90,13 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
         if answer.winner is None:
             texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
         else:
-            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, section))
+            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer))
             code = code_of(answer.winner, section.head.spec)
             texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
     return tuple(texts)
 
 
-def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, section: Section) -> Iterator[str]:
+def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterator[str]:
     """Yield the sentences about a winner, the most important first."""
     yield f"{subject}: {_in_full(winner)}."
     if answer.doubted and answer.doubted[0][0].rate > winner.rate:
@@ -112,20 +112,17 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, section: S
     if interface is not None:
         yield f"The fastest with Gymnasium's interface is {_over_loop(interface)}."
     own = interface or winner
-    if own.built.steps_own_classes:
+    if own.steps_own_classes:
         rest = f"; the fastest on Gymnasium's is {_over_loop(whole)}" if whole else ""
         yield f"{one_line(own.label)} steps vebench's own environment classes{rest}."
-    yield from _workers(winner, answer, section)
+    yield from _smaller(answer)
 
 
-def _workers(best: CellSummary, answer: TaskAnswer, section: Section) -> Iterator[str]:
-    """Yield that a smaller size is almost as fast, or that a larger size may be faster."""
+def _smaller(answer: TaskAnswer) -> Iterator[str]:
+    """Yield that a smaller size is almost as fast."""
     if answer.smaller is not None:
         cell, share = answer.smaller
         yield f"With {cell.key.size}, {share.median:.0%} of it remain {figures.distance(share)}."
-    elif answer.rising:
-        most = f"{best.key.size} is the most that was measured, on {section.head.usable_cpus} CPUs"
-        yield f"More may be faster: {most}."
 
 
 def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section) -> AnswerText:
@@ -159,7 +156,7 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
     if cell is not None:
         sentences.append(f"{words}: {_in_full(cell)}.")
         if answer.reason is Reason.ALONE:
-            sentences += _workers(cell, answer, section)
+            sentences += _smaller(answer)
     return AnswerText(one_line(env), (*sentences, remedy), settled=False, command=command)
 
 
@@ -189,7 +186,7 @@ def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str
 
 def _in_full(cell: CellSummary) -> str:
     """Return a cell with its rate and, if it was measured, its speedup over a plain loop."""
-    on = f" on {figures.counted(cell.built.cpus_owned, 'CPU')}" if cell.conditions.oversubscribed else ""
+    on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.conditions.oversubscribed else ""
     mark = f" ({DISTRIBUTION})" if cell.verdict == DISTRIBUTION else ""
     return f"{setting_of(cell)}{on}{mark}, {rate_of(cell)}{of_loop(cell)}"
 
@@ -228,7 +225,7 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
 
     There are no lines for several replicas, because these are several programs.
     """
-    if cell.built.replicas > 1:
+    if len(cell.built.replicas) > 1:
         return ()
     own = cell.built
     task = recorded_task(cell.env, own.frame_skip, spec.envs)

@@ -53,7 +53,6 @@ _SETTINGS: Mapping[str, object] = {
     "ytick.color": MUTED,
     "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
-    "lines.linewidth": 1.5,
     "lines.markersize": 5.0,
     "legend.frameon": False,
     "svg.fonttype": "none",
@@ -66,16 +65,14 @@ def run_charts(
 ) -> tuple[Chart, ...]:
     """Return a chart for each task with at least two rates. Titles begin with ``letter``, and name the machine."""
     cores = cores_of_workers(header, cells)
-    kinks = [(header.usable_cpus, "CPUs end")]
-    if second := next((after for after, two in enumerate(pairwise(cores), 1) if two[1] - two[0] < 1), None):
-        kinks.append((second, "second threads begin"))
+    kinks = [(after, "second threads begin") for after, (one, two) in enumerate(pairwise(cores), 1) if two - one < 1]
+    kinks = [*kinks[:1], (header.usable_cpus, "CPUs end")]
     charts = []
     for env, answer in found.items():
         lines = tuple(_lines([cell for cell in cells if cell.env == env], answer, header.usable_cpus))
         points = [x for line in lines if line.role != "ideal" for x, _ in line.points]
         if len(points) > 1:
-            texts = figures.by_key((x, text) for x, text in kinks if min(points) <= x < max(points))
-            marks = tuple((float(x), ", ".join(texts[x])) for x in sorted(texts))
+            marks = tuple((float(x), text) for x, text in kinks if min(points) <= x < max(points))
             title = f"{letter}{one_line(short_name(env))} on {where}: frames/s"
             charts.append(Chart(one_line(env), title, lines, marks))
     return tuple(charts)
@@ -89,6 +86,8 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
             rate = cell.frames_per_second
             if rate is not None and rate.median > 0 and not cell.excluded:
                 points.append((float(cell.workers), rate))
+        if not points:
+            continue
         entry = curve[0].entry
         role: LineRole = "bound" if entry.name == CEILING else "measured"
         family = one_line(curve[0].label).replace(entry.name, entry.family, 1)
@@ -98,9 +97,8 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
     if len(loops) == 1 and loops[0] is not None:
         rate, most = loops[0], max(cell.workers for cell in cells)
         ends = sorted({1, min(most, usable_cpus), most})
-        yield ChartLine(
-            "ideal", tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends), "ideal"
-        )
+        ideal = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)
+        yield ChartLine("ideal", ideal, "ideal")
 
 
 def _curves(cells: Iterable[CellSummary]) -> list[tuple[Curve, str]]:
@@ -126,15 +124,11 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
             texts = Text(("not predicted",), "missing"), Text((figures.DASH,))
             rate = found.rate
             if rate is None or rate.low is None or rate.high is None:
-                refused.append((found.refused, name))
+                refused.append((f"not predicted: {found.refused}", name))
             else:  # a prediction is not precise enough for more than three digits
                 low, median, high = (figures.number(float(f"{end:.3g}")) for end in (rate.low, rate.median, rate.high))
                 texts = Text((median,), value=rate), Text((f"{low} to {high}",))
             rows.append(TableRow(name, texts, curve[0].reference_row))
-        reasons = []
-        for reason, names in figures.by_key(refused).items():
-            every = len(names) == len(named) > 1
-            reasons.append(f"{'every backend' if every else ', '.join(names)}: not predicted: {reason}")
         yield Table(
             title=f"{one_line(env)}: Predicted frames/s, not measured",
             columns=(figures.counted(workers, "worker"), "90 % band"),
@@ -142,7 +136,7 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
             notes=(
                 f"predicted: the last rate for each core, where a second thread counts as {THREAD:g} of a core",
                 f"90 % band: {BAND[0]:g} to {BAND[1]:g} times the prediction, wider if the last rate is uncertain",
-                *reasons,
+                *figures.with_names(refused),
             ),
             group=one_line(env),
             further=True,
@@ -194,7 +188,7 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
     words = []
     for chart in charts:
         lines = []
-        for line in _with_points(chart):
+        for line in chart.series:
             points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in line.points)
             lines.append(f"{line.name}: {points}")
         words.append(one_line(f"{chart.title}, over workers. {'. '.join(lines)}."))
@@ -225,10 +219,6 @@ def drawn(
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn, and SVG keeps the letter
         _figure(charts, among or charts).savefig(out, format=form, dpi=200, metadata=dict.fromkeys(left_out[form]))
     return out.getvalue()
-
-
-def _with_points(chart: Chart) -> list[ChartLine]:
-    return [one for one in chart.series if one.points]
 
 
 def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
@@ -263,7 +253,7 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
             space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
             how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
             _write(space, _shortened(text), (x, low), (-3, 4), **how)
-    shown = _with_points(chart)
+    shown = chart.series
     handles = []
     for index, series in enumerate(shown):
         colour, marker = looks[series.name]
@@ -294,7 +284,7 @@ def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, f
 
 def _lay_axes(space: Axes, chart: Chart) -> None:
     """Set names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
     margin = 1.1  # the margin at either end of an axis, as a factor
     farthest = 2.0  # a wide interval would flatten the lines, so intervals widen the axis at most by this factor
@@ -305,7 +295,7 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     space.set_xlim(places[0] / margin, places[-1] * margin)
     if len(places) <= 10:  # noqa: PLR2004 - the names of more would overlap
         space.set_xticks(places)
-    space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    space.xaxis.set_major_formatter("{x:g}")
     estimates = [estimate for series in chart.series for _, estimate in series.points]
     medians = [estimate.median for estimate in estimates]
     lows, highs = zip(*map(_ends_of, estimates), strict=True)

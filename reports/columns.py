@@ -164,8 +164,8 @@ def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
-    """Return a table of all cells. Findings come last, because they need most space."""
-    values = sorted((column for column in COLUMNS if column.head), key=lambda column: column.name == "findings")
+    """Return a table of all cells."""
+    values = [column for column in COLUMNS if column.head]
     rows = []
     for cell in cells:
         identity = one_line(cell.env), cell.workers, cell.envs_per_worker

@@ -25,7 +25,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates, proof_difference
 from vebench.backends.registry import NULL
-from vebench.engine.runner import CellFinished, Event, ProofDone, ProofStarted, RunStarted, WindowDone
+from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
 from vebench.errors import UsageError, one_line
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
@@ -212,11 +212,11 @@ class Screen:
     """Lines that stay, and on a terminal a bar below them. The bar disappears at the end."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
         self._console = console
         self._bar: Progress | None = None
         if console.is_terminal and not console.is_dumb_terminal and not console.quiet:
+            from rich.progress import BarColumn, Progress, TextColumn
+
             # If the bar's line wrapped, a part of it would stay.
             words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
             self._bar = Progress(BarColumn(12), words, console=console, auto_refresh=False, transient=True)
@@ -289,7 +289,7 @@ class RunScreen(Screen):
             self._finish(event)
         elif isinstance(event, ProofStarted):
             words = ", comparing rows with the reference"
-        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+        elif event.proof.verdict == "different":
             rates.pop(_setting(cell), None)
             why = f"{_name(cell)}: other work while it was measured: {proof_difference(event.proof)}"
             self.say(why, "yellow")
@@ -312,7 +312,14 @@ class RunScreen(Screen):
         status, reason = event.outcome.status, event.outcome.reason
         number = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
         if status == "ok":
-            self.say(_name(event.cell), lead=f"{number} {_rate(event):>18}  ")
+            # The rate of one process has no interval. The table has the interval over all processes.
+            cell = record(event.cell, event.outcome)
+            loop = estimate(batch_times(cell)) if cell.backend == NULL else None
+            frames = estimate(frame_rates(cell))
+            rate = "no window" if frames is None else f"{figures.number(frames.median)} frames/s"
+            if loop is not None:
+                rate = f"{figures.short_time(loop.median)} a batch"
+            self.say(_name(event.cell), lead=f"{number} {rate:>18}  ")
             return
         self._rates[event.cell.task.id].pop(_setting(event.cell), None)
         if reason not in self._skipped:
@@ -330,16 +337,6 @@ def _name(cell: Cell) -> str:
 
 def _setting(cell: Cell) -> str:
     return one_line(f"{cell.backend.label} with {cell.key.size}{f', {cell.side}' if cell.side else ''}")
-
-
-def _rate(event: CellFinished) -> str:
-    """Return the rate of one process, without an interval. The table has the interval over all processes."""
-    cell = record(event.cell, event.outcome)
-    loop = estimate(batch_times(cell)) if cell.backend == NULL else None
-    frames = estimate(frame_rates(cell))
-    if loop is not None:
-        return f"{figures.short_time(loop.median)} a batch"
-    return "no window" if frames is None else f"{figures.number(frames.median)} frames/s"
 
 
 def other_work(cells: Sequence[CellSummary]) -> str:

@@ -91,7 +91,7 @@ class ChartLine:
     """One line of a chart."""
 
     name: str
-    points: tuple[tuple[float, Estimate], ...]  # sorted by the number of workers
+    points: tuple[tuple[float, Estimate], ...]  # at least one, sorted by the number of workers
     role: LineRole = "measured"
     family: str = ""  # lines of a family have the same colour; empty: the name
     dashed: bool = False

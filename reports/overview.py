@@ -179,10 +179,6 @@ def _parts(machine: Machine) -> Table:
         marked = (_brief(cpus & whole) or DASH for cpus in marks.values())
         times = f" x {len(sets)}" if len(sets) > 1 else ""
         rows.append(_row(f"{label}{times}", "; ".join(map(_brief, sets)), *marked))
-    for node in topology.nodes:
-        if not node.cpus:
-            memory = f" ({figures.byte_size(node.memory_bytes)})" if node.memory_bytes else ""
-            rows.append(_row(f"node {node.id}: memory only{memory}", *(DASH,) * (1 + len(marks))))
     return _words_table("Its CPUs", "part", ("CPUs", *marks), rows)
 
 

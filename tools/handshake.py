@@ -18,7 +18,7 @@ import numpy as np
 
 from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory import team, worker
-from vebench.backends.shared_memory.memory_layout import divide
+from vebench.backends.shared_memory.memory_layout import Division
 from vebench.backends.shared_memory.team import InFlight, Team
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def disturb(pids: list[int], seed: int) -> None:
 def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
     # One by one the caller would seldom have to wait, if it could step environments of its own meanwhile.
     caller_steps = not one_by_one
-    division = divide(
+    division = Division(
         workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
     )
     leaf = (ArraySpec((WIDTH,), np.dtype(np.int64)),)

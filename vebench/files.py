@@ -6,15 +6,13 @@ Every reader of JSON uses ``decoded``. So no report or message contains text tha
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from vebench.errors import harmless
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 T = TypeVar("T")
 

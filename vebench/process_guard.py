@@ -1,9 +1,8 @@
 """A scratch folder and processes that end with this process, however it ends. Also clocks, waiting and signals.
 
-Normally this process cleans up. If it is killed, its guardian cleans up. If the guardian is killed, too, the kernel
-kills the cells' process groups (``child/main.py``), and the next vebench process removes the folder.
-
-The folder has links to the part of vebench that processes in any Python import. So cells and lookups run the same code.
+If this process is killed, its guardian cleans up. If that is killed, too, the kernel kills the cells' process groups
+(``child/main.py``), and the next vebench process removes the folder. The folder has links to the part of vebench that
+processes in any Python import. So cells and lookups run the same code.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ from typing import IO, Any, Self
 import vebench
 import vebench.backends
 from vebench.child.process import CHECK_S, Guardian, Process
-from vebench.errors import StorageError, UsageError
+from vebench.errors import StorageError
 from vebench.machine import guardian
 
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # the modules that a child may import, besides adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
-_LATE_S = 1.0  # if a wait takes this much longer than requested, this process was stopped meanwhile
 
 
 class ProcessGuard:
@@ -44,23 +42,23 @@ class ProcessGuard:
 
     def __enter__(self) -> Self:
         sweep()
-        try:
-            self.scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
-        except OSError as error:
-            where = tempfile.gettempdir()
-            raise StorageError(f"cannot make a scratch folder in {where}: {error.strerror}") from None
         with ExitStack() as undo:
-            undo.callback(guardian.remove, str(self.scratch))
             try:
+                self.scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
+                undo.callback(guardian.remove, str(self.scratch))
                 link_packages(self.scratch / "packages")
-            except OSError as error:
-                raise StorageError(f"cannot make links in {self.scratch}: {error.strerror}") from None
-            try:
-                self._lock = _locked(self.scratch, self.token)
+                # The lock is held while this process or its guardian has the descriptor open.
+                draft = self.scratch / f"new-{LOCK}"
+                draft.write_text(f"{self.token} {os.uname().nodename}", encoding="utf-8")
+                self._lock = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
                 undo.callback(os.close, self._lock)
+                with suppress(OSError):  # the file system has no locks; then ``sweep`` ignores the folder
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    draft.rename(self.scratch / LOCK)  # only now can ``sweep`` find the file
                 self._guardian = Guardian(self.token, self.scratch, self._lock)
             except OSError as error:
-                raise UsageError(f"cannot start the process that cleans up: {error.strerror}") from None
+                where = tempfile.gettempdir()
+                raise StorageError(f"cannot prepare a scratch folder in {where}: {error.strerror}") from None
             undo.pop_all()
         self.lifeline = self._guardian.lifeline
         self.add, self.discard = self._guardian.add, self._guardian.discard
@@ -111,17 +109,6 @@ def sweep() -> None:
                     guardian.remove(str(lock.parent))
 
 
-def _locked(scratch: Path, token: str) -> int:
-    """Return the descriptor of a new lock file. The lock is held while any process has this descriptor open."""
-    draft = scratch / f"new-{LOCK}"
-    draft.write_text(f"{token} {os.uname().nodename}", encoding="utf-8")
-    descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
-    with suppress(OSError):  # the file system has no locks; then ``sweep`` ignores the folder
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(scratch / LOCK)  # only now can ``sweep`` find the file
-    return descriptor
-
-
 def link_packages(folder: Path) -> None:
     """Make a package in ``folder`` of links to the code that children import. Children get ``folder`` on their path."""
     package = folder / "vebench"
@@ -163,7 +150,7 @@ class Wakeful:
         before = self._clock()
         found = {descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)}
         late = self._clock() - before - seconds
-        if late > _LATE_S:
+        if late > 1.0:  # this process was stopped meanwhile
             self._stopped += late
         return found
 

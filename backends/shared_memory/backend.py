@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
-from vebench.backends.for_loop import EnvironmentLoop, loop_over
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
-from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team
 from vebench.backends.trees import Tree, as_rows
 from vebench.machine import kernel
@@ -56,7 +56,7 @@ class LoopShare:
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self.loops.append(loop_over(environments, rows))
+            self.loops.append(EnvironmentLoop(environments, rows))
         if not self._copies:
             # Let each step call the loop directly.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
@@ -122,15 +122,9 @@ class _SharedMemoryBackend:
     ) -> None:
         spaces, make_share_for, own_classes, differences = self.stepped(setup.task)
         self._before = os.sched_getaffinity(0) if setup.pinned else None
-        asked = divide(
-            num_envs,
-            min(setup.workers, len(setup.cpus)),
-            caller_steps=caller_steps,
-            cpus=setup.cpus if setup.pinned else None,
-            spin=spin,
-            one_by_one=one_by_one,
-            available=len(setup.cpus),
-        )
+        available = len(setup.cpus)
+        cpus = setup.cpus if setup.pinned else None
+        asked = Division(num_envs, min(setup.workers, available), caller_steps, cpus, spin, one_by_one, available)
         division, make_share = make_share_for(asked)
         actions = [ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)]
         self._team = Team(division, trees.leaves(spaces.observations), actions, make_share, context)

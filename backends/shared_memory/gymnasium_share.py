@@ -105,7 +105,7 @@ class GymnasiumShare:
         self._ended = [False] * len(self._indices)
 
     def open(self) -> None:
-        """Build the environments. Raises RuntimeError if an environment has other spaces."""
+        """Build the environments. Raises RuntimeError, in Gymnasium's words, if an environment has other spaces."""
         declared = self._observation_space
         for index, env_fn in enumerate(self._env_fns):
             self.current = index
@@ -115,8 +115,9 @@ class GymnasiumShare:
             if environment.action_space != self._action_space:
                 raise RuntimeError(f"Some environments have an action space different from `{self._action_space}`.")
             if found != declared and (self._same or not is_space_dtype_shape_equiv(found, declared)):
-                hint = " If this is intentional, use `observation_mode='different'` instead." if self._same else ""
-                raise RuntimeError(f"Some environments have an observation space different from `{declared}`.{hint}")
+                hint = ". If this is intentional, use `observation_mode='different'` instead." if self._same else ""
+                both = f"They have {found} and {declared}{hint}"
+                raise RuntimeError(f"the sub-environments observation spaces are not equivalent. {both}")
 
     def step(self) -> Remarks | None:
         """Step every environment with its row of the actions."""

@@ -20,7 +20,6 @@ from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
 from vebench.machine import kernel
 
-MOST_SPIN_NS = 400_000  # the time for which a waiting process polls at most, by default
 # Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs. Apple's lines have 128 bytes.
 LINE = 128
 
@@ -66,29 +65,6 @@ class ProcessShare(Protocol):
 MakeShare = Callable[[RowArrays, int, int], ProcessShare]
 
 
-@dataclass(frozen=True)
-class Division:
-    """How environments are divided among processes: in contiguous runs, as equal as can be."""
-
-    num_envs: int
-    processes: int  # the number of processes that step environments
-    caller_steps: bool = True  # whether the caller is the first of them
-    cpus: tuple[int, ...] = ()  # process ``k`` runs on ``cpus[k]``; empty: on any CPU. The caller is not moved.
-    spin_ns: int = MOST_SPIN_NS
-    one_by_one: bool = False  # whether environments are requested singly, not all of a process at once
-
-    @cached_property
-    def shares(self) -> tuple[tuple[int, int], ...]:
-        """The first environment of each worker, and the end of its range. The caller has the environments before."""
-        bounds = [index * self.num_envs // self.processes for index in range(self.processes + 1)]
-        return tuple(pairwise(bounds))[self.caller_steps :]
-
-    @property
-    def own(self) -> int:
-        """The number of environments that the caller steps itself."""
-        return self.num_envs // self.processes if self.caller_steps else 0
-
-
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use, limited by the quota of a container."""
     allowed = len(kernel.allowed() or ()) or os.cpu_count() or 1
@@ -96,28 +72,47 @@ def usable_cpus() -> int:
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
-def divide(
-    num_envs: int,
-    processes: int,
-    *,
-    caller_steps: bool = True,
-    cpus: Sequence[int] | None = None,
-    spin: float | None = None,
-    one_by_one: bool = False,
-    available: int | None = None,
-) -> Division:
-    """Return a division. Raises ValueError if a process has no CPU in ``cpus``.
+@dataclass
+class Division:
+    """How environments are divided among processes: in contiguous runs, as equal as can be.
 
-    ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a polling
-    process would take the CPU from a working one.
+    Raises ValueError if a process has no CPU in ``cpus``.
     """
-    count = min(num_envs, processes)
-    if cpus is not None and len(cpus) < count:
-        raise ValueError(f"cpus must name a CPU for each of {count} processes, not {len(cpus)}")
-    spin_ns = MOST_SPIN_NS if spin is None else int(spin * 1000)
-    if spin is None and count + (not caller_steps) > (available or (len(set(cpus)) if cpus else usable_cpus())):
-        spin_ns = 0
-    return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, one_by_one)
+
+    num_envs: int
+    processes: int  # the number of processes that step environments, at most one for each environment
+    caller_steps: bool = True  # whether the caller is the first of them
+    cpus: Sequence[int] | None = None  # process ``k`` runs on ``cpus[k]``. None: on any CPU. The caller is not moved.
+    spin: float | None = None  # the most microseconds for which a waiting process polls; None: see ``spin_ns``
+    one_by_one: bool = False  # whether environments are requested singly, not all of a process at once
+    available: int | None = None  # the CPUs for all processes. None: those in ``cpus``, or the usable ones
+
+    def __post_init__(self) -> None:
+        self.processes = min(self.num_envs, self.processes)
+        if self.cpus is not None and len(self.cpus) < self.processes:
+            raise ValueError(f"cpus must name a CPU for each of {self.processes} processes, not {len(self.cpus)}")
+
+    @cached_property
+    def spin_ns(self) -> int:
+        """The most nanoseconds for which a waiting process polls.
+
+        By default 0 if there are more processes than CPUs: a polling process would take the CPU from a working one.
+        """
+        if self.spin is not None:
+            return int(self.spin * 1000)
+        available = self.available or (len(set(self.cpus)) if self.cpus else usable_cpus())
+        return 400_000 if self.processes + (not self.caller_steps) <= available else 0
+
+    @cached_property
+    def shares(self) -> list[tuple[int, int]]:
+        """The first environment of each worker, and the end of its range. The caller has the environments before."""
+        bounds = [index * self.num_envs // self.processes for index in range(self.processes + 1)]
+        return list(pairwise(bounds))[self.caller_steps :]
+
+    @property
+    def own(self) -> int:
+        """The number of environments that the caller steps itself."""
+        return self.num_envs // self.processes if self.caller_steps else 0
 
 
 class Memory:

@@ -28,31 +28,15 @@ from gymnasium.vector.utils import (
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.gymnasium_share import (
-    GymnasiumShare,
-    array_specs,
-    batch_infos,
-    batch_of,
-    call_on,
-    flatten,
-)
-from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
-from vebench.backends.shared_memory.team import (
-    END_WITHIN_SECONDS,
-    IDLE,
-    RUNNING,
-    InFlight,
-    OverdueError,
-    State,
-    Team,
-)
+from vebench.backends.shared_memory import gymnasium_share as share
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, usable_cpus
+from vebench.backends.shared_memory.team import END_WITHIN_SECONDS, IDLE, RUNNING, InFlight, OverdueError, State, Team
 from vebench.errors import shown
 from vebench.machine import kernel
 
 Environment = gymnasium.Env[Any, Any]
 Seeds = int | Sequence[int | None] | None  # the seed of environment 0 (others count up), or a seed for each
-# Observations and infos.
-_Reset = tuple[Any, dict[str, Any]]
+_Reset = tuple[Any, dict[str, Any]]  # observations and infos
 # Observations, rewards, terminations, truncations and infos.
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _Result = TypeVar("_Result")
@@ -67,9 +51,9 @@ def checked_number(name: str, value: Any, least: int, most: int) -> int:
 
 def each_seed(seed: Seeds, count: int) -> list[int | None]:
     """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError for invalid seeds."""
-    most = np.iinfo(np.int64).max
     if seed is None:
         return [None] * count
+    most = np.iinfo(np.int64).max
     if not isinstance(seed, Sized):
         first = checked_number("seed", seed, 0, most + 1 - count)
         return [first + index for index in range(count)]
@@ -168,6 +152,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     has no effect. ``close`` can be called again, and by another thread.
     """
 
+    _example: Environment | None = None  # has the spaces; None: the first function makes it
+
     # Do nothing. Gymnasium before 1.3 closes here, but a ``Team`` ends by itself when it is forgotten.
     __del__ = object.__init__
 
@@ -208,34 +194,30 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        example = self._make_example()
-        self._read_spaces(example)
-        example.close()
-        self.form_infos: Callable[[int, Iterable[tuple[int, dict[str, Any]]]], Any] = batch_infos
+        self._read_spaces()
+        self.form_infos: Callable[[int, Iterable[tuple[int, dict[str, Any]]]], Any] = share.batch_infos
         self._last_ids = self._to_reset = np.arange(count)
-        division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
-        division, make_share = self._make_share(division, infos=infos)
-        arrays = array_specs(self.single_observation_space), array_specs(self.single_action_space)
+        asked = Division(count, processes, caller_steps, cpus, spin, in_flight)
+        division, make_share = self._make_share(asked, infos=infos)
+        arrays = share.array_specs(self.single_observation_space), share.array_specs(self.single_action_space)
         with clear_mpi_env_vars():
             self._team = Team(division, *arrays, make_share, context, daemon=daemon, name=type(self).__name__)
         self.closed = False
         self._in_flight = InFlight(self._team) if in_flight else None
         rows = self._team.arrays
         self._results, self._actions = rows[1:4], rows.actions
-        self.observations = batch_of(self.single_observation_space, rows.observations)
+        self.observations = share.batch_of(self.single_observation_space, rows.observations)
 
-    def _make_example(self) -> Environment:
-        """Return one environment, whose spaces are read."""
-        return self.env_fns[0]()
-
-    def _read_spaces(self, example: Environment) -> None:
+    def _read_spaces(self) -> None:
         """Copy the spaces and metadata of the first environment. The mode ``different`` reads the spaces of all."""
         mode, count = self.observation_mode, self.num_envs
+        example = self._example or self.env_fns[0]()
         self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = example.render_mode
         self.single_observation_space = example.observation_space
         self.single_action_space = example.action_space
         self.action_space = batch_space(example.action_space, count)
+        example.close()
         if mode == "same":
             self.observation_space = batch_space(example.observation_space, count)
         elif mode == "different":
@@ -256,8 +238,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         """Return the division among processes, and the function that makes the share of each."""
         make_share = partial(
-            GymnasiumShare,
-            [CloudpickleWrapper(function) for function in self.env_fns],
+            share.GymnasiumShare,
+            list(map(CloudpickleWrapper, self.env_fns)),
             self.single_observation_space,
             self.single_action_space,
             same=self.observation_mode == "same",
@@ -271,7 +253,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         leaves = self._actions
         try:
             one = type(actions) is np.ndarray and len(leaves) == 1  # as in nearly all steps
-            values = (actions,) if one else tuple(flatten(self.single_action_space, actions))
+            values = (actions,) if one else tuple(share.flatten(self.single_action_space, actions))
         except (KeyError, TypeError, ValueError):
             return False
         for leaf, value in zip(leaves, values, strict=True):
@@ -283,7 +265,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Any) -> None:
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they do not fit."""
-        for leaf, given in zip(self._actions, flatten(self.single_action_space, actions), strict=True):
+        for leaf, given in zip(self._actions, share.flatten(self.single_action_space, actions), strict=True):
             values = np.asarray(given)
             shape = (count, *leaf.shape[1:])
             if values.shape != shape:
@@ -398,7 +380,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
         told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.get(env_id, ())]
-        infos = batch_infos(len(ids), told)
+        infos = share.batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
@@ -419,7 +401,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if name in ("reset", "step", "close", "_setattr", "_check_spaces"):
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         further = (name, args, kwargs)
-        self._ask("apply", (call_on, [(env_id, further) for env_id in range(self.num_envs)]))
+        self._ask("apply", (share.call_on, [(env_id, further) for env_id in range(self.num_envs)]))
         self._team.state = State.CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -441,7 +423,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if len(each) != count:
             raise ValueError(f"values must be one for each of {count} environments, not {len(each)}")
         calls = [("set_wrapper_attr", (name, value), dict[str, Any]()) for value in each]
-        self._ask("apply", (call_on, list(enumerate(calls))))
+        self._ask("apply", (share.call_on, list(enumerate(calls))))
         self._team.receive()
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Any) -> list[_Result]:
@@ -477,20 +459,16 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """A copy of each environment's generator."""
         return self.get_attr("np_random")
 
-    def close(self, **kwargs: Any) -> None:
-        """End all processes: see ``close_extras``. A second call completes a call that an interrupt has aborted."""
-        self.close_extras(**kwargs)
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+    def close(  # type: ignore[override]  # as AsyncVectorEnv has them
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
         By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
-        ``terminate`` or an interrupt ends processes by force at once.
+        ``terminate`` or an interrupt ends processes by force at once. A second call completes an interrupted one.
         """
         self.closed = True
-        self._team.lost = ClosedEnvironmentError(
-            f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
-        )
+        self._team.lost = ClosedEnvironmentError(f"this `{type(self).__name__}` is closed")
         state = self._team.state
         if timeout is None:
             timeout = math.inf if state is IDLE else END_WITHIN_SECONDS
@@ -498,6 +476,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._team.state = RUNNING
         if state.pending:  # last, since a warning may be an error
             logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
+
+    close_extras = close
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: make another")
@@ -510,10 +490,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if team.state is IDLE and team.lost is None:
             return
         if team.state.pending and team.lost is None:
-            state = team.state.value
-            raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{state}` to complete", state
-            )
+            pending = team.state.value
+            words = f"Calling `{name}` while waiting for a pending call to `{pending}` to complete"
+            raise AlreadyPendingCallError(words, pending)
         team.check_free(anew=anew)
 
     def _checked_in_flight(self) -> InFlight:

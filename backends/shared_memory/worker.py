@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from vebench.backends.shared_memory.memory_layout import MOST_SPIN_NS, MakeShare, Memory, ProcessShare
+from vebench.backends.shared_memory.memory_layout import MakeShare, Memory, ProcessShare
 from vebench.errors import message_of
 from vebench.machine import kernel
 
@@ -155,7 +155,7 @@ class Waiter:
     from an earlier wake-up only makes it check once more.
     """
 
-    def __init__(self, flag: memoryview, pipe: Connection, spin_ns: int = MOST_SPIN_NS) -> None:
+    def __init__(self, flag: memoryview, pipe: Connection, spin_ns: int) -> None:
         self._flag = flag
         self._pipe = pipe
         self._bell = select.poll()  # select() refuses descriptors from 1024 on

@@ -30,19 +30,18 @@ _LABEL_SHARE = 3  # a label takes at most one third of the width
 
 def on_terminal(page: Page) -> RenderableType:
     """Return the documents, one after another. Rich lays them out at the width of the terminal."""
-    return _Documents(page.documents, of_run=page.kind == "run")
+    return _Documents(page)
 
 
 @dataclass(frozen=True)
 class _Documents:
-    documents: tuple[Document, ...]
-    of_run: bool
+    page: Page
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        for number, document in enumerate(self.documents):
+        for number, document in enumerate(self.page.documents):
             if number:
                 yield NewLine()
-            sections = _sections(document, options.max_width, of_run=self.of_run)
+            sections = _sections(document, options.max_width, of_run=self.page.kind == "run")
             for place, section in enumerate(section for section in sections if section):
                 if place:
                     yield NewLine()

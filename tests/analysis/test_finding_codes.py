@@ -74,7 +74,6 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.OUTLIERS, (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),)),
     (Code.FEW_RESETS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
-    (Code.SLOWER, (make_cell("shm-sync", 1, FAST), make_cell("shm-sync", 2, STEADY, processes=2))),
     (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=REFUSED),)),
     (Code.OVERSUBSCRIBED, (make_cell(workers=4, steps=STEADY),)),
     (Code.SKIPPED, (make_cell(status="skipped", reason="no memory"),)),

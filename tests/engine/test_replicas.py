@@ -110,7 +110,7 @@ class FakeReplica:
 
 
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4, affinity=(0,)))
-DONE = Done(100, (("0",),), {"0": 7}, 300, settled=True, priorities=("nice 1",))
+DONE = Done(100, (("0",),), 300, settled=True, priorities=("nice 1",))
 
 
 def together(*replicas: FakeReplica, windows: int = 1) -> list[Answer]:
@@ -119,7 +119,7 @@ def together(*replicas: FakeReplica, windows: int = 1) -> list[Answer]:
 
 def test_replicas_are_started_together_and_followed_as_one() -> None:
     other = Ready(9, replace(READY.layout, affinity=(1,)))
-    last = Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2"))
+    last = Done(50, (("1",),), 500, settled=False, priorities=("nice 1", "nice 2"))
     replicas = [
         FakeReplica(READY, Warm(), window_at(0, 10), window_at(SECOND, 11), DONE),
         FakeReplica(other, Warm(), window_at(0, 20), window_at(SECOND, 22), last),
@@ -128,7 +128,7 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
     assert [replica.started_at for replica in replicas] == [40 + SECOND // 20] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows if isinstance(window, Window)] == [30, 33]
-    joined = Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2"))
+    joined = Done(150, (("0",), ("1",)), 500, settled=False, priorities=("nice 1", "nice 2"))
     assert done == joined
 
 

@@ -33,7 +33,6 @@ def test_an_interpreter_answers_for_its_version_its_packages_and_its_modules() -
     ("text", "reason"),
     [
         ("echo hello", "exited with status 0, without an answer"),
-        ("exec yes", "was ended by SIGKILL (out of memory, or killed from outside), without an answer"),
         ("echo first >&2; echo last >&2; exit 3", "exited with status 3: last"),
         ("kill -KILL $$", "was ended by SIGKILL (out of memory, or killed from outside), without an answer"),
     ],
@@ -93,7 +92,7 @@ def test_without_a_folder_to_work_in_nothing_is_asked(tmp_path: Path, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StorageError) as raised:
         ask("Python A python", sys.executable, {}, LONG)
-    assert str(raised.value) == f"cannot make a scratch folder in {tmp_path}/gone: No such file or directory"
+    assert str(raised.value) == f"cannot prepare a scratch folder in {tmp_path}/gone: No such file or directory"
 
 
 def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> None:

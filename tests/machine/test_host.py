@@ -53,12 +53,18 @@ def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
     groups = control_groups(root)
-    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttled_ns(groups)) == (2, 1_234_000)
+    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttling(groups, "throttled_usec", 1000)) == (
+        2,
+        1_234_000,
+    )
 
 
 def test_without_cgroups_nothing_is_known_of_throttling(tmp_path: Path) -> None:
     groups = control_groups(tmp_path)
-    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttled_ns(groups)) == (None, None)
+    assert (kernel.throttling(groups, "nr_throttled"), kernel.throttling(groups, "throttled_usec", 1000)) == (
+        None,
+        None,
+    )
     assert cpu_quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
 

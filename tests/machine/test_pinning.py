@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,19 +38,3 @@ def test_the_kernel_reports_the_policy_that_was_asked_for(policy: str, shown: st
 def test_a_node_that_is_not_there_is_refused_with_the_reason(node: int) -> None:
     assert node < 1000
     assert tried("bind", 1000) in ("Invalid argument", "Operation not permitted")
-
-
-def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "PROC", tmp_path)
-    maps = {
-        1: "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4\n"
-        "7f01 default file=/usr/lib/libc.so mapped=9 N0=9 kernelpagesize_kB=4\n"
-        "7f02 default file=/usr/lib/libc.so anon=1 dirty=1 N1=1 kernelpagesize_kB=4\n",
-        2: "7f03 bind:1 huge anon=1 N1=1 kernelpagesize_kB=2048\n7f04 default\n"
-        "7f05 default file=/memfd:vebench\\040(deleted) dirty=5 N0=5 kernelpagesize_kB=4\n",
-    }
-    for pid, text in maps.items():
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "numa_maps").write_text(text)
-    assert kernel.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
-    assert kernel.bytes_by_node([3]) is None

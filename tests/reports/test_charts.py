@@ -124,12 +124,12 @@ def test_the_winner_is_named_at_its_point() -> None:
 
 
 def test_the_same_charts_give_the_same_bytes() -> None:
-    one = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),), dashed=True),))
-    for chart in (make_chart(*NAMES), one):
-        assert charts.svg([chart], part="d1") == charts.svg([chart], part="d1")
-        assert (first := charts.drawn([chart], "png")) == charts.drawn([chart], "png")
-        assert (page := charts.drawn([chart], "pdf")) == charts.drawn([chart], "pdf")
-        assert (first[:4], page[:4], b"Date" in page) == (b"\x89PNG", b"%PDF", False)
+    chart = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),), dashed=True),))
+    for form, begin in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        data = charts.drawn([chart], form)
+        assert data.startswith(begin)
+        assert b"Date" not in data
+        assert data == charts.drawn([chart], form)
 
 
 def test_a_figure_in_a_page_shares_no_id_with_another() -> None:
@@ -165,12 +165,6 @@ def test_any_estimate_can_be_drawn(estimate: Estimate) -> None:
         text = charts.svg([make_chart("a", series=(ChartLine("a", points[:number]),))])
         assert "nan" not in text
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
-
-
-def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() -> None:
-    chart = make_chart("_a", marks=())
-    text = charts.svg([chart, chart])
-    assert [shown.strip() for shown in texts(text)].count("_a") == 2
 
 
 def contrast_with_white(colour: str) -> float:

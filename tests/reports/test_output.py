@@ -2,17 +2,23 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.commands import without_a_reader
+from support.commands import Command, Result, without_a_reader
+from support.fakes import FakeStart, Script, failing, fake_world, steady
+from support.records import make_header, make_sweep, write_run
 
 from vebench.errors import UsageError
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import save, show
 from vebench.reports.formats import FORMATS, MARKDOWN, TERMINAL, Format, format_named
 from vebench.reports.run import RunPage
+from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # PDF is left out: it is bytes as PNG is, and slow to write.
@@ -104,3 +110,36 @@ def test_what_is_no_ordinary_file_is_written_into_and_gets_no_figures_beside_it(
     with pytest.raises(UsageError) as error:
         save(page, MARKDOWN, Path("/dev/full"))
     assert "No space left on device" in str(error.value)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file with curves over two numbers of workers."""
+    cells = [cell for cell in make_sweep().cells if cell.workers < 4 and cell.backend in ("for-loop", "ceiling")]
+    return write_run(tmp_path / "run.jsonl", Run(make_header(), tuple(cells)))
+
+
+@pytest.mark.parametrize(("form", "begin"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path, form: str, begin: bytes) -> None:
+    assert vebench("report", run, "-o", f"figures.{form}") == Result(0, "", "")
+    assert (run.parent / f"figures.{form}").read_bytes().startswith(begin)
+    assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "run.jsonl"]
+
+
+@pytest.mark.parametrize("form", ["png", "pdf"])
+def test_no_picture_goes_to_a_terminal(vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    result = vebench("report", run, "-f", form)
+    assert (result.status, f"-o report.{form}" in result.refusal) == (2, True)
+
+
+@pytest.mark.parametrize(("script", "status"), [(steady, 0), (failing("boom"), 1)], ids=["done", "failed"])
+def test_without_a_figure_a_report_is_refused_and_a_run_keeps_its_status(
+    vebench: Command, script: Callable[[Cell, RunSpec], Script], status: int
+) -> None:
+    world = fake_world(FakeStart({"for-loop": script}))
+    result = vebench("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "-q", "-o", "one.png", world=world)
+    assert (result.status, "-o one.png: no figure" in result.err) == (status, True)
+    refused = vebench("report", "-o", "one.png")
+    assert (refused.status, "no figure" in refused.refusal) == (2, True)
+    assert not Path("one.png").exists()

@@ -1,13 +1,10 @@
 """The answer for one task: the backend to use, or why none can be named. Also races, and forecasts. Pure functions.
 
-A backend is called slower than the fastest only if the difference is significant. The test corrects for all pairs of
-backends, because the fastest was chosen by its rate. Among equal backends, one always has the highest rate.
-
-A race drops a setting that is significantly slower than the leader (successive elimination:
-E. Even-Dar, S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 2006).
-If the remaining time is too short for all others, the race drops the settings with the lowest rates. The best then get
-enough passes for a comparison (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
-multi-armed bandits, ICML 2013). Each look at the data spends a part of the total error that is allowed.
+A backend is called slower than the fastest only if the difference is significant, corrected for all pairs of backends.
+A race drops a setting that is significantly slower than the leader (successive elimination: E. Even-Dar, S. Mannor,
+Y. Mansour, JMLR 2006). If the time is too short for all others, it drops the lowest rates, so that the best get enough
+passes for a comparison (sequential halving: Z. Karnin, T. Koren, O. Somekh, ICML 2013). Each look at the data spends a
+part of the total error that is allowed.
 """
 
 from __future__ import annotations
@@ -21,15 +18,7 @@ from typing import NamedTuple
 
 from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
 from vebench.analysis.rules import WIDE, ageing
-from vebench.analysis.statistics import (
-    Contrast,
-    Estimate,
-    Sample,
-    contrast,
-    ratio,
-    verdicts,
-    width_within_run,
-)
+from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, verdicts, width_within_run
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import UsageError
@@ -68,7 +57,6 @@ class TaskAnswer:
     known: CellSummary | None = None  # the fastest cell with a useful interval
     tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
     smaller: tuple[CellSummary, Estimate] | None = None  # an almost as fast cell with fewer workers, and its share
-    rising: bool = False  # the best cell has the largest number of workers, and CPUs are left
     in_gymnasium: CellSummary | None = None  # the fastest cell with Gymnasium's interface; None if ``best`` has it
     # The fastest cell on Gymnasium's classes, if ``in_gymnasium`` (or ``best``) steps vebench's own classes.
     of_gymnasium: CellSummary | None = None
@@ -94,7 +82,7 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
     return list(by_label.values())
 
 
-def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
+def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = True) -> TaskAnswer:
     """Return the answer for one task, given its cells. ``usable``: the run as a whole is not too disturbed.
 
     The simplest cell wins among the cells that have intervals within 20 % and are not distinguishable from the fastest.
@@ -130,11 +118,10 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
     smaller = _smaller(best, known, significantly=reason is None)
-    measured = {cell.workers for cell in choices if of_key(cell.key) == of_key(best.key)}
     plain = [cell for cell in valid if cell.entry.gymnasium_api]
     in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
-    own = (in_gymnasium or best).built.steps_own_classes
-    of_gymnasium = next((cell for cell in plain if not cell.built.steps_own_classes), None)
+    own = (in_gymnasium or best).steps_own_classes
+    of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
     return TaskAnswer(
         reason,
         contestants,
@@ -142,7 +129,6 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *,
         known=known[0] if known else None,
         tied=tied,
         smaller=smaller,
-        rising=smaller is None and len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus,
         in_gymnasium=in_gymnasium,
         of_gymnasium=of_gymnasium if own else None,
         doubted=doubted,
@@ -159,8 +145,7 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
 def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     """Return whether a candidate may be fast only because of the number of steps that its environments had made.
 
-    If the plain loop slows down with steps, no cell may have made more than twice the steps of a candidate. If the
-    plain loop speeds up, no candidate may have made more than twice the steps of a cell.
+    This is so if the number differs from a cell's by more than a factor of two, in the direction in which rates fall.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
@@ -189,8 +174,7 @@ def _uncontested(
 def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, the other backends' best cells not distinguishable from it, and whether it is too wide.
 
-    The fastest cell with a useful interval leads if its backend also has the highest rate. Then either cell gives the
-    same backend. Otherwise, or if that cell does not win, the cell with the highest rate leads.
+    The fastest cell with a useful interval leads, if its backend also has the highest rate and no rival prevents it.
     """
     best = valid[0]
     rivals = [cell for cell in first_of_each(valid) if cell.label != best.label]
@@ -204,10 +188,9 @@ def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSumma
 
 
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
-    """Return the rivals that are not significantly slower.
+    """Return the rivals that are not significantly slower, corrected for all pairs among ``best`` and rivals.
 
-    The test corrects for all pairs among ``best`` and the rivals that are left. If other processes took a share of a
-    rival's CPU time, the rival counts as slower only beyond this share.
+    If others took a share of a rival's CPU time, the rival counts as slower only beyond this share.
     """
     ratios = {}
     for cell in rivals:
@@ -343,7 +326,7 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Forecast:
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
         return Forecast(workers, refused=f"no undisturbed rate of {-(-workers // 2)} or more workers was measured")
-    if last.built.at_work < last.workers:
+    if last.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]

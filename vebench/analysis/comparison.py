@@ -9,12 +9,12 @@ A group is a backend on a task, and its ratio is the geometric mean over all num
     inconclusive   the data cannot decide
 
 For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
-95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 %. It needs no correction: a
-comparison passes wrongly only if the test misses the very group that is slower (docs/method.md). Then only the cells of
-a slower or faster group are tested individually. All other cells get the verdict of their group.
+95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 % without a correction
+(docs/method.md). Then only the cells of a slower or faster group are tested individually. All other cells get the
+verdict of their group.
 
-``compared_tasks`` shows two runs side by side, with the same ratios and intervals. There, a cell with other numbers of
-CPUs has a ratio, too, because the machines themselves are compared. It does not count in the mean of a task.
+``compared_tasks`` shows two runs side by side. There, a cell with other numbers of CPUs has a ratio, too, because the
+machines themselves are compared. It does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -27,28 +27,14 @@ from itertools import chain
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple, TypeVar
 
+from vebench.analysis import statistics
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import (
-    SIDE_LEVEL,
-    WIDEST_LOG,
-    Condition,
-    Contrast,
-    Error,
-    Estimate,
-    RatioVerdict,
-    Sample,
-    Term,
-    pooled_alone,
-    power_product,
-    student_quantile,
-    summed,
-    verdicts,
-)
+from vebench.analysis.statistics import Contrast, Error, Estimate, Sample, Term, power_product, summed, verdicts
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import CellKey
 
-SpeedVerdict = RatioVerdict | Literal["missing", "not comparable"]
+SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable"]
 # A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
 _Cells = Mapping[CellKey, CellSummary]
@@ -61,8 +47,6 @@ POWER = 0.8  # the probability of finding a difference that a comparison can res
 # temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
 # differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
-# Cells that differ in one of these attributes do not do the same work on the same resources.
-DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
@@ -129,9 +113,7 @@ class Comparison:
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None  # the geometric mean of all known ratios
     run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
-    skipped: tuple[CellKey, ...] = ()  # cells that could not run in the baseline, or on both interleaved sides
     new: tuple[CellKey, ...] = ()  # cells of only the candidate
-    references: tuple[CellKey, ...] = ()  # reference rows of both sides
     names: Names = CHECK
 
 
@@ -187,10 +169,11 @@ def compare_runs(
     documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    judged_keys = [key for key, cell in before.items() if not cell.reference_row]
-    left_out = {key for key in judged_keys if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
+    could_run = [
+        key for key, cell in before.items() if not (_skipped(cell) and (not in_turn or _skipped(after.get(key))))
+    ]
     sides = _Sides(before, after, metric, in_turn, names)
-    cells = {key: sides.compared(key) for key in judged_keys if key not in left_out}
+    cells = {key: sides.compared(key) for key in could_run if not before[key].reference_row}
     spread = None if in_turn else run_spread or prior_run_spread(metric)
     judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
     # If conditions allow no verdict, still show the ratio with its interval.
@@ -207,9 +190,7 @@ def compare_runs(
         tuple(judge.group(group, of_group) for group, of_group in members.items()),
         mean_ratio([*judge.pairs.values()], spread).estimate if judge.pairs else None,
         spread,
-        skipped=tuple(key for key in judged_keys if key in left_out),
         new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
-        references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
         names=names,
     )
 
@@ -299,13 +280,13 @@ class _Judge:
         mean, reach = self._means[key], 0.0
         if error := mean.error.variance:  # the distance from the bound at which a ratio is found with ``POWER``
             level, freedom = self._level / len(self._members), mean.error.freedom
-            quantiles = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
-            reach = min(quantiles * sqrt(error), WIDEST_LOG)
+            quantiles = statistics.student_quantile(1 - level, freedom) + statistics.student_quantile(POWER, freedom)
+            reach = min(quantiles * sqrt(error), statistics.WIDEST_LOG)
         resolves = 1 - self._low * exp(-reach)
         return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
 
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
-        if found.chance_above(self._low) <= SIDE_LEVEL:
+        if found.chance_above(self._low) <= statistics.SIDE_LEVEL:
             return _SEEMS_SLOWER
         spread = self._spread
         if spread is not None and 2 * spread.of([self.pairs[key] for key in keys]).variance > found.error.variance:
@@ -328,10 +309,8 @@ class _Sides:
         """Return the comparison of a cell, before a verdict: the ``terms`` of its ratio, or why it has none."""
         old, new = self.before[key], self.after.get(key)
         base = denominator(key, self.metric)
-        failed = _how_failed(old, new)
-        if failed is None and base is not None and base in self.before:
-            failed = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
-        failed = failed and f"{self.names.candidate}: {failed}"
+        how = _how_failed(old, new)
+        failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
             verdict, why = prevented or ("missing", "")
@@ -345,7 +324,8 @@ class _Sides:
             if base is not None:
                 above.append((-1.0, self.after[base].sample))
                 below.append((-1.0, self.before[base].sample))
-            levels = _level(below), _level(above)
+            logs = [sum(power * log(sample.level) for power, sample in side) for side in (below, above)]
+            levels = exp(logs[0]), exp(logs[1])
             terms = [*above, *((-power, sample) for power, sample in below)]
         doubt = self._doubt(key, base)
         return CellComparison(
@@ -358,9 +338,9 @@ class _Sides:
         if not self.in_turn or self.metric != "fps":
             return pairs
         both = {key: (self.before[key].condition, self.after[key].condition) for key in pairs}
-        worst_last: list[Condition] = ["overhead", "undisturbed", "oversubscribed", "disturbed"]
+        worst_last: list[statistics.Condition] = ["overhead", "undisturbed", "oversubscribed", "disturbed"]
         worse = {key: max(conditions, key=worst_last.index) for key, conditions in both.items()}
-        ratios = pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
+        ratios = statistics.pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
         return {key: replace(pairs[key], terms=((1.0, ratio),)) for key, ratio in ratios.items()}
 
     def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
@@ -392,14 +372,14 @@ class _Sides:
             # If both sides are excluded for known other work, they do the same other work.
             if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
-        decisive: Sequence[str] = DECISIVE
+        decisive = dict(old.shape)
         if not self.same_cpus:
             # Reference rows use every CPU that they own, and may have any number of environments.
-            decisive = ("frame_skip",) if old.reference_row else [name for name in DECISIVE if name != "cpus_owned"]
-        for field in decisive:
-            one, other = getattr(old.built, field), getattr(new.built, field)
-            if one != other:
-                sides = f"{names.baseline} {one}, {names.candidate} {other}"
+            decisive = {"frame_skip": old.built.frame_skip} if old.reference_row else decisive
+            decisive.pop("cpus_owned", None)
+        for field, count in decisive.items():
+            if count != new.shape[field]:
+                sides = f"{names.baseline} {count}, {names.candidate} {new.shape[field]}"
                 yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
 
     def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:
@@ -408,8 +388,8 @@ class _Sides:
         codes = [(name, code) for name, cell in sides for code in _doubts(cell, self.in_turn)]
         taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in sides}
         uneven = max(taken.values()) - min(taken.values())
-        by_chance = 0.2
         low, high = sorted(cell.rate for _, cell in sides)
+        by_chance = 0.2
         # Other processes also use CPUs that a side leaves idle. They cannot slow the side by more than they use.
         if self.in_turn and uneven > by_chance and low > high * (1 - uneven) / 2:
             codes.append((max(taken, key=taken.__getitem__), Code.DISTURBED))
@@ -418,10 +398,6 @@ class _Sides:
             codes = [(name, code) for name, cell in of_base for code in _doubts(cell, self.in_turn)]
         what = ", ".join(f"{name} {code}" for name, code in codes)
         return f"{what}: such a rate says little about the code; measure again on an idle machine" if codes else None
-
-
-def _level(terms: Sequence[Term]) -> float:
-    return exp(sum(power * log(sample.level) for power, sample in terms))
 
 
 def _by_pass(above: Sample, below: Sample) -> Sample:
@@ -434,7 +410,7 @@ def _skipped(cell: CellSummary | None) -> bool:
     return cell is None or cell.status == "skipped"
 
 
-def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
+def _how_failed(old: CellSummary, new: CellSummary | None) -> str | None:
     """Return how the new cell failed; None if it did not fail, or if the old cell has failed in the same way.
 
     A cell that was found to do other work has failed. A cell that the user interrupted has not.
@@ -442,11 +418,11 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
     if old.status != "ok" or new is None:
         return None
     if new.work.found_to_differ and not old.work.found_to_differ:
-        return f"{which}{_why_excluded(new)}"
+        return _why_excluded(new)
     if new.faulty_repeats and new.status == "failed":
-        return f"{which}{_lack(new)}"
+        return _lack(new)
     if new.faulty_repeats and not old.faulty_repeats:
-        return f"{which}{new.faulty_repeats} of {new.repeats} passes failed: {new.reason or NO_REASON}"
+        return f"{new.faulty_repeats} of {new.repeats} passes failed: {new.reason or NO_REASON}"
     return None
 
 
@@ -487,14 +463,6 @@ def _lack(cell: CellSummary) -> str | None:
     return None if cell.sample.positive else "a window without a step"
 
 
-class Best(NamedTuple):
-    """The fastest cell of each run, and the ratio of their rates. Their backends and sizes may differ."""
-
-    one: CellSummary
-    other: CellSummary
-    ratio: Estimate
-
-
 @dataclass(frozen=True)
 class TaskComparison:
     """One task of both runs."""
@@ -503,7 +471,8 @@ class TaskComparison:
     places: tuple[CellComparison, ...]  # all cells, in the order of the first run, each with its ratio or a reason
     mean: Estimate | None = None  # the geometric mean of the ratios in ``counted``
     counted: tuple[CellComparison, ...] = ()  # cells with a ratio and the same CPUs in both runs; no reference rows
-    best: Best | None = None
+    # The fastest cell of each run, whose backends and sizes may differ, and the ratio of their rates.
+    best: tuple[CellSummary, CellSummary, Estimate] | None = None
 
 
 def compared_tasks(
@@ -533,7 +502,7 @@ def compared_tasks(
 def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) -> TaskComparison:
     in_turn = spread is None
     pairs = [one for one in places if one.ratio and one.baseline and not one.baseline.reference_row]
-    counted = tuple(one for one in pairs if len({cell.built.cpus_owned for cell in one.cells if cell}) == 1)
+    counted = tuple(one for one in pairs if len({cell.cpus_owned for cell in one.cells if cell}) == 1)
     mean = mean_ratio(counted, spread).estimate if counted else None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=in_turn) for cells in of_runs)
@@ -546,7 +515,7 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
         pair = next((pair for pair in pairs if pair.key == one.key), None)
         if one.key != other.key:
             pair = CellComparison(one.key, one, other, "inconclusive", terms=((1.0, other.sample), (-1.0, one.sample)))
-        best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
+        best = None if pair is None else (one, other, mean_ratio([pair], spread).estimate)
     return TaskComparison(env, tuple(places), mean, counted, best)
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from math import ceil, log
 from typing import NamedTuple
 
-from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of, curves
+from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
 from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES
@@ -127,18 +127,6 @@ class Sweep:
                 tests.append((cell.key, base.key, cell.sample, base.sample))
         return _slower(tests)
 
-    @cached_property
-    def retrograde(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
-        return _slower(
-            (cell.key, fewer.key, cell.sample, fewer.sample)
-            for curve in curves(self.cells)
-            for number, cell in enumerate(curve)
-            if cell.built.processes * cell.built.threads > 1
-            if not (cell.reference_row or cell.conditions.oversubscribed)
-            for fewer in curve[:number]
-        )
-
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
         if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
@@ -243,14 +231,11 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     few = found is not None and found.error.freedom < least_freedom
     if found is None or (sample.one_process and sample.pool is None):
         few = seen < _ENOUGH
-    if few and seen > 1 and cell.repeats - cell.failed_repeats > 1:
-        message = f"only {seen} passes: each is one observation"
-        yield Finding(Code.IMPRECISE, message, f"measure with --passes {_ENOUGH} or more")
-    elif few:
-        message = f"only {seen} window{'' if seen == 1 else 's'}: {'a poor' if seen > 1 else 'no'} interval"
-        remedy = "measure again" if spec.windows >= _ENOUGH else f"measure with --windows {_ENOUGH} or more"
-        remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.passes else remedy
-        yield Finding(Code.IMPRECISE, message, remedy)
+    if few:
+        what = "passes" if seen > 1 and cell.repeats - cell.failed_repeats > 1 else "windows"
+        left = cell.repeats < spec.passes or (what == "windows" and spec.windows >= _ENOUGH)
+        remedy = f"continue with: {sweep.resume}" if left else f"measure with --{what} {_ENOUGH} or more"
+        yield Finding(Code.IMPRECISE, f"only {seen} {what}: too few for a good interval", remedy)
     known = estimate(sample)
     half = None if known is None else known.half_width  # without the spread of runs, so further passes narrow it
     asked = None if spec.until == UNTIL_BUDGET else spec.until
@@ -279,9 +264,6 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
-    if cell.key in sweep.retrograde:
-        message = "slower than with fewer workers, although each worker has a CPU"
-        yield Finding(Code.SLOWER, message, "use fewer workers, or a larger --envs-per-worker")
 
 
 def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
@@ -300,7 +282,7 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 
 
 def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
-    conditions, owned = cell.conditions, cell.built.cpus_owned
+    conditions, owned = cell.conditions, cell.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
     if conditions.oversubscribed_by is not None and cell.status != "skipped":
         what = "workers" if conditions.oversubscribed_by == "workers" else "processes or threads"

@@ -250,9 +250,8 @@ def variance(values: Sequence[float]) -> float:
 def correlation_factor(number: int, correlation: float = WINDOW_CORRELATION) -> float:
     """Return the variance of the mean of ``number`` windows, divided by ``s^2 / n``.
 
-    In a first-order autoregressive series, values k apart correlate by ``correlation ** k``. Then their mean varies
-    more than ``sigma^2 / n``, and ``s^2`` is less than ``sigma^2`` (G. Box, G. Jenkins, Time Series Analysis, 1970,
-    section 2.1; T. Anderson, The Statistical Analysis of Time Series, 1971, section 8.2).
+    In a first-order autoregressive series, values k apart correlate by ``correlation ** k`` (T. Anderson, The
+    Statistical Analysis of Time Series, 1971, section 8.2).
     """
     excess = sum((1 - lag / number) * correlation**lag for lag in range(1, number))
     return (1 + 2 * excess) / (1 - 2 * excess / (number - 1))
@@ -341,9 +340,8 @@ def _own_errors(alone: Sequence[Term], blocks: Sequence[list[Term]]) -> list[Err
 def _moderated(block: Sequence[Term]) -> Error:
     """Return the error of a sum of levels of one block: a mean of the pools' variance and the variance over its passes.
 
-    The pools count for ``COMMON`` degrees of freedom: the posterior variance of G. Smyth, Linear models and empirical
-    Bayes methods for assessing differential expression in microarray experiments, Statistical Applications in Genetics
-    and Molecular Biology 3, 2004. The variance over passes also includes effects of passes on only some cells.
+    The pools count for ``COMMON`` degrees of freedom (the posterior variance of G. Smyth, Statistical Applications in
+    Genetics and Molecular Biology 3, 2004). The variance over passes includes effects of passes on only some cells.
     """
     shares: dict[ProcessPool, float] = defaultdict(float)
     for weight, sample in block:
@@ -507,8 +505,7 @@ def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> 
 def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[CellKey]]:
     """Return one or two lists of the cells of a task that show the effects of passes; none if there are too few cells.
 
-    Cells with one worker have a list of their own if both lists cover all passes. Other processes may slow many workers
-    but not a single worker.
+    Cells with one worker have a list of their own if both lists cover all passes: others slow them less.
     """
     steady = [key for key in logs if conditions[key] == "undisturbed"]
     if len(steady) <= 1:
@@ -526,8 +523,7 @@ def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     """Return, for each pass, the first pass of its group, given the number of cells in each pass.
 
-    Consecutive short passes form a group until they have the number of cells of a full pass. They show the state of the
-    machine no better than one full pass.
+    Consecutive short passes form a group until they have as many cells as a full pass, and show as much.
     """
     first, left, found = -1, 0, {}
     for number, there in sorted(cells.items()):

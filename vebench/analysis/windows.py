@@ -85,8 +85,7 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 def _that_count(windows: Windows) -> Bools:
     """Return, for each window, whether it counts.
 
-    Of several processes, at least two and at least half of them must have an undisturbed window. Of one process, a
-    third of the windows must be undisturbed: this holds if the last try of each window was.
+    Of several processes, at least two and half of them must have an undisturbed window; of one, a third of its windows.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
@@ -214,9 +213,7 @@ def trend(aged: Aged) -> Contrast | None:
 def outliers(processes: Sequence[Sequence[float]]) -> int:
     """Return the number of windows that differ clearly from the others of their process, at most one per process.
 
-    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
-    distance that chance exceeds in 1 % of cells (F. Grubbs, Procedures for detecting outlying
-    observations in samples, Technometrics 11, 1969).
+    Grubbs' test on log rates, which finds one in 1 % of cells by chance (F. Grubbs, Technometrics 11, 1969).
     """
     fewest = 4  # three values never differ clearly from chance
     tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= fewest]
@@ -261,8 +258,8 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 def _chances_of_rises(lengths: tuple[int, ...]) -> Floats:
     """Return, for each number, the probability of at most this number of rising pairs among values in random order.
 
-    ``lengths`` has the number of values of each process. The number of orders of n values with k rising pairs is the
-    coefficient of x^k in the product of (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938).
+    ``lengths`` has the number of values of each process. Orders of n values are counted as by M. Kendall, Biometrika
+    30, 1938: the coefficients of the product of (1 + x + ... + x^j) for j below n.
     """
     shares = np.ones(1)
     for length in lengths:

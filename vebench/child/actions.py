@@ -121,9 +121,8 @@ def parse_time(text: str) -> float:
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
     """Return random batches of actions, each ``(batch_size, *action_shape)``. Every backend of a run gets the same.
 
-    They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size. A tape is
-    repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and small
-    enough to leave the caches to the environments.
+    Until tapes repeat, a row has the same actions for any batch size. A tape is long enough against short patterns, and
+    small enough to leave the caches to the environments.
     """
     import numpy as np
 
@@ -174,7 +173,7 @@ class Acting(Actions):
     """Gets actions from a policy, which sees the last batch, and measures its times. ``note`` gets all actions.
 
     To act, the calling thread moves to ``cpus``, if any, and then back to ``home``. The age of a row counts how often
-    the policy acted after it chose the row's action and before it got the row. It is 0 with a synchronous backend.
+    the policy acted after it chose the row's action and before it got the row: 0 with a synchronous backend.
     """
 
     def __init__(
@@ -254,10 +253,7 @@ class Acting(Actions):
 
 
 class Fitting(Actions):
-    """Actions for a backend whose batches vary in size. A batch has an action for each row of the last batch.
-
-    The first batch has ``rows`` actions.
-    """
+    """Actions for a backend whose batches vary in size: one for each row of the last batch, at first ``rows``."""
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows

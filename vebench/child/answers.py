@@ -1,7 +1,4 @@
-"""The answers of a child. Each is a JSON line: an object whose only key is the kind of the answer.
-
-The parent reads answers into the same classes, and checks them (``vebench.engine.runner``).
-"""
+"""The answers of a child: JSON lines, objects whose only key is the kind of the answer. The parent checks them."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ def _count(
 ) -> Any:
     """Declare a count that is None if unknown. ``read`` reads it from the kernel; without ``read``, the loop counts.
 
-    ``joined`` combines the counts of several replicas, given the share of each replica's window in the joint window.
+    ``joined`` combines the counts of several replicas, given each one's share in the joint window.
     """
     return field(default=None, metadata={"joined": joined, "read": read})
 
@@ -98,7 +95,7 @@ class Window:
     # ``cpu_ns``: CPU time of the cell's process tree. ``throttled_ns`` and ``throttles``: for how long and how often a
     # CPU quota throttled its control groups. ``steal_ns``: time that the hypervisor took from its CPUs.
     cpu_ns: int | None = _count(read=lambda watched: kernel.cpu_time_ns(watched.processes))
-    throttled_ns: int | None = _count(_most, lambda watched: kernel.throttled_ns(watched.groups))
+    throttled_ns: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "throttled_usec", 1000))
     steal_ns: int | None = _count(read=lambda watched: kernel.steal_ns(watched.cpus))
     throttles: int | None = _count(_most, lambda watched: kernel.throttling(watched.groups, "nr_throttled"))
     others_ns: int | None = _count(read=_others_ns)  # time that its CPUs worked for other processes
@@ -143,8 +140,7 @@ class Window:
 def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
     """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, beyond the error of the counts.
 
-    ``readings`` is the number of counts in the sum ``taken_ns``, one for each CPU and window. Their errors are
-    independent, so the error of the sum grows with the square root. All three may be arrays of one shape.
+    ``readings``: the number of counts in the sum, one for each CPU and window, with independent errors.
     """
     # User, system and stolen time are each cut to whole ticks.
     return taken_ns > TAKEN_SHARE * span_ns + 3 * kernel.NANOSECONDS_PER_TICK * readings**0.5
@@ -162,8 +158,8 @@ def read_counters(watched: Watched) -> Counters:
 def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Counters:
     """Return the growth of each counter, None unless it could be read both times.
 
-    ``others_ns`` is a difference between ticks and exact times, so its growth may seem negative. Then it counts as 0,
-    and ``owed`` keeps the negative rest for the next window. So the sum over many short windows is right.
+    ``others_ns`` is a difference of inexact counts, so it may seem negative. Then it counts as 0, and ``owed`` keeps
+    the rest for the next window, so that the sum over many short windows is right.
     """
     growth: Counters = {}
     for name, first in before.items():
@@ -179,10 +175,7 @@ def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Count
 
 
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
-    """Return one window of ``ns`` nanoseconds, combined from the windows of several replicas.
-
-    ``shares``: the share of each replica's window in the combined window. Rows and counts are multiplied by it.
-    """
+    """Return one window of ``ns`` nanoseconds from those of several replicas, which have these ``shares`` in it."""
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
     counts: Counters = {}
@@ -289,7 +282,6 @@ class Done(_Counted):
     # The CPUs that each thread of each process may use, as Linux lists. The measuring process comes first. Processes
     # whose threads had other CPUs after the last window follow at the end.
     seats: tuple[tuple[str, ...], ...] | None = None
-    memory_by_node: dict[str, int] | None = None  # bytes of the cell's own memory on each memory node
     warmup_ns: int | None = None
     settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
     hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
@@ -358,11 +350,6 @@ class CellProof(_Compared):
     impossible: bool = False  # whether ``reason`` is from the table of backends, so that nothing can ever be compared
     num_envs: int = 0
     cause: Cause | None = None
-
-    @property
-    def followed_share(self) -> float:
-        """The share of the cell's environments that were replayed."""
-        return min(1.0, self.environments / max(1, self.num_envs))
 
 
 @dataclass(frozen=True)

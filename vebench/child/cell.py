@@ -1,7 +1,4 @@
-"""The measurement of one cell: build it, warm it up, measure its windows, read back its CPUs and memory nodes.
-
-``time_steps`` times one environment without a backend.
-"""
+"""The measurement of one cell, and of the times of one environment."""
 
 from __future__ import annotations
 
@@ -106,12 +103,10 @@ def measure(
             recorder.keep_reset(actions, clock, again)
         with open(job.path, "wb") as file:
             recorder.write(file)
-    nodes = kernel.bytes_by_node(processes)
     answer(
         answers.Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
             seats=tuple(map(tuple, seats)),
-            memory_by_node=None if nodes is None else {str(node): count for node, count in nodes.items()},
             warmup_ns=warmup_ns,
             settled=settled,
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
@@ -151,10 +146,7 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
 def _actions(
     request: Request, backend: VectorBackend, first: Batch, clock: Callable[[], int], recorder: Recorder | None
 ) -> tuple[Actions, tuple[int, ...]]:
-    """Return the actions of a cell, and its policy's own CPUs, if any.
-
-    The policy acts once here. That loads and compiles its code, and starts its threads on its CPUs.
-    """
+    """Return the actions of a cell, and its policy's own CPUs, if any. The policy acts once, to load its code."""
     setup, info, chosen = request.setup, backend.info, request.settings.policy
     tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
     actions: Actions = Tape(tape)
@@ -180,8 +172,7 @@ class Schedule:
     with the first batch after the next pause is due. So a slow reset counts for its share of the time. See
     docs/method.md.
 
-    Answers right before and after a window let the parent time it by its own clock. ``started`` is when the cell
-    started, by ``clock``.
+    ``started`` is when the cell started, by ``clock``.
     """
 
     def __init__(
@@ -294,8 +285,7 @@ class Schedule:
     def _between(self) -> None:
         """Record no random moments until the next window, but one batch with the number of frames simulated so far.
 
-        No batch is recorded if the next window is almost due, because a slow reset has made the last window long. The
-        batch is not timed, because the process may be stopped meanwhile.
+        No batch is recorded if the next window is almost due, because a slow reset has made the last window long.
         """
         if self._recorder is None:
             return
@@ -343,8 +333,7 @@ class Schedule:
     def _measure_in_step(self, watched: answers.Watched) -> None:
         """Measure windows at times that all replicas share. The parent sends the time of the first window.
 
-        Before the first window and between windows, the replica steps uncounted. So all other replicas step, too, while
-        a window is measured.
+        The replica steps uncounted at other times, so that all step while a window is measured.
         """
         while not select.select([self._request.go_ahead], [], [], 0)[0]:
             self._run(2_000_000)

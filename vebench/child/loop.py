@@ -30,12 +30,8 @@ class Loop:
     """Steps one backend with actions of a tape, or of a policy, and counts rows and resets.
 
     With ``next_step`` autoreset, the row after an end is a reset, not a transition. Looking up each row would double
-    the cost of the loop. Instead, the loop counts ends, and remembers for each environment whether its last row was an
-    end. Every end is followed by a reset row. So the resets of a stretch are its ends, plus the ends outstanding before
-    the stretch, minus the ends outstanding after it.
-
-    With a ``recorder``, the number of batches between two readings of the clock is random. The same code steps recorded
-    and unrecorded batches. The decision to record is made after ``recv`` returns.
+    the cost of the loop. Instead, the resets of a stretch are its ends, plus the ends outstanding before the stretch,
+    minus the ends outstanding after it: every end is followed by a reset row.
 
     ``batches`` counts the batches stepped. ``ends`` counts the episodes that have ended.
     """

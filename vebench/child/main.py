@@ -1,11 +1,7 @@
-"""The process of a cell. It is a fresh interpreter, or forked from a process that has imported the cells' modules.
+"""The process of a cell: a fresh interpreter, or forked from a process that has imported the cells' modules.
 
-``python -m vebench.child.main REQUEST ANSWERS`` does the job in the JSON file REQUEST (``vebench.child.request``). It
-writes to the file descriptor ANSWERS (``vebench.child.answers``). ``... fork SOCKET LIFELINE MODULE ...`` imports
-modules, and forks a process for each message of ``Zygote`` in ``vebench.child.process``.
-
-Libraries may print to standard output and error. Neither vebench nor its dependencies need be installed in the
-interpreter: the launcher puts the code that this module may import on its path.
+``python -m vebench.child.main REQUEST ANSWERS`` does the job in the JSON file REQUEST, and writes to the descriptor
+ANSWERS. ``... fork SOCKET LIFELINE MODULE ...`` imports modules, and forks a process for each message of ``Zygote``.
 """
 
 from __future__ import annotations
@@ -122,16 +118,19 @@ def load(target: str) -> Factory:
 def hold_lifeline(lifeline: int) -> None:
     """Let the kernel end this process and its group when the pipe ``lifeline`` hangs up. Linux only.
 
-    A cell that is stopped for other cells' turns cannot react by itself. So the kernel is asked to send signals when
-    the parent's end of the pipe is closed: SIGKILL to this process, SIGCONT and SIGTERM to its process group. SIGCONT
-    wakes stopped processes, and SIGTERM ends them. Python's resource tracker ignores SIGTERM, unlinks the shared memory
-    of the ended processes, and then exits. If the kernel refuses, it is asked to end at least this process (``prctl``).
+    A cell that is stopped cannot react by itself. So the kernel is asked to send SIGKILL to this process, and SIGCONT
+    and SIGTERM to its group. Python's resource tracker ignores SIGTERM, unlinks the shared memory of the ended
+    processes, and then exits. If the kernel refuses, it is asked to end at least this process (``prctl``).
     """
     if sys.platform.startswith("linux"):
+        group = -os.getpgrp()
         try:
-            _ask_for(signal.SIGKILL, os.getpid(), lifeline)
-            _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
-            _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
+            for number, target in ((signal.SIGKILL, os.getpid()), (signal.SIGTERM, group), (signal.SIGCONT, group)):
+                # Reopen the pipe: other cells share the open file, which has only one recipient: fcntl(2).
+                held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
+                fcntl.fcntl(held, fcntl.F_SETOWN, target)
+                fcntl.fcntl(held, fcntl.F_SETSIG, number)
+                fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
         except OSError:  # /proc is missing, or a sandbox forbids it
             _die_with_parent()
         poll = select.poll()
@@ -139,15 +138,6 @@ def hold_lifeline(lifeline: int) -> None:
         if poll.poll(0):  # the parent was already gone
             os._exit(1)
     os.close(lifeline)
-
-
-def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
-    """Let the kernel send a signal to a process, or to the group ``-target``, when the pipe hangs up: fcntl(2)."""
-    # Reopen the pipe: other cells share the open file, which has only one recipient.
-    held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
-    fcntl.fcntl(held, fcntl.F_SETOWN, target)
-    fcntl.fcntl(held, fcntl.F_SETSIG, number)
-    fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def _die_with_parent() -> None:
@@ -182,10 +172,7 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
 
 
 def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork cells, and report their exit statuses.
-
-    Returns the message and its descriptors in each forked cell, and None in this process when the channel is closed.
-    """
+    """Fork cells, and report their exit statuses. Returns the message and its descriptors in each forked cell."""
     import socket  # fresh interpreters do not need it
 
     statuses: dict[int, int] = {}  # the pipe for each cell's status, by process id

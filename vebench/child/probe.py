@@ -27,13 +27,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
 _A_VECTOR = "it makes a vector environment: name what makes a single one; vebench verify A B compares the two"
-_ids_by_module: dict[str, list[str]] = {}
 
 
 class RefusedError(Exception):
@@ -143,20 +143,19 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
+@cache  # a second import registers nothing
 def ids_of(module: str) -> list[str]:
     """Import ``module``, and return the ids of the environments that it registers, or has registered before."""
     from gymnasium import registry
 
-    if module not in _ids_by_module:  # a second import registers nothing
-        before = set(registry)
-        _imported(module)
-        # If another module has imported it before, it registers nothing now. Then entry points show its environments.
-        _ids_by_module[module] = sorted(
-            name
-            for name, spec in registry.items()
-            if name not in before or f"{_home(spec.entry_point)}.".startswith(f"{module}.")
-        )
-    return _ids_by_module[module]
+    before = set(registry)
+    _imported(module)
+    # If another module has imported it before, it registers nothing now. Then entry points show its environments.
+    return sorted(
+        name
+        for name, spec in registry.items()
+        if name not in before or f"{_home(spec.entry_point)}.".startswith(f"{module}.")
+    )
 
 
 def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
@@ -213,10 +212,8 @@ def _function(target: str) -> Any:
 def _check_adapter(target: str, options: list[str]) -> None:
     """Raise RefusedError unless ``module:Class`` is an adapter that can be built with these options."""
     factory = _function(target)
-    lacking = [
-        name for name in ("reset", "send", "recv", "close") if isinstance(factory, type) and not hasattr(factory, name)
-    ]
-    if lacking:
+    lacking = [name for name in ("reset", "send", "recv", "close") if not hasattr(factory, name)]
+    if lacking and isinstance(factory, type):
         raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
     try:
         signature = inspect.signature(factory)
@@ -237,11 +234,7 @@ def _check_adapter(target: str, options: list[str]) -> None:
 
 def in_one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
-    try:
-        text = str(error)
-    except Exception as other:  # noqa: BLE001 - like vebench.errors.message_of, which an old Python cannot import
-        text = f"(its text cannot be read: {type(other).__name__})"
-    return f"{type(error).__name__}: {' '.join(text.split())}"[:300].removesuffix(": ")
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
 
 
 if __name__ == "__main__":

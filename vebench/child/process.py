@@ -187,11 +187,10 @@ class Zygote(Process):
     def fork(
         self, wait: Callable[[int], None], request: Path, log: IO[bytes], mark: str, descriptors: Sequence[int]
     ) -> ForkedProcess | None:
-        """Return a cell's process, None if it cannot be forked.
+        """Return a cell's process, None if it cannot be forked. ``mark``: a text in the cell's environment.
 
-        ``mark``: a text in the cell's environment. ``descriptors``: of the pipes for answers and for the go-ahead, and
-        of the lifeline. ``wait`` waits until a descriptor can be read, or the cell's time is over: the zygote may be
-        importing modules.
+        ``descriptors``: of the pipes for answers and for the go-ahead, and of the lifeline. ``wait`` waits until a
+        descriptor can be read, or the cell's time is over: the zygote may be importing modules.
         """
         cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": kernel.allowed() or ()}
         reading, writing = os.pipe()
@@ -216,9 +215,8 @@ class Zygote(Process):
 class Guardian(Process):
     """A process that cleans up if this process is killed: it kills processes, and removes the folder ``scratch``.
 
-    It kills processes that have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a watched
-    group. It inherits the descriptors ``kept_open``. ``lifeline`` is the reading end of a pipe that closes when this
-    process ends.
+    It kills the processes with ``token`` in ``guardian.TOKEN_VARIABLE``, and the watched groups. It inherits the
+    descriptors ``kept_open``. ``lifeline`` is the reading end of a pipe that closes when this process ends.
     """
 
     def __init__(self, token: str, scratch: Path, *kept_open: int) -> None:

@@ -12,9 +12,8 @@ Ray actor.
 | ``{"say": "..."}`` | none: the line is written to the child |
 | ``{"end": 2}`` | ``{"cell": 2, "ended": "why", "log": "..."}``, also sent if the child ends by itself |
 
-Nothing else is sent, so that a measuring cell is not disturbed. When the runner ends, standard input closes. Then the
-relay kills every process of the cell, and removes the folder. If the relay is killed, its guardian does that. The
-module imports no adapters, and no packages besides the payload.
+Nothing else is sent, so that a measuring cell is not disturbed. When standard input closes, the relay kills every
+process of the cell, and removes the folder. If the relay is killed, its guardian does that.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class _Relay:
                 heard = [0] if child is None else [0, child.lines.descriptor]
                 ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
                 if child is not None:
-                    self._relay(child)
+                    self._pass_on(child)
                 while 0 in ready and (line := self._asked.take()) is not None:
                     self._do(json.loads(line))
         except EOFError:  # the runner has ended
@@ -72,7 +71,7 @@ class _Relay:
             self._end_child()
             self._guardian.end()
 
-    def _relay(self, child: ChildProcess) -> None:
+    def _pass_on(self, child: ChildProcess) -> None:
         """Pass the child's answers on. End the child at its deadline, or if memory runs out."""
         fault = None
         try:

@@ -68,7 +68,7 @@ class World:
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = hosts.read_hosts
     releases: Callable[[str], list[str]] = interpreters.releases_of
-    install: Callable[[Sequence[str], Path], str] = interpreters.install
+    install: Callable[[Sequence[str], Path], str] = interpreters.new_venv
     nodes_of_ray: Callable[[str], tuple[str, ...]] = hosts.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

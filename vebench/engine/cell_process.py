@@ -158,8 +158,7 @@ class LocalCell(CellProcess):
     def rest(self) -> None:
         """Stop the cell's processes: otherwise they might work, uncounted, during another cell's turn.
 
-        Processes that have left the cell's process group, such as Ray's, are stopped, too. They are looked for only
-        once, when the cell is warm, because the search takes long if there are many processes.
+        Processes that have left the cell's group, such as Ray's, are looked for only once, because that takes long.
         """
         self._signal(signal.SIGSTOP)
         if self._strays is None:
@@ -410,7 +409,6 @@ _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("affinity", "seats", "hosts"), lambda each: tuple(chain.from_iterable(each))),
     "settled": all,
     "memory_policy": lambda each: "; ".join(dict.fromkeys(each)),
-    "memory_by_node": lambda each: {node: sum(one.get(node, 0) for one in each) for node in sorted(_unique(each))},
 }
 
 

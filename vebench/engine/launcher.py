@@ -1,8 +1,4 @@
-"""Starts the cells of a run, on this machine and other hosts, and ends all their processes.
-
-This is the engine's interface to the operating system. The runner knows only ``interface.Launch``, so its tests pass a
-fake.
-"""
+"""Starts the cells of a run, on this machine and other hosts, and ends all their processes."""
 
 from __future__ import annotations
 
@@ -58,7 +54,7 @@ class Launcher:
             self._scratch = self._guard.scratch
             self._sites = stack.enter_context(reached(self._spec, self._guard, self._interrupts))
             stack.callback(lambda: self._end_zygotes(*self._zygotes))
-            stack.callback(self._keep_off, ())
+            stack.callback(kernel.keep_off, (), self._home)
             self._stack = stack.pop_all()
         return self
 
@@ -70,7 +66,8 @@ class Launcher:
         """Start all replicas of ``cell``, and return its conversation."""
         here = not any(replica.host for replica in cell.replicas)
         # Cells that are not timed share all CPUs with this process.
-        keep_off = partial(self._keep_off, cell.cpus if here and _is_timed(cell) else ())
+        owned = cell.cpus if here and _is_timed(cell) and self._spec.pin.pins else ()
+        keep_off = partial(kernel.keep_off, owned, self._home)
         keep_off()
         with contextlib.ExitStack() as stack:
             running: list[CellProcess] = []
@@ -110,8 +107,8 @@ class Launcher:
     def _fork(self, cell: Cell, python: str, deadline: float, *start: Any) -> ForkedProcess | None:
         """Return the forked process of a cell, None if the cell needs a fresh interpreter. Gives up at the deadline.
 
-        Each pass has its own zygotes. So the addresses of code and data, and the hashes of strings, differ between
-        passes as they do between fresh interpreters. That matters, because intervals come from these differences.
+        Each pass has its own zygotes. So addresses and the hashes of strings differ between passes as they do between
+        fresh interpreters. That matters, because intervals come from these differences.
         """
         entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
         modules = entry.preloaded(cell.task)
@@ -175,11 +172,6 @@ class Launcher:
             lifeline=self._guard.lifeline,
             job=job,
         )
-
-    def _keep_off(self, cpus: tuple[int, ...]) -> None:
-        """Keep this process off the CPUs of the working cell, unless it would have no CPU left."""
-        if self._spec.pin.pins:
-            kernel.keep_off(cpus, self._home)
 
 
 def settings_of(spec: RunSpec) -> Settings:

@@ -1,9 +1,6 @@
 """Goes through the plan, cell by cell, and yields events. Also declares a running cell as the runner sees it.
 
-``run`` measures cells, and has their recordings compared with the reference while nothing is being measured.
-``verified`` has backends stepped and compared for ``vebench verify``. The comparing processes load no adapter.
-
-Only the caller prints or stores anything. A failed cell never ends the run.
+The comparing processes load no adapter. Only the caller prints or stores anything. A failed cell never ends the run.
 """
 
 from __future__ import annotations
@@ -105,13 +102,6 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
-class CellWarm:
-    """A cell that takes turns is warm, and waits for its first turn."""
-
-    cell: Cell
-
-
-@dataclass(frozen=True)
 class WindowDone:
     """A window of a cell has been measured."""
 
@@ -154,7 +144,7 @@ class ProofDone:
     proof: answers.CellProof
 
 
-Event = RunStarted | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone
+Event = RunStarted | WindowDone | CellFinished | ProofStarted | ProofDone
 
 
 _A_FEW = 3  # the fewest windows that give an interval
@@ -213,8 +203,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn, forwards and backwards alternately.
 
-    Each cell comes before another cell as often as after it. A slow period of the machine slows all cells. A cell that
-    takes no turns is measured when it is started. Reference rows start after the ``FirstLook`` at the other cells.
+    A slow period of the machine slows all cells. A cell that takes no turns is measured when it is started. Reference
+    rows start after the ``FirstLook`` at the other cells.
     """
     running = [_RunningCell(cell, over) for cell in cells]
     late = [cell for cell in running if cell.cell.entry.reference_row]
@@ -292,44 +282,44 @@ class _RunningCell:
             yield CellFinished(cell, Outcome("failed", f"its process could not be started: {error}"))
             return
         self.at_work = True
-        self._events = self._followed()
-        yield from self._until(CellWarm)
+        self._answers = self._followed()
+        yield from self._until(answers.Warm)
 
     def take_turn(self) -> Iterator[Event]:
         """Let the cell run until the end of its next window, or until it ends."""
         self._conversation.take_turn()
-        yield from self._until(WindowDone)
+        yield from self._until(answers.Window)
 
-    def _until(self, kind: type[Event]) -> Iterator[Event]:
-        for event in self._events:
-            if isinstance(event, kind):
+    def _until(self, kind: type[answers.Warm | answers.Window]) -> Iterator[Event]:
+        """Follow the cell until an answer of this kind, or its end."""
+        for answer in self._answers:
+            if isinstance(answer, kind):
                 self._conversation.rest()
-                yield event
+            if isinstance(answer, answers.Window):
+                yield WindowDone(self.cell, answer)
+            if isinstance(answer, kind):
                 return
-            yield event
         self.at_work = False
         self._own.close()  # end all its processes, so that they do not disturb other cells
         yield CellFinished(self.cell, self.outcome())
 
-    def _followed(self) -> Iterator[Event]:
-        """Yield an event for each message, until the cell is done or has failed."""
+    def _followed(self) -> Iterator[answers.Answer]:
+        """Note and yield each answer, until the cell is done or has failed."""
         cell = self.cell
         try:
-            for message in self._conversation.messages():
-                match message:
+            for answer in self._conversation.messages():
+                match answer:
                     case answers.Ready():
-                        self._ready = message
-                    case answers.Warm():
-                        yield CellWarm(cell)
+                        self._ready = answer
                     case answers.Window():
-                        self.windows.append(message)
-                        yield WindowDone(cell, message)
+                        self.windows.append(answer)
                     case answers.Done():
-                        self._done = message
+                        self._done = answer
                         return
                     case answers.Failure():
-                        self._reason = message.reason
+                        self._reason = answer.reason
                         break
+                yield answer
         except InterruptedCellError:
             raise
         except CellError as error:
@@ -372,10 +362,9 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 
 
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
-    """Return the time limit for the replay of a cell, in seconds.
+    """Return the time limit for a replay. With a probability of 1 in ``n``, it is ``n`` times the shortest.
 
-    The limit is random: at least ``n`` times the shortest limit with a probability of one in ``n``. So even the last
-    batch is sometimes compared, while most replays are short.
+    So even the last batch is sometimes compared, while most replays are short.
     """
     most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
     if spec.proof == "full":
@@ -386,10 +375,9 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
-    """Compare the recordings of cells. Raises KeyboardInterrupt if the user interrupts.
+    """Compare the recordings of cells, those of a task in one process. Raises KeyboardInterrupt if the user interrupts.
 
-    One process compares all recordings of a task. If the process fails, every remaining recording gets a separate
-    process, because any of them may be the cause.
+    If the process fails, every remaining recording gets a separate process, because any of them may be the cause.
     """
     left: list[tuple[Cell, Recording, Recorded]] = []
     for one in measured:
@@ -422,9 +410,8 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
 def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof | str]]:
     """Yield each cell with its proof. Before the proof of a failed cell, yield a text with the end of its log.
 
-    A cell that fails or cannot run is ``unverified``, with the reason. For-loop is tried first on an environment that
-    vebench does not know: if it fails, every backend would hang or fail. Raises KeyboardInterrupt if the user
-    interrupts.
+    For-loop is tried first on an environment that vebench does not know: if it fails, every backend would hang or fail.
+    Raises KeyboardInterrupt if the user interrupts.
     """
     why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
     for cell in cells:

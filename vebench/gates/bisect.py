@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-from msgspec import Struct
 
 from vebench.analysis.comparison import CellComparison
 from vebench.commands.session import World
@@ -32,7 +31,6 @@ from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.figures import ratio_text
 from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
@@ -51,7 +49,7 @@ class BisectRequest:
     budget: float  # the seconds after which no step begins
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True):
     """A release with its version, or a commit with its hash, day and subject."""
 
     name: str
@@ -64,7 +62,7 @@ class Candidate(Struct, frozen=True):
         return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
 
 
-class BisectStep(Struct, frozen=True, tag_field="type", tag="step"):
+class BisectStep(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     """One comparison of a candidate with the good end, as a line of the file of steps."""
 
     at: int  # the index of the candidate
@@ -326,7 +324,7 @@ class BisectPage(DataPage):
         change = self.change.estimate
         facts = (
             ("good", good.label),
-            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {ratio_text(change)}"),
+            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {figures.ratio_text(change)}"),
             ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
             ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
             ("steps", one_line(self.file)),
@@ -335,7 +333,7 @@ class BisectPage(DataPage):
         for at, ratio in sorted(self._ratios.items()):
             steps, chance, best = self._steps_of(at), self.posterior.chances[at], self.found and at == suspects.first
             texts = (
-                Text((ratio_text(ratio.estimate),), value=ratio.estimate),
+                Text((figures.ratio_text(ratio.estimate),), value=ratio.estimate),
                 Text((str(steps),), value=steps),
                 Text((f"{chance:.1%}",), "best" if best else "plain", chance),
             )

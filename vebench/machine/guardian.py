@@ -1,9 +1,8 @@
 """Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
-This script runs in a session of its own. Its standard input closes when the runner ends. Then it kills
-every process of the run, and removes the run's scratch folder. A process belongs to the run if its environment has the
-run's token, or if the runner has announced its process group. Children inherit the token through any fork, exec or
-``setsid``. The script imports only the standard library, because it runs without site-packages.
+This script runs in a session of its own, without site-packages, until its standard input closes. A process belongs to
+the run if its environment has the run's token, which children inherit through any fork, exec or ``setsid``, or if the
+runner has announced its process group.
 """
 
 from __future__ import annotations

@@ -12,32 +12,19 @@ import platform
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 from vebench.errors import UsageError, shown
 from vebench.machine import kernel
-from vebench.machine.kernel import (
-    PIN_POLICIES,
-    Cpus,
-    Quota,
-    control_groups,
-    cpu_quota,
-    entries,
-    number_in,
-    parse_list,
-    ranges,
-    text_of,
-)
+from vebench.machine.kernel import PIN_POLICIES, Cpus, Quota, control_groups, entries, number_in, parse_list, text_of
 
 LIVE = Path("/")
 MEBIBYTE = 1 << 20
 CPU_FOLDER = Path("sys/devices/system/cpu")
-_KIBIBYTE = 1024
 _ONE_IS_ON = {"1": True, "0": False}
-_CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -132,10 +119,10 @@ def read_host(root: Path = LIVE) -> Host:
     here = root == LIVE
     cpus = root / CPU_FOLDER
     topology = read_topology(root)
-    if topology is None and not here:
-        why = f"has no CPU in {CPU_FOLDER}: give the root of a copy of another machine's /sys and /proc"
-        raise UsageError(f"{shown(str(root))} {why}")
     if topology is None:
+        if not here:
+            why = f"has no CPU in {CPU_FOLDER}: give the root of a copy of another machine's /sys and /proc"
+            raise UsageError(f"{shown(str(root))} {why}")
         topology = flat(kernel.allowed() or range(os.cpu_count() or 1))
     # In a copied tree, this is the status of the process that made the copy.
     status = dict(re.findall(r"^(\w+):\s*(.*)$", text_of(root / "proc/self/status"), re.MULTILINE))
@@ -152,6 +139,7 @@ def read_host(root: Path = LIVE) -> Host:
         if value.strip():
             info.setdefault(name.strip(), " ".join(value.split()))
     governors = (*cpus.glob("cpufreq/policy*/scaling_governor"), *cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    hypervisor = "hypervisor" in info["flags"].split() if "flags" in info else None
     no_turbo = text_of(cpus / "intel_pstate/no_turbo")
     # The brackets mark the choice: ``always [madvise] never``.
     huge_pages = re.search(r"\[(\w+)\]", text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"))
@@ -163,10 +151,10 @@ def read_host(root: Path = LIVE) -> Host:
         topology=topology,
         cpus_allowed=tuple(sorted(allowed)) or topology.online,
         nodes_allowed=tuple(node.id for node in topology.nodes if node.id in nodes) if nodes else None,
-        quota=cpu_quota(root),
+        quota=kernel.cpu_quota(root),
         memory_bytes=_kib_in(root / "proc/meminfo", "MemTotal"),
         container=_in_container(root),
-        virtual=_virtual(root, info),
+        virtual=bool(text_of(root / "sys/hypervisor/type")) or hypervisor,
         smt=_ONE_IS_ON.get(text_of(cpus / "smt/active")),
         governor=", ".join(sorted({text_of(file) for file in governors} - {""})) or None,
         boost=no_turbo == "0" if no_turbo else _ONE_IS_ON.get(text_of(cpus / "cpufreq/boost")),
@@ -184,18 +172,12 @@ def _cpu_model(info: Mapping[str, str]) -> str | None:
     return f"Arm implementer {implementer} part {part}" if implementer and part else None
 
 
-def _virtual(root: Path, info: Mapping[str, str]) -> bool | None:
-    if text_of(root / "sys/hypervisor/type"):
-        return True
-    return "hypervisor" in info["flags"].split() if "flags" in info else None
-
-
 def _in_container(root: Path) -> bool | None:
     groups = text_of(root / "proc/self/cgroup")
     if not groups:
         return None
     marked = any(os.access(root / mark, os.F_OK) for mark in (".dockerenv", "run/.containerenv"))
-    marked = marked or bool(_CONTAINER_GROUPS.search(groups))
+    marked = marked or re.search(r"/(docker|kubepods|containerd|libpod|lxc)", groups) is not None
     return marked or (root == LIVE and "container" in os.environ)
 
 
@@ -215,7 +197,7 @@ def memory_available(root: Path = LIVE) -> int | None:
 def _kib_in(path: Path, key: str) -> int | None:
     """Return the bytes that a line such as ``MemTotal:  1024 kB`` states, None if there is no such line."""
     match = re.search(rf"\b{key}:\s+(\d{{1,15}})", text_of(path), re.ASCII)
-    return int(match[1]) * _KIBIBYTE if match else None
+    return int(match[1]) * 1024 if match else None
 
 
 def flat(cpus: Iterable[int]) -> Topology:
@@ -230,28 +212,20 @@ def read_topology(root: Path = LIVE) -> Topology | None:
     online = parse_list(text_of(folder / "online"))
     if not online:
         return None
+    left = set(online)
+    cores: list[Cpus] = []
     packages: dict[str, Cpus] = {}
     for cpu in online:
-        label = text_of(folder / f"cpu{cpu}" / "topology/physical_package_id")
-        if label:
+        own = folder / f"cpu{cpu}" / "topology"
+        if label := text_of(own / "physical_package_id"):
             packages[label] = (*packages.get(label, ()), cpu)
-    nodes = _nodes(root / "sys/devices/system/node", online)
-    return Topology(online, _cores(folder, online), packages, nodes, _caches(folder, online), _kinds(root, online))
-
-
-def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Divide the online CPUs into cores. The first CPU of each core lists the other CPUs of the core."""
-    left = set(online)
-    cores = []
-    for cpu in online:
         if cpu in left:
-            topology = folder / f"cpu{cpu}" / "topology"
-            # Before Linux 5.3, there is only the second file.
-            siblings = text_of(topology / "core_cpus_list") or text_of(topology / "thread_siblings_list")
-            core = {cpu, *left.intersection(parse_list(siblings))}
-            cores.append(tuple(sorted(core)))
-            left -= core
-    return tuple(cores)
+            # The first CPU of each core lists the others. Before Linux 5.3, there is only the second file.
+            siblings = text_of(own / "core_cpus_list") or text_of(own / "thread_siblings_list")
+            cores.append(tuple(sorted({cpu, *left.intersection(parse_list(siblings))})))
+            left.difference_update(cores[-1])
+    nodes = _nodes(root / "sys/devices/system/node", online)
+    return Topology(online, tuple(cores), packages, nodes, _caches(folder, online), _kinds(root, online))
 
 
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
@@ -267,7 +241,7 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
                 continue
             sharing = tuple(sorted(set(online).intersection(parse_list(text_of(cache / "shared_cpu_list")))))
             size = re.fullmatch(r"(\d{1,12})([KMG]?)", text_of(cache / "size"), re.ASCII)
-            found[level, sharing] = int(size[1]) * _KIBIBYTE ** " KMG".index(size[2] or " ") if size else None
+            found[level, sharing] = int(size[1]) * 1024 ** " KMG".index(size[2] or " ") if size else None
             known.update((level, other) for other in sharing)
     return tuple(Cache(level, each, cpus) for (level, cpus), each in sorted(found.items(), key=itemgetter(0)))
 
@@ -289,8 +263,8 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
-    They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
-    RISC-V, else from base frequencies. Highest frequencies are not used, because they differ within a kind.
+    They come from the counters of hybrid x86, the capacities of Arm and RISC-V, or base frequencies. Highest
+    frequencies are not used, because they differ within a kind.
     """
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
@@ -358,16 +332,16 @@ def place(
         order = order_of(machine, allowed, pin if pinned else "compact", smt)
     else:
         order = _allowed_in(pin, "--pin", allowed)
-        if smt == "off":
-            order = tuple(cpus[0] for cpus in _grouped(order, lambda cpu: core.get(cpu, (cpu,))))
+    by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
+    if pin not in PIN_POLICIES and smt == "off":
+        order = tuple(cpus[0] for cpus in by_core)
     most = len(order) if quota is None else min(len(order), max(1, int(quota)))
     if most <= reserve:
         raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({most} usable)")
     if not pinned:
         order = tuple(sorted(allowed))
     elif reserve:  # reserve the cores that workers would take last
-        by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
-        last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus)]
+        last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus) if cpu in order]
         order = tuple(cpu for cpu in order if cpu not in last_first[:reserve])
     known = [node for node in machine.nodes if node.memory_bytes != 0 and (nodes is None or node.id in nodes)]
     homes = {cpu: (node.id,) for node in known for cpu in node.cpus}
@@ -388,12 +362,11 @@ class _Core:
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills one package after another. It fills the nodes of a package one after another. In a node, it takes
-    the fastest kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn, and
-    alternates between packages. With ``smt`` ``last``, every core gets one worker before any core gets two. With
-    ``close``, a core is filled before the next one. With ``off``, no core gets two workers.
+    ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
+    kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
+    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` gives one.
     """
-    cores = _compact(_allowed_cores(topology, frozenset(allowed)))
+    cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known
         by_node = any(core.node is not None for core in cores)
         nodes = _grouped(cores, attrgetter("node" if by_node else "package"))
@@ -405,20 +378,20 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     return tuple(core.cpus[turn] for turn in range(rounds) for core in cores if turn < len(core.cpus))
 
 
-def _allowed_cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
-    """Return the cores that have allowed CPUs. A CPU that is not in the topology counts as a separate core."""
+def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
+    """Return the cores that have allowed CPUs, with packages and nodes together. Either may contain the other.
+
+    A CPU that is not in the topology counts as a separate core.
+    """
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
     cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
     speed = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
-    cores = chain(topology.cores, ((cpu,) for cpu in sorted(allowed - set(topology.online))))
-    allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
-    first = {cpus[0]: cpus for cpus in allowed_of_each if cpus}
-    return [_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)) for at, cpus in first.items()]
-
-
-def _compact(cores: list[_Core]) -> list[_Core]:
-    """Return the cores in an order that keeps packages and nodes together. Either may contain the other."""
+    cores = []
+    for core in (*topology.cores, *((cpu,) for cpu in sorted(allowed - set(topology.online)))):
+        if cpus := tuple(cpu for cpu in core if cpu in allowed):
+            at = cpus[0]
+            cores.append(_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)))
     groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
     # Groups with the fastest core come first, then those with the lowest CPU.
     ranks = {
@@ -473,7 +446,7 @@ def _allowed_in(text: str, option: str, allowed: frozenset[int]) -> Cpus:
 
 def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
     """Return the CPUs of a Linux CPU list (``0-3,8``), in its order. Raises UsageError if the list is invalid."""
-    parts = ranges(text)
+    parts = kernel.ranges(text)
     cpus = tuple(cpu for part in parts for cpu in part) if all(parts) else ()
     if not cpus or len(set(cpus)) < len(cpus):
         policies = f" nor a policy ({', '.join(PIN_POLICIES)})" if option == "--pin" else ""

@@ -1,10 +1,9 @@
 """All that is asked of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
 
 The measuring child loads this module before any large library. A missing or damaged file counts as an empty one, and a
-counter is None if the system does not have it. ``Window`` in ``child/answers.py`` declares the counters of a window.
-Only version 2 of control groups is read. Memory policies are set by system calls, as libnuma does. They need no
-privilege, but some containers forbid them. Formats: proc(5), cgroups(7), and Documentation/admin-guide/cgroup-v2.rst in
-the kernel's tree.
+counter is None if the system does not have it. Only version 2 of control groups is read. Memory policies are set by
+system calls, as libnuma does. They need no privilege, but some containers forbid them. Formats: proc(5), cgroups(7),
+and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +26,6 @@ Cpus = tuple[int, ...]
 PROC = Path("/proc")
 MAX_CPU = 1 << 16  # above the NR_CPUS of any kernel: a larger number is a typing error or a damaged file
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-_MOST_CHARACTERS = 1 << 22  # the most that is read of a file; files of a copied tree may have any size
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def text_of(path: Path) -> str:
     """Return the stripped text of a file, or an empty string if the file cannot be read."""
     try:
         with path.open(errors="replace") as file:
-            return file.read(_MOST_CHARACTERS).strip(" \t\r\n\0")
+            return file.read(1 << 22).strip(" \t\r\n\0")  # files of a copied tree may have any size
     except OSError:
         return ""
 
@@ -73,11 +70,7 @@ def number_in(path: Path) -> int | None:
 
 def entries(folder: Path, prefix: str) -> list[int]:
     """Return the numbers N of all entries named ``prefixN`` in a folder, ascending."""
-    try:
-        names = [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
-    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", name, re.ASCII) for name in names)
+    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", path.name, re.ASCII) for path in folder.glob(f"{prefix}*"))
     return sorted(int(match[1]) for match in matches if match)
 
 
@@ -143,34 +136,22 @@ def busy_ns(cpus: Sequence[int]) -> int | None:
 
 
 def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
-    """Return the time in these columns of the lines ``cpuN``, summed. Column 0 is the label."""
-    try:
-        lines = (PROC / "stat").read_text().splitlines()
-    except OSError:
-        return None
     names = {f"cpu{cpu}" for cpu in cpus}
+    lines = text_of(PROC / "stat").splitlines()
     fields = [line.split() for line in lines if line.partition(" ")[0] in names]
-    return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
+    ticks = sum(int(field[at]) for field in fields for at in columns if len(field) > at)
+    return ticks * NANOSECONDS_PER_TICK if lines else None
 
 
-def throttling(groups: Sequence[Path], name: str) -> int | None:
-    """Return the count ``name`` of CPU throttling, summed over these control groups; None if no file has the count."""
+def throttling(groups: Sequence[Path], name: str, unit: int = 1) -> int | None:
+    """Return ``unit`` times the count ``name`` of CPU throttling, summed over these control groups, if any has it."""
     texts = [text_of(group / "cpu.stat") for group in groups]
     found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
-    return sum(int(match[1]) for match in found) if found else None
-
-
-def throttled_ns(groups: Sequence[Path]) -> int | None:
-    """Return the nanoseconds for which CPU quotas throttled these control groups, summed; None if unknown."""
-    microseconds = throttling(groups, "throttled_usec")
-    return None if microseconds is None else 1000 * microseconds
+    return unit * sum(int(match[1]) for match in found) if found else None
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:
-    """Return the CPUs that each thread of each process may use, as Linux lists.
-
-    Processes are in the order of ``pids``, and threads in the order of their ids. An ended process has no threads.
-    """
+    """Return the CPUs that each thread of each process may use, as Linux lists. An ended process has no threads."""
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
     return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
 
@@ -213,17 +194,13 @@ _CALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "riscv64": (236, 237)}
 _NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
 # Policies by their numbers in linux/mempolicy.h. Number 5 allows several preferred nodes, since Linux 5.15.
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
-_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 _MOST_NODES = 1024  # the largest number of nodes that a kernel can be built for (CONFIG_NODES_SHIFT)
-# How file names of shared memory begin: anonymous, memfd_create(2), POSIX, System V.
-_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - only compared, never written to
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
     """Restrict this thread, and all that it will start, to ``cpus``, if any. Return the CPUs that the kernel reports.
 
-    Returns None if the system has no CPU affinity. Raises OSError if the kernel refuses, for example because no CPU is
-    in the cpuset.
+    Returns None if the system has no CPU affinity. Raises OSError if the kernel refuses.
     """
     if not SUPPORTED:
         return None
@@ -268,12 +245,9 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     if _NUMBERS is None:
         return None if policy == "local" else "not supported on this system"
     mode = ctypes.c_int({"local": 4, "bind": 2, "preferred": 5}[policy])
-    words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
-    for node in nodes:
-        words[node // _WORD] |= 1 << (node % _WORD)
+    mask = sum(1 << node for node in nodes).to_bytes(_MOST_NODES // 8, "little") if nodes else None
     # The kernel uses one bit less than the count that it gets.
-    mask, bits = (words, _MOST_NODES + 1) if nodes else (None, 0)
-    failed = libc().syscall(_NUMBERS[1], mode, mask, ctypes.c_ulong(bits))
+    failed = libc().syscall(_NUMBERS[1], mode, mask, ctypes.c_ulong(_MOST_NODES + 1 if nodes else 0))
     return os.strerror(ctypes.get_errno()) if failed else None
 
 
@@ -281,14 +255,15 @@ def memory_policy() -> str | None:
     """Return the policy of this thread in the style of ``numa_maps``, such as ``bind:0``; None if it cannot be read."""
     if _NUMBERS is None:
         return None
-    mode, words = ctypes.c_int(), (ctypes.c_ulong * (_MOST_NODES // _WORD))()
+    mode, mask = ctypes.c_int(), ctypes.create_string_buffer(_MOST_NODES // 8)
     none, bits = ctypes.c_ulong(0), ctypes.c_ulong(_MOST_NODES + 1)
-    if libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
+    if libc().syscall(_NUMBERS[0], ctypes.byref(mode), mask, bits, None, none):
         return None
     number = mode.value & 0xFFF  # higher bits are flags
     name = _NAMES[number] if number < len(_NAMES) else f"mode {number}"
-    nodes = [index for index in range(_MOST_NODES) if words[index // _WORD] >> (index % _WORD) & 1]
-    return name + (f":{','.join(map(str, nodes))}" if nodes else "")
+    held = int.from_bytes(mask.raw, "little")
+    nodes = [str(node) for node in range(_MOST_NODES) if held >> node & 1]
+    return f"{name}:{','.join(nodes)}" if nodes else name
 
 
 @cache
@@ -297,21 +272,3 @@ def libc() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
     return library
-
-
-def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
-    """Return the bytes that these processes have on each node, None if the kernel does not report them.
-
-    The code of libraries is not counted, because an earlier process may have loaded it on another node. Shared memory
-    counts once in each process. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
-    """
-    found: Counter[int] = Counter()
-    texts = [text_of(PROC / str(pid) / "numa_maps") for pid in pids]
-    for text in texts:
-        for line in text.splitlines():
-            behind = re.search(r" file=(\S+)", line)
-            if behind is None or " anon=" in line or behind[1].startswith(_SHARED_MEMORY):
-                size = re.search(r" kernelpagesize_kB=(\d+)", line)
-                page = int(size[1]) * 1024 if size else os.sysconf("SC_PAGE_SIZE")
-                found.update({int(node): int(pages) * page for node, pages in re.findall(r" N(\d+)=(\d+)", line)})
-    return dict(sorted(found.items())) if any(texts) else None

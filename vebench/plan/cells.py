@@ -353,10 +353,9 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
 
 
 def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
-    """Return a rough estimate of the bytes that a cell needs. It serves to skip cells that would exhaust the machine.
+    """Return a rough estimate of the bytes that a cell needs, to skip cells that would exhaust the machine.
 
-    One process with one environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of
-    backends and suites have the bytes that each of them adds, and the measurements.
+    The tables of backends and suites have the bytes that each adds, and the measurements.
     """
     entry = choice.entry
     row = 32 * KIB  # a row without an environment, and its actions on a tape of a few hundred batches

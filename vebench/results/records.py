@@ -367,15 +367,10 @@ def gather(
 
 def host_record(host: Host, placement: Placement, python: str | None = None) -> HostRecord:
     """Return the facts about ``host`` for a run file. ``python`` is a version, by default this Python's."""
-    as_read = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
-    own = {
-        "usable_cpus": placement.usable,
-        "python": python or platform.python_version(),
-        "pinning": placement.pinned and kernel.SUPPORTED,
-        "topology": topology_record(host.topology),
-        "quota_source": host.quota.source if host.quota else None,
-    }
-    return HostRecord(**{**as_read, **own})
+    facts = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
+    facts |= {"usable_cpus": placement.usable, "pinning": placement.pinned and kernel.SUPPORTED}
+    facts |= {"python": python or platform.python_version(), "topology": topology_record(host.topology)}
+    return HostRecord(**facts, quota_source=host.quota.source if host.quota else None)
 
 
 def topology_record(topology: Topology) -> TopologyRecord:

@@ -40,16 +40,11 @@ _APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
     """Return a path for a run without ``-o``, named by UTC time and tasks. No file has this path yet."""
-    names = "-".join(map(short_name, envs)).lower()
     # File systems limit the length of names.
-    slug = re.sub(r"[^a-z0-9]+", "-", names)[:60].strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:60].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
-    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
-    for attempt in count(2):
-        if not path.exists():
-            break
-        path = path.with_name(f"{stem}-{attempt}{SUFFIX}")
-    return path
+    names = (f"{stem}{f'-{attempt}' * (attempt > 1)}{SUFFIX}" for attempt in count(1))
+    return next(path for name in names if not (path := DEFAULT_FOLDER / name).exists())
 
 
 def output(text: str) -> Path:
@@ -110,10 +105,10 @@ class RunWriter:
 
         Raises UsageError if ``path`` exists or cannot be created, StorageError if the header cannot be written.
         """
-        header = msgspec.structs.replace(header, command=one_line(header.command))
+        asked = msgspec.structs.replace(header, command=one_line(header.command))
         try:
-            line = encode(header)
-            header, asked = decoded(line, RunRecord), header
+            line = encode(asked)
+            header = decoded(line, RunRecord)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"a run file cannot store this request: {one_line(str(error))}") from None
         if header.spec != asked.spec:

@@ -195,7 +195,7 @@ def cite(file: Path, outlet: Outlet) -> None:
     cells, head = summarise(run, str(file)), run.header
     usable, quoted = unusable(cells) is None, []
     for env in dict.fromkeys(cell.env for cell in in_report_order(cells, head.spec)):
-        found = answer_for([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=usable)
+        found = answer_for([cell for cell in cells if cell.env == env], head.spec, usable=usable)
         if found.best is not None and found.reason in (None, Reason.ALONE):
             quoted.append(found.best)
     if not quoted:

@@ -1,23 +1,29 @@
-"""SharedMemoryVectorEnv against Gymnasium's SyncVectorEnv, element by element."""
+"""SharedMemoryVectorEnv against Gymnasium's vector environments, element by element, and in their place."""
 
 import math
 import multiprocessing
+import os
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import ClipReward, FlattenObservation
+from support.recipes import recipe
 from various import Sampler, Troubled
 
-from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import SharedMemoryVectorEnv, shared_memory_spec
 
 Build = Callable[..., SharedMemoryVectorEnv]
-Value = Any  # what the constructor is given
+Value = Any  # what the constructor is given, or a space says
+CPUS = sorted(os.sched_getaffinity(0))[:1] if hasattr(os, "sched_getaffinity") else [0]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")
 
@@ -250,30 +256,23 @@ def test_environments_stepped_as_they_come_do_what_they_do_in_a_loop(build: Buil
     ours, theirs = build(samplers(count=6), batch_size=2, num_processes=2), SyncVectorEnv(samplers(count=6))
     theirs.action_space.seed(0)
     tape = [theirs.action_space.sample() for _ in range(12)]
-    expected = [theirs.reset(seed=1)[0]] + [theirs.step(actions) for actions in tape]
-    observations, _ = ours.reset(seed=1)
-    np.testing.assert_array_equal(observations, expected[0])
-    count = np.zeros(6, int)
+    first, *expected = [theirs.reset(seed=1)[0], *(theirs.step(actions) for actions in tape)]
+    np.testing.assert_array_equal(ours.reset(seed=1)[0], first)
+    count = [0] * 6
     ours.send(tape[0])
-    while count.min() < 11:
-        rows = ours.recv()
-        assert len(set(rows.env_ids.tolist())) == 2
-        for row, env_id in enumerate(rows.env_ids):
+    while min(count) < 9:
+        received = ours.recv()
+        assert len(set(received.env_ids.tolist())) == 2
+        for row, env_id in enumerate(received.env_ids.tolist()):
+            *rows, infos = expected[count[env_id]]
+            for ours_rows, their_rows in zip(received[:4], rows, strict=True):
+                np.testing.assert_array_equal(ours_rows[row], their_rows[env_id])
+            told = "count" in received.infos and received.infos["_count"][row]
+            assert told == ("_count" in infos and infos["_count"][env_id])
+            assert not told or received.infos["count"][row] == infos["count"][env_id]
             count[env_id] += 1
-            observed, rewards, terminated, truncated, infos = expected[count[env_id]]
-            np.testing.assert_array_equal(rows.observations[row], observed[env_id])
-            assert rows.rewards[row] == rewards[env_id]
-            assert rows.terminations[row] == terminated[env_id]
-            assert rows.truncations[row] == truncated[env_id]
-            there = "count" in rows.infos and rows.infos["_count"][row]
-            assert ("_count" in infos and infos["_count"][env_id]) == there
-            if rows.infos.get("_count", [False, False])[row]:
-                assert rows.infos["count"][row] == infos["count"][env_id]
-        ready = [env_id for env_id in rows.env_ids if count[env_id] < 11]
-        if ready:
-            ours.send(np.stack([tape[count[env_id]][env_id] for env_id in ready]), ready)
-        if (11 - count).clip(0).sum() < 2:
-            break
+        ready = [env_id for env_id in received.env_ids.tolist() if count[env_id] < len(tape)]
+        ours.send(np.array([tape[count[env_id]][env_id] for env_id in ready]).reshape(-1, 2, 3), ready)
 
 
 @pytest.mark.parametrize("caller_steps", [True, False])
@@ -379,3 +378,195 @@ def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_cam
     with pytest.raises(ValueError, match="boom") as raised:
         ours.get_attr("_steps")
     assert "environment 2" in str(raised.value.__cause__)
+
+
+# Environments and scripts that do what is written nowhere.
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Observes its last action, and says of which kind it was; an episode has three steps."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = self.action_space = space
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:
+        self.action_space.seed(seed)
+        self._steps = 0
+        return self.action_space.sample(), {}
+
+    def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        dtype, shape = str(getattr(action, "dtype", "")), getattr(action, "shape", ())
+        kind = {"type": type(action).__name__, "dtype": dtype, "shape": shape}
+        return action, self.rewarded(), self._steps == 3, False, kind
+
+    def rewarded(self) -> Value:
+        return float(self._steps)
+
+
+# The caller and a worker: with each test both ways of an action, an observation or a call are tried.
+in_two_processes = partial(SharedMemoryVectorEnv, num_processes=2, caller_steps=True)
+
+
+def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedMemoryVectorEnv, Any]:
+    """Return ours, which is stepped by the caller and a worker, and Gymnasium's, both at the start of an episode."""
+    ours = in_two_processes([make] * 2, **options)
+    theirs = AsyncVectorEnv([make] * 2, **options)
+    for envs in (ours, theirs):
+        envs.reset(seed=3)
+    return ours, theirs
+
+
+@pytest.mark.parametrize(
+    ("space", "batches"),
+    [
+        (
+            spaces.Box(-1, 9, (2,), np.float32),
+            (np.ones((2, 2)), np.ones((2, 2), int), [[1.0, 2.0], [3.0, 4.0]], [np.ones(2), np.zeros(2)]),
+        ),
+        (spaces.Discrete(4), (np.array([[1], [2]]), np.array([1, 2], np.int32), [1, 2], (3, 0), np.array([1.0, 2.0]))),
+        (spaces.Dict({"a": spaces.Discrete(3)}), ({"a": [1, 2]}, {"a": np.array([1.0, 2.0]), "unused": 1})),
+    ],
+    ids=["box", "discrete", "dict"],
+)
+def test_an_action_of_another_type_or_shape_comes_as_from_gymnasium(
+    space: spaces.Space[Any], batches: tuple[Any, ...]
+) -> None:
+    ours, theirs = beside_gymnasium(partial(Echo, space), autoreset_mode="Disabled")
+    for batch in batches:
+        assert data_equivalence(ours.step(batch), theirs.step(batch))
+    ours.close()
+    theirs.close()
+
+
+class Doubling(Echo):
+    """Doubles what it is given, where it is."""
+
+    def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        action *= 2
+        return super().step(action)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_environment_may_change_its_action_and_the_callers_stays_as_it_is(dtype: type) -> None:
+    envs = in_two_processes([partial(Doubling, spaces.Box(0, 9, (2,), np.float32))] * 2)
+    envs.reset(seed=1)
+    actions = np.ones((2, 2), dtype)
+    assert envs.step(actions)[0].tolist() == [[2.0, 2.0]] * 2
+    assert actions.tolist() == [[1.0, 1.0]] * 2
+    envs.close()
+
+
+class Sloppy(Echo):
+    """Declares a shape and returns another, and rewards that are arrays."""
+
+    def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        action, _, *rest = super().step(action)
+        return (action.reshape(-1), np.array([self._steps]), *rest)  # type: ignore[return-value]
+
+
+def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
+    envs = in_two_processes([partial(Sloppy, spaces.Box(0, 9, (2, 2), np.float32))] * 2)
+    envs.reset(seed=1)
+    actions = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    observations, rewards, *_ = envs.step(actions)
+    np.testing.assert_array_equal(observations, actions)
+    assert rewards.tolist() == [1.0, 1.0]
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("at_once", "options", "workers"),
+    [
+        (None, {}, 4),
+        (np.int64(1), {}, 1),
+        (3, {"num_processes": 2}, 2),
+        (9, {"cpus": CPUS * 2}, 2),
+        (1, {"caller_steps": True}, 0),
+        (9, {"caller_steps": True, "cpus": CPUS * 2}, 1),
+    ],
+    ids=str,
+)
+def test_no_more_processes_step_than_may_at_once(at_once: int | None, options: dict[str, Any], workers: int) -> None:
+    envs = SharedMemoryVectorEnv([partial(Echo, spaces.Discrete(2))] * 4, max_concurrency=at_once, **options)
+    assert len(envs.processes) == workers
+    assert all(process.is_alive() for process in envs.processes)
+    assert (envs.max_concurrency, envs.shared_memory, envs.context, envs.daemon) == (at_once, True, None, True)
+    envs.close()
+
+
+def set_steps(environment: Echo, count: int) -> str:
+    environment._steps = count
+    return f"{count} now"
+
+
+def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None:
+    envs = in_two_processes([partial(Echo, spaces.Discrete(2))] * 4)
+    assert envs.apply(set_steps, [3, -4], 7) == ["7 now", "7 now"]
+    assert envs.get_attr("_steps") == (7, 0, 0, 7)
+    with pytest.raises(IndexError):
+        envs.apply(set_steps, [4], 7)
+    envs.close()
+
+
+class DrawsGlobally(Sampler):
+    """Draws what it observes from the global generators of its process, which it seeds."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - the global one
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._observe(), 0.0, False, False, {}
+
+    @staticmethod
+    def _observe() -> np.ndarray[Any, Any]:
+        return np.array([random.random(), np.random.random()], np.float32)  # noqa: NPY002 - the global generator is the point
+
+
+def test_by_default_environments_may_draw_from_the_generators_of_their_process() -> None:
+    functions = [partial(DrawsGlobally, spaces.Box(0, 1, (2,)), spaces.Discrete(3))] * 4
+    ours = SharedMemoryVectorEnv(functions, context="fork")
+    theirs = AsyncVectorEnv(functions, context="fork")
+    rows = []
+    for envs in (ours, theirs):
+        observations = [envs.reset(seed=5)[0]]
+        for _ in range(3):
+            random.random()
+            np.random.random()  # noqa: NPY002 - the global generator is the point
+            observations.append(envs.step(np.zeros(4, np.int64))[0])
+        rows.append(observations)
+        envs.close()
+    np.testing.assert_array_equal(*rows)
+
+
+def test_make_vec_makes_ours_by_its_spec_with_settings_and_wrappers() -> None:
+    wrappers = [FlattenObservation, partial(ClipReward, max_reward=0.5)]
+    settings = {"sutton_barto_reward": True, "max_episode_steps": 9}
+    spec = shared_memory_spec("CartPole-v1", wrappers=wrappers, num_processes=2, copy=False)
+    ours = gymnasium.make_vec(spec, num_envs=3, **settings)
+    theirs = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync", wrappers=wrappers, **settings)
+    assert data_equivalence(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(20):
+        actions = theirs.action_space.sample()
+        assert data_equivalence(ours.step(actions), theirs.step(actions))
+    assert isinstance(ours, SharedMemoryVectorEnv)
+    assert not ours.copy
+    again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
+    assert isinstance(again, SharedMemoryVectorEnv)
+    assert again.num_envs == 3
+    with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Troubled-v0"), num_envs=2)
+    assert isinstance(with_a_module, SharedMemoryVectorEnv)
+    for envs in (ours, theirs, again, with_a_module):
+        envs.close()
+
+
+def test_the_recipe_of_the_documents_makes_ours() -> None:
+    envs = recipe("gymnasium-make-vec")["envs"]
+    assert isinstance(envs, SharedMemoryVectorEnv)
+    envs.reset(seed=1)
+    assert envs.step(envs.action_space.sample())[1].tolist() == np.ones(8).tolist()
+    envs.close()

@@ -86,17 +86,6 @@ def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     assert table.rows[-1].texts[-1].lines == ("host-0=100, host-1=80",)
 
 
-def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = (
-        *columns.COLUMNS,
-        columns.Column("transitions", "rows that are steps", of=lambda cell: cell.figures.rows - cell.figures.resets),
-    )
-    monkeypatch.setattr(columns, "COLUMNS", more)
-    *_, last = json.loads(data.json_of(page))[0].items()
-    assert last == ("transitions", 13_814)
-    assert [line.split(",")[-1] for line in data.csv_of(page).splitlines()[:2]] == ["transitions", "13814"]
-
-
 def test_every_column_is_documented_with_its_unit_and_meaning(page: RunPage) -> None:
     lines = (Path(__file__).parents[3] / "docs" / "columns.md").read_text().splitlines()
     documented = [tuple(part.strip(" `") for part in line.split("|")[1:-1]) for line in lines if line.startswith("| `")]

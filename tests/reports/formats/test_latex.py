@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pages import Pages, page_of
-from support.records import make_cell, make_repeated
+from support.pages import Pages
+from support.records import make_repeated
 
 from vebench.reports.document import View
 from vebench.reports.formats import data
@@ -65,17 +65,3 @@ def test_every_special_character_is_escaped_and_hyphens_and_commas_stay_apart(te
     assert set(text) - set("-,") or shown.replace("{}", "") == text
     assert left.isprintable()
     assert all(ord(character) < 256 for character in left)
-
-
-def test_hostile_names_break_no_table() -> None:
-    name = r"\input{/etc/passwd}\\ & % } $ \end{tabular} [1] *" + "\n\x1b\u202e"
-    cells = [make_cell("for-loop", steps=(900,) * 4, env=name), make_cell(name, steps=(900,) * 4, env=name)]
-    text = data.latex_tables(page_of(*cells, file=name))
-    commands = re.sub(r"\\[{}&%$]", "", text)
-    assert commands.count("{") == commands.count("}")
-    assert re.findall(r"\\(?:input|end|begin)\{\w+\}", text) == [
-        r"\begin{table}", r"\begin{tabular}", r"\end{tabular}", r"\end{table}",
-    ]  # fmt: skip
-    rows = [line for line in commands.splitlines() if line.endswith(r"\\")]
-    assert [row.count("&") for row in rows] == [1, 1, 1]
-    assert [line for line in commands.splitlines() if "%" in line] == [r"% Needs \usepackage{booktabs}."]

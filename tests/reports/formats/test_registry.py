@@ -7,8 +7,7 @@ from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.pages import make_pages, page_of
-from support.records import make_cell
+from support.pages import make_pages
 
 from vebench.errors import UsageError
 from vebench.reports import formats
@@ -17,7 +16,6 @@ from vebench.reports.formats import FORMATS, TERMINAL, Format
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
-POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",))
 
 
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
@@ -54,14 +52,8 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
     assert formats.format_for(None, None, "run") is TERMINAL
 
 
-def test_a_new_format_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, POINTS))
-    page = page_of(*(make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)))
-    points = "for-loop, 1 worker: 359.933 400 444.527\nfor-loop, 2 workers: 719.866 800 889.055\n"
-    for form in (formats.format_named("points", "run"), formats.format_for(None, Path("a.pts"), "run")):
-        assert form.render(page) == points
-    assert formats.choices("run").endswith(" pdf or points")
-    with pytest.raises(UsageError, match=r"\.pdf, \.pts;"):
+def test_a_format_or_suffix_that_is_not_there_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"\.png, \.pdf;"):
         formats.format_for(None, Path("a.docx"), "run")
-    with pytest.raises(UsageError, match="-f points: no such format"):
-        formats.format_named("points", "check")
+    with pytest.raises(UsageError, match="-f svg: no such format"):
+        formats.format_named("svg", "check")

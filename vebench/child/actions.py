@@ -312,7 +312,7 @@ def _sleeping(seconds: float, tape: Sequence[ArrayTree]) -> Policy:
     """Return a policy that sleeps, as if a device computed meanwhile, and takes its actions from a tape."""
     actions = cycle(tape)
 
-    def infer(there: ArrayTree) -> ArrayTree:
+    def infer(there: ArrayTree) -> Any:
         time.sleep(seconds)
         return trees.part(next(actions), slice(len(trees.leaves(there)[0])))
 
@@ -327,7 +327,7 @@ def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> P
     """
     import numpy as np
 
-    def infer(there: ArrayTree) -> ArrayTree:
+    def infer(there: ArrayTree) -> Any:
         rows = len(trees.leaves(there)[0])
 
         def checked(space: ActionSpace, actions: Any) -> ArrayTree:

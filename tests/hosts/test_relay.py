@@ -22,8 +22,7 @@ import sys
 from vebench.child import process
 for name, value in {limits}.items():
     setattr(process, name, value)
-from vebench.child.relay import main
-main(sys.argv[1], '{{"names": [], "modules": []}}')
+process.relay(sys.argv[1], '{{"names": [], "modules": []}}')
 """
 CHILD = """
 import json, os, sys, time

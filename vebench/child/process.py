@@ -336,7 +336,7 @@ class _Relay:
     | --- | --- |
     | (at the beginning) | ``{"hello": facts}`` |
     | ``{"clock": 2}`` | ``{"cell": 2, "clock": NANOSECONDS}`` |
-    | ``{"start": request, "seconds": 60, "cell": 2}`` | ``{"cell": 2, "line": "..."}`` for each line of the child |
+    | ``{"start": request, "cell": 2}`` | ``{"cell": 2, "line": "..."}`` for each line of the child |
     | ``{"say": "..."}`` | none: the line is written to the child |
     | ``{"end": 2}`` | ``{"cell": 2, "ended": "why", "log": "..."}``, also sent if the child ends by itself |
     """
@@ -346,7 +346,6 @@ class _Relay:
         self._asked = Lines(0)
         self._child: ChildProcess | None = None
         self._cell = 0  # the child's number
-        self._deadline = 0.0  # the time.monotonic() at which the child is ended
         self._home = kernel.allowed()
         self._token = secrets.token_hex(8)
         self._guardian = Guardian(self._token, scratch)
@@ -372,15 +371,14 @@ class _Relay:
             self._guardian.end()
 
     def _pass_on(self, child: ChildProcess) -> None:
-        """Pass the child's answers on. End the child at its deadline, or if memory runs out."""
-        fault = None
+        """Pass the child's answers on. End the child if memory runs out."""
         try:
-            while time.monotonic() <= self._deadline and (line := child.lines.take()) is not None:
+            # Stop for a message of the runner: the child may never stop answering.
+            while not self._asked.wait(0) and (line := child.lines.take()) is not None:
                 self._tell(cell=self._cell, line=line.decode(errors="replace"))
+            fault = child.fault()
         except EOFError:
             fault = f"its process {child.process.how_it_ended()}"
-        else:  # enforced here, too, in case the runner cannot reach this host any more
-            fault = "timed out (--timeout)" if time.monotonic() > self._deadline else child.fault()
         if fault is not None:
             self._over(fault)
 
@@ -389,7 +387,6 @@ class _Relay:
             self._tell(cell=asked["clock"], clock=time.perf_counter_ns())
         elif "start" in asked:
             self._cell = int(asked["cell"])
-            self._deadline = time.monotonic() + float(asked["seconds"])
             self._start(asked["start"])
         elif self._child is not None and "say" in asked:
             self._child.say(asked["say"])

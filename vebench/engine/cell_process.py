@@ -227,8 +227,7 @@ class FarCell(CellProcess):
         try:
             if request.mode == "in_step":
                 self._read_clock(request.settings.duration)
-            # The host ends the cell by itself some time after the limit.
-            site.tell(start=request.as_json(), seconds=limit.seconds + 30, cell=self._number)
+            site.tell(start=request.as_json(), cell=self._number)
         except CellError as error:
             self._refusal = error
 

@@ -259,20 +259,21 @@ class Taking:
         return found
 
 
-@pytest.mark.parametrize("reset", [2.0, 14.0])  # with 14 s, the cheapest setting takes most of the budget
-def test_the_budget_is_kept_with_slow_steps_and_resets(vebench: Command, reset: float) -> None:
-    world = Taking(step=0.02, reset=reset)
+@pytest.mark.parametrize(
+    ("step", "reset", "load", "best"),
+    [
+        (0.02, 2.0, 1.0, {"shm-sync", "shm-async"}),
+        (0.02, 14.0, 1.0, {"for-loop"}),  # the cheapest setting takes most of the budget
+        (50e-6, 1e-4, 8.0, {"for-loop", "shm-sync", "shm-async"}),
+    ],
+)
+def test_the_budget_is_kept_with_slow_steps_and_resets_and_on_a_busy_machine(
+    vebench: Command, step: float, reset: float, load: float, best: set[str]
+) -> None:
+    world = Taking(step=step, reset=reset, load=load)
     found = world.tune(vebench, "--budget", "60s")
     assert world.clock.now <= 62
-    assert (found["chosen"]["backend"] != "for-loop") is (reset < 14)
-
-
-@pytest.mark.parametrize("load", [1.0, 8.0])
-def test_the_budget_is_kept_on_a_busy_machine(vebench: Command, load: float) -> None:
-    world = Taking(step=50e-6, reset=1e-4, load=load)
-    found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 62
-    assert found["chosen"] is not None
+    assert found["chosen"]["backend"] in best
 
 
 def test_a_backend_that_does_not_start_is_given_up(vebench: Command) -> None:
@@ -297,9 +298,7 @@ def test_resume_continues_a_race(vebench: Command, tmp_path: Path) -> None:
 
 def test_by_default_every_peer_is_tried(vebench: Command) -> None:
     found = tuned(vebench, "--budget", "3s", status=3)
-    shown = {one["backend"] for one in found["tried"]} | {
-        one["setting"].partition(":")[0] for one in found["not_tried"]
-    }
+    shown = {one["setting"].partition(":")[0] for one in (*found["tried"], *found["not_tried"])}
     assert shown >= {"for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async"}
     assert "null" not in shown
 
@@ -307,14 +306,10 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be one of ok, no"),
-        (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
-        (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
         (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "all backends named with -b are asynchronous"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
-        ((), "--env: name at least one environment"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...], complaint: str) -> None:

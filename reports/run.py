@@ -175,9 +175,10 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
-    measured = {cell.env for cell in cells if not cell.reference_row}
-    slowed = {cell.env for cell in cells if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
-    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in measured - slowed]
+    backends = [cell for cell in cells if not cell.reference_row]
+    slowed = {cell.env for cell in backends if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
+    others = {cell.env for cell in backends} - slowed
+    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in others]
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -251,7 +252,7 @@ def rate_tables(
 ) -> Iterator[Table]:
     """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
-    crowded = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
+    crowded = {cell.workers: cell.cpus_owned for cell in cells if cell.conditions.oversubscribed}
     swept = sorted({cell.envs_per_worker for cell in cells})
     parts = {task: cells}
     if len(swept) > 1 and len({cell.workers for cell in cells}) > 1:
@@ -423,13 +424,13 @@ def _verdict(first: Section, side: Section, found: TaskComparison) -> tuple[str,
     for one in (first, side):
         if one.notice:
             return f"no verdict: {one.letter} is {one.notice}.", False
-    best = found.best
-    if best is None:
+    if found.best is None:
         return "no verdict: no cell with a rate to compare in both runs.", False
-    mine, its = setting_of(best.one), setting_of(best.other)
+    best, its_best, ratio = found.best
+    mine, its = setting_of(best), setting_of(its_best)
     where = f"{mine} on both" if mine == its else f"{its} on {b}, {mine} on {a}"
-    speed = f"{b} is {figures.in_sentence(best.ratio, 'x')} as fast"
-    low, high = best.ratio.low, best.ratio.high
+    speed = f"{b} is {figures.in_sentence(ratio, 'x')} as fast"
+    low, high = ratio.low, ratio.high
     if low is not None and high is not None and low <= 1 <= high:
         return f"{a} and {b}, each at its best, are not distinguishable: {speed}, {where}.", False
     return f"{speed} as {a}, each at its best: {where}.", True

@@ -89,11 +89,6 @@ def test_a_verdict_holds_for_the_packages_of_its_task_and_backend(name: str, ver
     assert knowledge.of(PONG, POOL, {**VERSIONS, name: version}) == (SAME if same else UNKNOWN)
 
 
-def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
-    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
-    assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("ends", "steps", "verdict"), [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")]
 )

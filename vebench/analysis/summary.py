@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from vebench.analysis import windows as of_windows
-from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Work, base_of
+from vebench.analysis.cell import CellSummary, Conditions, Exclusion, Figures, Work, base_of
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
@@ -67,7 +67,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
-            efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
+            efficiency=None if speedup is None else speedup.scaled(1 / cell.cpus_owned),
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
@@ -161,21 +161,8 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     hosts, here = header.hosts, header.host.usable_cpus
     there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
     usable = sum(there) or here
-    built = BuiltCell(
-        choice=first.choice,
-        num_envs=first.num_envs,
-        batch_size=first.batch_size,
-        processes=first.processes,
-        threads=first.threads,
-        cpus=first.cpus,
-        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
-        frame_skip=first.frame_skip,
-        replicas=max(1, len(first.replicas)),
-        differences=first.differences,
-        engines=first.engines,
-        own_classes=first.own_classes,
-    )
-    conditions = _conditions(measured, built, usable)
+    cpus_owned = max(1, min(len(first.cpus), first.workers, usable))
+    conditions = _conditions(measured, first, cpus_owned, usable)
     excluded_for = None
     if conditions.strayed and header.spec.pin.pins and header.host.pinning:
         excluded_for = Exclusion.NOT_PINNED
@@ -188,14 +175,15 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        built=built,
+        built=first,
+        cpus_owned=cpus_owned,
         work=_work(records, first, header),
         conditions=conditions,
         excluded_for=excluded_for,
     )
 
 
-def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Conditions:
+def _conditions(measured: _Measured, built: CellRecord, cpus_owned: int, usable: int) -> Conditions:
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
@@ -204,7 +192,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif built.at_work > built.cpus_owned:
+    elif built.entry.at_work(built.processes, built.threads, built.options) > cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
         windows=len(windows),

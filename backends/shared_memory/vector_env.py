@@ -379,7 +379,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
-        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.get(env_id, ())]
+        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.pop(env_id, ())]
         infos = share.batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)

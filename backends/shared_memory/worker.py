@@ -329,7 +329,7 @@ class WorkerHandle:
         self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
         self.sent = 0  # entries put into the ring
-        self._read = 0  # answers read, or left to ``answer``
+        self._read = 0  # answers read or discarded
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
         # The caller may have ended before a spawned worker calls prctl.
@@ -341,17 +341,15 @@ class WorkerHandle:
             self.process.start()
         pipe.close()  # the worker has its own copy
 
-    # Asking.
-
     def put(self, entry: int) -> None:
         """Put an entry into the ring. The index of an environment in the share asks for that environment's step."""
         self.entries[self.sent % self._slots] = entry
         self.sent += 1
 
     def ask(self, entry: int) -> None:
-        """Ask the worker for one answer, which ``answer`` returns. It must have answered all earlier entries."""
-        self.put(entry)
+        """Ask the worker for one answer. It must have answered all earlier entries, whose answers are discarded."""
         self._read = self.sent
+        self.put(entry)
         self.notify()
 
     def ask_to_end(self) -> None:
@@ -371,8 +369,6 @@ class WorkerHandle:
         if self.request[0] != self.sent:
             _tell(self.request, self.sent, self.asleep, self._pipe, self._fence)
 
-    # Answers.
-
     def is_done(self) -> bool:
         """Return whether every entry has been answered."""
         return self._done[0] == self.sent
@@ -381,15 +377,8 @@ class WorkerHandle:
         """Return whether there is an answer that ``answers`` has not read yet."""
         return self._done[0] != self._read
 
-    def answer(self) -> Any:
-        """Return the remark on the last entry, mostly None. The entry must have been answered."""
-        if self._fence:
-            self._fence()
-        slot = (self.sent - 1) % self._slots
-        return self._remark(slot) if self._remarks[slot] else None
-
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Yield the new answers: the id of the environment and the remark, mostly None."""
+        """Yield the new answers: the environment of a single step, and the remark, mostly None."""
         done = self._done[0]
         if self._fence:
             self._fence()
@@ -405,8 +394,6 @@ class WorkerHandle:
         except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
             what = f"what environments {self.start} to {self.stop - 1} returned cannot be read here: "
             return WorkerFailure.of(error, None, what)
-
-    # The end of the process.
 
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""

@@ -424,8 +424,7 @@ class InFlight:
 
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
         """Step the caller's own environments until ``least`` are ready. If it has none to step, wait for workers."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        team = self._team
+        team, deadline = self._team, math.inf if timeout is None else time.monotonic() + timeout
         self._take()
         while len(self._ready) < least:
             if time.monotonic() >= deadline:
@@ -439,7 +438,7 @@ class InFlight:
                     remark = WorkerFailure.of(error, team.own.current)
                 self._mark(env_id, remark)
             else:
-                team.wait_for(self._any_answer, deadline, timeout)
+                team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
             self._take()
 
     def _take(self) -> None:
@@ -448,12 +447,6 @@ class InFlight:
             for env_id, remark in worker.answers():
                 self._mark(env_id, remark)
         self._raise_failure()
-
-    def _any_answer(self) -> bool:
-        for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
-            if worker.has_answers():
-                return True
-        return False
 
     def _wait_for_threads(self, least: int, timeout: float | None) -> None:
         """Wait until the caller's threads have stepped ``least`` environments."""

@@ -55,10 +55,10 @@ class WorkerFailure(NamedTuple):
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException, env_id: int | None, text: str = "") -> WorkerFailure:
+    def of(cls, error: BaseException, env_id: int | None) -> WorkerFailure:
         """Describe an exception in an environment. ``env_id`` is None if the exception's text names the environment."""
-        text = text or ("" if env_id is None else f"{type(error).__name__}: ")
-        return cls(env_id, error, f"{text}{message_of(error)}", "".join(traceback.format_exception(error)))
+        kind = "" if env_id is None else f"{type(error).__name__}: "
+        return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
         """Return the exception that the caller raises: the environment's own, whose cause is a ``WorkerError``."""
@@ -98,8 +98,19 @@ def ignore_sigint() -> None:
 # Waiting for the other side.
 
 
-def _new_fence() -> Callable[[], None]:
-    """Return a fence: all loads and stores of this thread before the call happen before all those after it."""
+def _membarrier(command: int) -> bool:
+    """Return whether the kernel has obeyed a command of linux/membarrier.h."""
+    return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0
+
+
+def light_fence() -> Callable[[], None] | None:
+    """Return a fence: all loads and stores before a call of it happen before all those after.
+
+    Return None if the processor and the heavy fences of other processes suffice.
+    """
+    registered = _membarrier(4)  # MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: heavy fences include this process
+    if registered and KEEPS_ORDER:
+        return None
     lock = threading.Lock()
 
     def fence() -> None:
@@ -109,23 +120,6 @@ def _new_fence() -> Callable[[], None]:
             pass
 
     return fence
-
-
-def _membarrier(command: int) -> bool:
-    """Return whether the kernel has obeyed a command of linux/membarrier.h."""
-    return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0
-
-
-def light_fence() -> Callable[[], None] | None:
-    """Return a new fence, or None if the processor and the heavy fences of other processes suffice."""
-    registered = _membarrier(4)  # MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: heavy fences include this process
-    return None if registered and KEEPS_ORDER else _new_fence()
-
-
-def heavy_fence() -> None:
-    """Fence this process and, if the kernel supports it, every process of the team that is running."""
-    if not _membarrier(2):  # MEMBARRIER_CMD_GLOBAL_EXPEDITED
-        _new_fence()()
 
 
 def ring(writer: Connection) -> None:
@@ -160,6 +154,7 @@ class Waiter:
         self._pipe = pipe
         self._bell = select.poll()  # select() refuses descriptors from 1024 on
         self._bell.register(pipe.fileno(), select.POLLIN)
+        self._fence = light_fence()
         self._most_ns = spin_ns
         # A wake-up takes 30 to 50 microseconds, so polling for about that time pays. A process polls longer if that was
         # enough in the last waits, like a hypervisor that polls before it halts a virtual CPU (Linux,
@@ -182,7 +177,9 @@ class Waiter:
         flag = self._flag
         while True:
             flag[0] = 1
-            heavy_fence()
+            # MEMBARRIER_CMD_GLOBAL_EXPEDITED, the heavy fence: it fences all processes of the team that are running.
+            if not _membarrier(2) and self._fence:
+                self._fence()
             if changed():
                 break
             left = end - time.monotonic_ns()
@@ -385,15 +382,11 @@ class WorkerHandle:
         while self._read != done:
             slot = self._read % self._slots
             self._read += 1
-            yield self.start + self.entries[slot], self._remark(slot) if self._remarks[slot] else None
-
-    def _remark(self, slot: int) -> Any:
-        text = self._memory.read(self._first_place + slot, self._remarks[slot])
-        try:
-            return pickle.loads(text)  # noqa: S301 - from our own worker
-        except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
-            what = f"what environments {self.start} to {self.stop - 1} returned cannot be read here: "
-            return WorkerFailure.of(error, None, what)
+            remark = None
+            if self._remarks[slot]:
+                text = self._memory.read(self._first_place + slot, self._remarks[slot])
+                remark = pickle.loads(text)  # noqa: S301 - from our own worker
+            yield self.start + self.entries[slot], remark
 
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""

@@ -1,7 +1,4 @@
-"""``NAME[KEY=VALUE,...]``: how users write a backend with its options, and an environment with its arguments.
-
-The parser reads what the printer writes as the same name with the same values. Standard library only.
-"""
+"""``NAME[KEY=VALUE,...]``: how users write a backend with its options, and an environment with its arguments."""
 
 from __future__ import annotations
 

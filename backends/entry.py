@@ -86,15 +86,12 @@ class Built:
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 
     def script(self, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
-        """Return lines that define ``make_env``, followed by ``lines``. Return none if the task has no recipe.
-
-        An empty line ends the function, as the interactive interpreter requires.
-        """
+        """Return lines that define ``make_env``, followed by ``lines``. Return none if the task has no recipe."""
         recipe = SUITES[self.task.suite].recipe(self.task)
         if not recipe.function:
             return ()
         imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
-        return (*imported, "", *recipe.function, "", *lines)
+        return (*imported, "", *recipe.function, "", *lines)  # the interactive interpreter requires the empty lines
 
 
 @dataclass(frozen=True)
@@ -217,10 +214,7 @@ class BackendEntry:
         return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
-        """Return whether its absence for this task matters only to users who name it.
-
-        Without an own class for the task, it would measure the backend ``without_own`` again.
-        """
+        """Return whether its absence for this task matters only to users who name it."""
         return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:

@@ -15,7 +15,7 @@ from vebench.errors import message_of
 
 
 class EnvironmentLoop:
-    """Environments stepped one after another, each writing into its row of the arrays given.
+    """Environments of equal spaces, stepped one after another. Each writes into its row of the arrays given.
 
     After the end of an episode the next step is a reset, which drops the action (``AutoresetMode.NEXT_STEP``). If an
     environment raises an exception, RuntimeError names its id.
@@ -45,7 +45,7 @@ class EnvironmentLoop:
         ended = self._ended
         index = 0
         try:
-            for index, (environment, action) in enumerate(zip(self._environments, actions, strict=True)):
+            for index, (environment, action) in enumerate(zip(self._environments, as_rows(actions), strict=True)):
                 if ended[index]:
                     observations[index], _ = environment.reset()
                     rewards[index] = 0.0
@@ -57,21 +57,6 @@ class EnvironmentLoop:
                     ended[index] = at_end or cut_off
         except Exception as error:
             raise _failure(int(env_ids[index]), error) from error
-
-
-class _TreeLoop(EnvironmentLoop):
-    """An ``EnvironmentLoop`` for actions that are dicts or tuples of arrays."""
-
-    def step(self, actions: Tree) -> None:
-        super().step(as_rows(actions))
-
-
-def loop_over(environments: Sequence[Any], rows: Batch) -> EnvironmentLoop:
-    """Return the loop for environments of equal spaces. Actions of one array need no conversion."""
-    from gymnasium.spaces import Dict, Tuple
-
-    trees = any(isinstance(each.action_space, (Dict, Tuple)) for each in environments)
-    return (_TreeLoop if trees else EnvironmentLoop)(environments, rows)
 
 
 def _failure(env_id: int, error: Exception) -> RuntimeError:
@@ -88,7 +73,7 @@ class ForLoop:
         self.environments = [make(setup.task) for _ in range(setup.batch_size)]
         spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
         self._batch = spaces.rows(setup.batch_size)
-        self._loop = loop_over(self.environments, self._batch)
+        self._loop = EnvironmentLoop(self.environments, self._batch)
         self._actions: Tree | None = None
         self._reset_done = False
         self.info = spaces.info(setup, in_order=True, reuses_buffers=True)

@@ -192,8 +192,7 @@ class CountsFrames(Protocol):
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode up to its last row, by id, or None if unknown.
 
-        The count of an environment without a row in the last batch may be out of date. Frames of the reset itself, such
-        as no-ops, may be included.
+        An environment without a row in the last batch may have an older count. Frames of the reset may be included.
         """
 
 

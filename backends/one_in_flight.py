@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -15,10 +14,8 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.making import (
     Spaces,
-    as_counts,
     frames_of_all,
     make,
-    make_counting,
     read_spaces,
 )
 from vebench.backends.interface import (
@@ -43,7 +40,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function for each environment. It makes the environment, with a method ``frames_simulated``.
+    """Return a function that makes the environment, for each environment.
 
     In a pinned cell, the function first restricts its process to one of the CPUs owned, unless it is the caller.
     """
@@ -54,7 +51,7 @@ def makers(setup: Setup) -> list[Callable[[], Any]]:
 
 def _make(task: Task, cpu: int | None, caller: int) -> Any:
     restrict_worker(cpu, caller)
-    return make_counting(task)
+    return make(task)
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
@@ -99,6 +96,13 @@ def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
         process.kill()
     for process in processes:
         process.join()
+
+
+def raise_if_dead(processes: Iterable[Any], whose: str) -> None:
+    """Raise RuntimeError if one of a library's processes has ended."""
+    for number, process in enumerate(processes):
+        if not process.is_alive():
+            raise RuntimeError(f"{whose} {number} died (exit status {process.exitcode})")
 
 
 class OneInFlight(ABC):
@@ -206,8 +210,6 @@ class GymAsync(OneInFlight):
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
     """
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
         from gymnasium.vector import AsyncVectorEnv
 
@@ -225,23 +227,14 @@ class GymAsync(OneInFlight):
     def _receive(self) -> RowsOfAll:
         try:
             rows: RowsOfAll = self._vector.step_wait()[:4]
-        except (EOFError, ConnectionError) as error:
+        except (EOFError, ConnectionError):
             from multiprocessing import connection
 
-            # Gymnasium's error does not name the process, so find the one that has ended.
-            ended = connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
-            for number, process in enumerate(self._vector.processes):
-                if process.sentinel in ended:
-                    process.join()
-                    code = process.exitcode or 0
-                    how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-                    raise RuntimeError(f"environment {number}: its process died ({how})") from error
+            # Gymnasium's error does not name the process that has ended.
+            connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
+            raise_if_dead(self._vector.processes, "the process of environment")
             raise
         return rows
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return as_counts(self._vector.call("frames_simulated"))
 
     def _end(self) -> None:
         if self._vector.closed:

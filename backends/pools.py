@@ -122,8 +122,6 @@ class _Pool:
     """
 
     def __init__(self, setup: Setup, ratio: int) -> None:
-        import numpy as np  # the table of backends loads this module without NumPy
-
         self._setup, self._in_order = setup, ratio == 1
         num_envs, threads = ratio * setup.batch_size, min(setup.workers, len(setup.cpus))
         self._counts = {
@@ -133,7 +131,6 @@ class _Pool:
             "thread_affinity_offset": -1,  # no affinity: EnvPool would count CPUs from 0 on, not those owned
         }
         self._reported = {"num_envs": num_envs, "threads": threads, "in_order": self._in_order}
-        self._frames = np.zeros(num_envs, np.int64)
         self._facts: dict[str, Any] = {}
         self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
         self._stepping = False  # whether environments were reset or stepped and not received since
@@ -170,8 +167,6 @@ class _Pool:
 class EnvPoolAsync(_Pool):
     """EnvPool, by its documented ``send`` and ``recv``, which its ``step`` calls, too. Rewards are float32."""
 
-    frames_from = "EnvPool's count of steps"
-
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
         from vebench.backends.environments.making import Spaces, action_space
 
@@ -195,11 +190,8 @@ class EnvPoolAsync(_Pool):
         self._start(envpool.make, envpool_name(task), **settings)
 
     def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
-
-        EnvPool takes seeds at construction only. So every reset builds it again, except a first one with the setup's
-        seed.
-        """
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        # EnvPool takes seeds at construction only.
         if not (self._fresh and seed == self._seed):
             self._seed = seed
             self._start_envpool()
@@ -212,17 +204,6 @@ class EnvPoolAsync(_Pool):
         self._pool.send(actions, None if self._in_order else self._facts["env_id"])
         self._stepping = True
 
-    def frames(self) -> Any:
-        """Return the steps of each environment's episode, times EnvPool's frame skip. None: tasks without frame skip.
-
-        EnvPool reports neither ALE's frame number nor MuJoCo's time.
-        """
-        frame_skip = self._pool.config.get("frame_skip")
-        if frame_skip is None:
-            return None
-        self._frames[self._facts["env_id"]] = self._facts["elapsed_step"] * frame_skip
-        return self._frames
-
 
 EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment in each batch, in the order of ids
 
@@ -233,9 +214,12 @@ class AleVectorAsync(_Pool):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        import numpy as np  # the table of backends loads this module without NumPy
+
         from vebench.backends.environments.making import read_spaces
 
         super().__init__(setup, ratio)
+        self._frames = np.zeros(self._counts["num_envs"], np.int64)
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
@@ -275,14 +259,10 @@ class AleVectorAsync(_Pool):
         )
 
     def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
-
-        An asynchronous pool is rebuilt, because after a reset it would still return rows of earlier steps.
-        """
-        if not (self._fresh or self._in_order):
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        # After a reset, an asynchronous pool would still return rows of earlier steps.
+        if not self._fresh:
             self._start_games()
-        elif self._stepping:
-            self._pool.recv()
         observations, self._facts = self._pool.reset(seed=seed)
         self._first = self._blank._replace(observations=observations, env_ids=self._facts["env_id"])
         self._fresh = self._stepping = False

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.suites import BURST, SUITES, load_target
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
-from vebench.backends.one_in_flight import kill_all
+from vebench.backends.one_in_flight import kill_all, raise_if_dead
 from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 
 
@@ -59,9 +59,7 @@ def _zeros(count: int) -> Batch:
 class Yardstick(Null):
     """A fixed amount of work in each ``recv``: Python bytecode, operations on small arrays, and copies of 28 KiB.
 
-    The work takes about 100 microseconds, depends only on Python and numpy, and is the same in every version of
-    vebench. Rates relative to it can be compared between runs and machines. A change of the work makes every baseline
-    useless.
+    The work takes about 100 microseconds and depends only on Python and numpy. A change makes every baseline useless.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -89,9 +87,8 @@ class Yardstick(Null):
 class Ceiling:
     """``min(workers, CPUs owned)`` simulators: the first in the caller's process, each other one in its own.
 
-    An agent step is one call of an emulator's ``act`` or MuJoCo's ``mj_step``, frame skip included. There are no
-    observations, rewards or actions to send. A batch has a row of zeros for each step that any process has made since
-    ``send``, so its size varies. Steps between a ``recv`` and the next ``send`` are not counted.
+    An agent step is one call of an emulator's ``act`` or MuJoCo's ``mj_step``, frame skip included. A batch has a row
+    of zeros for each step that any process has made since ``send``, so its size varies.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -142,9 +139,7 @@ class Ceiling:
         self._pending = False
         self._simulator.burst()
         self._steps[0] += BURST
-        for process in self._processes:
-            if not process.is_alive():
-                raise RuntimeError(f"a simulator's process died (exit status {process.exitcode})")
+        raise_if_dead(self._processes, "the process of simulator")
         return _zeros(int(self._steps.sum()) - self._seen)
 
     def close(self) -> None:

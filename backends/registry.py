@@ -297,18 +297,16 @@ class Standing(NamedTuple):
 
 
 def standings() -> tuple[Standing, ...]:
-    """Return the standings of suites that can be stepped here. Tasks of a suite with the same ``own`` share one."""
+    """Return the standings of suites that can be stepped here. What decides is the same for all tasks of a suite."""
     entries = [entry for entry in ENTRIES if entry.scope.own_classes is not None and entry.by_default]
     names = tuple(entry.name for entry in entries)
     found = []
     for suite in SUITES.values():
-        alike: dict[OwnClasses, list[str]] = {}
-        for name, frame_skip in suite.tasks.items():
-            task = Task(name, suite.name, frame_skip)
-            own = classes.expected_classes(task)
-            if own is not None and not entries[0].missing(task):
-                alike.setdefault(own, []).append(name)
-        found += [Standing(names, suite, tuple(tasks), own) for own, tasks in alike.items()]
+        tasks = [Task(name, suite.name, frame_skip) for name, frame_skip in suite.tasks.items()]
+        stepped = [task for task in tasks if entries[0].has(task)]
+        own = classes.expected_classes(stepped[0]) if stepped else None
+        if own is not None and not entries[0].missing(stepped[0]):
+            found.append(Standing(names, suite, tuple(task.id for task in stepped), own))
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
 """Trees of arrays: observations and actions of environments whose spaces may be ``Dict`` or ``Tuple``, also nested.
 
-A tree is a leaf, or a dict or tuple of trees, as batches are in Gymnasium's vector environments. One array is a tree of
-one leaf. Leaves come in the order of sorted keys, since two dicts with another order are the same observation.
+A tree is a leaf, or a dict or tuple of trees. Leaves come in the order of sorted keys, since two dicts with another
+order are the same observation.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces
-from vebench.backends.for_loop import loop_over
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import (
     CLOSE_S,
@@ -52,7 +52,7 @@ class Threads(CountsInside, OneInFlight):
         spaces = read_spaces(setup.task, self._inside[0].observation_space, self._inside[0].action_space)
         self._rows = spaces.rows(setup.batch_size)
         self._shares = _shares(setup)
-        self._loops = [loop_over(self._inside[share], self._rows.part(share)) for share in self._shares]
+        self._loops = [EnvironmentLoop(self._inside[share], self._rows.part(share)) for share in self._shares]
         cpus = deque((cpu,) if setup.pinned else () for cpu in setup.cpus[: len(self._shares)])
         self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: kernel.restrict(cpus.popleft()))
         self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
@@ -203,7 +203,7 @@ class QueueBackend(OneInFlight):
         environments = []
         try:
             environments = [make(task) for _ in rows.env_ids]
-            loop = loop_over(environments, rows)
+            loop = EnvironmentLoop(environments, rows)
             while os.getppid() == caller and (command := self._signals.wait(number)) != _CLOSE:
                 if command == _STEP:
                     loop.step(actions.copy())  # an environment may keep its action

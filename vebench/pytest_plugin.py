@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from vebench.analysis.comparison import GroupComparison
     from vebench.gates.gate import CheckPage
 
-# A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
-_SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()
-_HEADINGS = ("test", "cell", "baseline", "frames/s", "ratio", "verdict")
+_SUMMARY = pytest.StashKey[list[str]]()  # a line for each cell
 
 pytest.register_assert_rewrite("vebench.testing")
 
@@ -37,13 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print a table of the comparisons, if there were any."""
+    """Print the comparisons, if there were any."""
     if lines := config.stash.get(_SUMMARY, []):
-        widths = [max(map(len, column)) for column in zip(_HEADINGS, *lines, strict=True)]
         terminalreporter.section("vebench")
-        for line in (_HEADINGS, *lines):
-            cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
-            terminalreporter.write_line("  ".join(cells).rstrip())
+        terminalreporter.write_line("\n".join(lines))
 
 
 @pytest.fixture
@@ -153,9 +148,10 @@ class VectorEnvRate:
         found = page.comparison
         lines = self.test.config.stash.setdefault(_SUMMARY, [])
         for cell in found.cells:
-            rates = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
+            before, after = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
             ratio = figures.times(cell.ratio) if cell.ratio else "-"
-            lines.append((self.test.nodeid, f"{cell.key.backend}, {cell.key.size}", *rates, ratio, cell.verdict))
+            rates = f"{after} frames/s, {ratio} the baseline's {before}"
+            lines.append(f"{self.test.nodeid}: {cell.key.backend}, {cell.key.size}: {cell.verdict}, {rates}")
 
         def decisive(group: GroupComparison) -> str:
             cells = [cell for cell in found.cells if group_of(cell.key) == group.key]

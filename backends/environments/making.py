@@ -27,10 +27,7 @@ _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``. Raises Gymnasium's error if there is none or a package is missing.
-
-    ``functools.partial(make, task)`` can be sent to another process.
-    """
+    """Return one environment of ``task``. Raises Gymnasium's error if there is none or a package is missing."""
     if task.module is not None:
         importlib.import_module(task.module)
     environment: gymnasium.Env[Any, Any] = load_target(SUITES[task.suite].make)(task)
@@ -77,13 +74,6 @@ def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
     """Return the frames of each environment as an array, None if one environment's frames are unknown."""
     known = [count for count in frames if count is not None]
     return np.array(known, np.int64) if len(known) == len(frames) else None
-
-
-def make_counting(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return ``make(task)`` with a method ``frames_simulated``, for callers that can only use attributes."""
-    environment = make(task)
-    environment.frames_simulated = partial(frames_of, task, environment)  # type: ignore[attr-defined] # its purpose
-    return environment
 
 
 @dataclass(frozen=True)
@@ -138,21 +128,13 @@ def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Spac
     """Return the tree of ``read(space)`` of each space that is one array."""
     from gymnasium import spaces
 
-    parts: Tree
     if isinstance(space, spaces.Dict):
-        keys: list[Any] = list(space.spaces)
-        if odd := [key for key in keys if not isinstance(key, str)]:
-            raise ValueError(f"{name} have the key {odd[0]!r}, which is not a string")
-        parts = {key: _tree(f"{name}/{key}", part, read) for key, part in space.spaces.items()}
-    elif isinstance(space, spaces.Tuple):
-        parts = tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))
-    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return {key: _tree(f"{name}/{key}", part, read) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))
+    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return read(space)
-    else:
-        raise ValueError(f"{name} are {type(space).__name__}, not an array: {_ARRAYS}")  # noqa: TRY004 - by contract
-    if not parts:
-        raise ValueError(f"{name} are an empty {type(space).__name__}")
-    return parts
+    raise ValueError(f"{name} are {type(space).__name__}, not an array: {_ARRAYS}")
 
 
 def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
@@ -179,8 +161,7 @@ def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tr
     """Return random actions from a space, or from each leaf of a tree of spaces: ``(*count, *action_shape)``.
 
     Integers and bounded reals are uniform. If a bound is infinite, reals are standard normal, cut off at the other
-    bound. All reals can be represented in float32. Libraries that convert actions to float32 therefore do not change
-    them.
+    bound. Reals between the bounds are numbers of float32: libraries that convert actions do not change them.
     """
     drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
     return trees.filled(trees.form(spaces), drawn)
@@ -196,12 +177,4 @@ def _drawn(space: ActionSpace, rng: np.random.Generator, shape: tuple[int, ...])
     normal = np.clip(rng.standard_normal(shape), least, most)
     with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         drawn = np.where(bounded, uniform, normal).astype(np.float32)
-        inside = np.clip(drawn, _narrowed(least, np.inf), _narrowed(most, -np.inf))
-    return np.clip(inside.astype(space.low.dtype), space.low, space.high)  # some bounds have no float32 between them
-
-
-def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
-    """Return a bound in float32. A bound that float32 lacks is moved to the next float32 ``inwards``."""
-    near = bound.astype(np.float32)
-    outside = near < bound if inwards > 0 else near > bound
-    return np.where(outside, np.nextafter(near, np.float32(inwards)), near)
+    return np.clip(drawn.astype(space.low.dtype), space.low, space.high)

@@ -26,10 +26,8 @@ _TAPE = 1_000
 class AtariScreen(AtariPreprocessing):
     """``AtariPreprocessing`` with two gaps closed: the last observation of an episode, and games without a NOOP.
 
-    ``last_frames``: where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class
-    shows the frames that the step ended with, as EnvPool does. ``any_noop``: where the minimal action set does not
-    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This
-    class gives the emulator its own NOOP.
+    ``last_frames``: show the frames that an episode ended with, where Gymnasium shows stale ones. ``any_noop``: give
+    the emulator its own NOOP where action 0 presses a button, so that Gymnasium refuses no-ops.
     """
 
     def __init__(
@@ -134,18 +132,26 @@ def sub_steps(environment: gymnasium.Env[Any, Any]) -> int:
     return int(round(simulator.data.time / simulator.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
 
 
-class Emulator:
+class _Simulator:
+    """A bare simulator, which repeats a tape of actions sampled from a seed."""
+
+    _tape: list[Any]
+    _next = 0
+
+    def _burst(self) -> list[Any]:
+        """Return the actions of the next ``BURST`` agent steps."""
+        start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
+        return self._tape[start : start + BURST]
+
+
+class Emulator(_Simulator):
     """The Arcade Learning Environment with frame skip inside, no sticky actions and the minimal action set."""
 
     def __init__(self, task: Task) -> None:
         import ale_py
         from ale_py import roms
 
-        game = game_of(task)
-        rom = roms.get_rom_path(game)
-        if rom is None:
-            raise ValueError(f"ale-py has no ROM of {game}")
-        self._rom = rom
+        self._rom: Any = roms.get_rom_path(game_of(task))
         self.ale = ale_py.ALEInterface()
         self.ale.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale.setInt("frame_skip", task.frame_skip)
@@ -159,20 +165,18 @@ class Emulator:
         self.ale.loadROM(self._rom)  # a seed takes effect when the game is loaded
         actions = self.ale.getMinimalActionSet()
         choices = np.random.default_rng(seed).integers(len(actions), size=_TAPE)
-        self._tape = [actions[choice] for choice in choices]
-        self._next = 0
+        self._tape, self._next = [actions[choice] for choice in choices], 0
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps. Start a new game after the end of one."""
-        start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         act, game_over = self.ale.act, self.ale.game_over
-        for action in self._tape[start : start + BURST]:
+        for action in self._burst():
             act(action)
             if game_over():
                 self.ale.reset_game()
 
 
-class Physics:
+class Physics(_Simulator):
     """MuJoCo on the model of the Gymnasium environment, without the environment.
 
     The simulation is reset after the mean length of the environment's own episodes under random actions. A humanoid
@@ -207,10 +211,9 @@ class Physics:
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps. Reset the simulation after an episode's mean length."""
-        start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         model, data, step, frame_skip = self._model, self.data, self._step, self._frame_skip
         control = data.ctrl
-        for action in self._tape[start : start + BURST]:
+        for action in self._burst():
             if self._age == self._episode_steps:
                 self._reset(model, data)
                 self._age = 0

@@ -1,8 +1,7 @@
 """The table of suites: kinds of task, and the facts that all tasks of a kind share.
 
-A new suite takes an entry here and a function that makes one environment. The entry's recipe has lines of Python to
-paste, which make the same environment with Gymnasium alone. The parent and every worker read this table before any
-package is loaded: standard library only.
+A new suite takes an entry here and a function that makes one environment. The parent and every worker read this table
+before any package is loaded: standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ STACK = 4
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
-_LINE = 60  # columns of the narrowest terminal. A wrapped line cannot always be pasted.
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Games whose action 0 presses a button: AtariPreprocessing makes no no-ops there.
@@ -61,18 +59,11 @@ def full_id(task: Task) -> str:
 
 
 def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
-    """Return the lines of a call: one line if it fits in ``_LINE`` columns, otherwise several."""
+    """Return the lines of a call: one line if it fits in the narrowest terminal, otherwise a line for each argument."""
     whole = f"{indent}{target}({', '.join(arguments)})"
-    if len(whole) <= _LINE:
+    if len(whole) <= 60:  # noqa: PLR2004 - a wrapped line cannot always be pasted
         return [whole]
-    lines = [f"{indent}{target}("]
-    line = ""
-    for argument in arguments:
-        if line and len(f"{indent}    {line} {argument},") > _LINE:
-            lines.append(f"{indent}    {line}")
-            line = ""
-        line = f"{line} {argument},".lstrip()
-    return [*lines, f"{indent}    {line}", f"{indent})"]
+    return [f"{indent}{target}(", *(f"{indent}    {argument}," for argument in arguments), f"{indent})"]
 
 
 def _arguments_of(task: Task) -> tuple[str, ...]:
@@ -193,8 +184,7 @@ def short_name(task_id: str) -> str:
 def known_as(env_id: str) -> str | None:
     """Return the current id of a task, given an older id. None: the id is current, or no suite knows the task.
 
-    Examples: ``ALE/Pong-v5`` for ``PongNoFrameskip-v4`` or ``Pong-v5``, ``HalfCheetah-v5`` for ``HalfCheetah-v4``.
-    Games are the same under both ids. Other tasks may have changed with their version.
+    Examples: ``ALE/Pong-v5`` for ``PongNoFrameskip-v4``, ``HalfCheetah-v5`` for ``HalfCheetah-v4``.
     """
     for suite in SUITES.values():
         namespace = suite.namespace or ""
@@ -283,17 +273,15 @@ SUITES: Mapping[str, Suite] = {
             make="vebench.backends.environments.simulators:make_mujoco",
             environment_bytes=2 * MIB,
             # Physics sub-steps in one step, as in Gymnasium's classes.
-            tasks=dict(
-                sorted(
-                    (f"{name}-v5", steps)
-                    for steps, names in (
-                        (5, "Ant HalfCheetah Humanoid HumanoidStandup InvertedDoublePendulum Pusher"),
-                        (4, "Hopper Swimmer Walker2d"),
-                        (2, "InvertedPendulum Reacher"),
-                    )
-                    for name in names.split()
-                )
-            ),
+            tasks={
+                **dict.fromkeys(("Ant-v5", "HalfCheetah-v5"), 5),
+                "Hopper-v5": 4,
+                **dict.fromkeys(("Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"), 5),
+                "InvertedPendulum-v5": 2,
+                "Pusher-v5": 5,
+                "Reacher-v5": 2,
+                **dict.fromkeys(("Swimmer-v5", "Walker2d-v5"), 4),
+            },
             packages=(GYMNASIUM, MUJOCO, packages.IMAGEIO, packages.PACKAGING),
             sets=_OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.simulators:sub_steps",

@@ -1,12 +1,6 @@
 """vebench's own environment classes, with the same bytes as Gymnasium's: ``fast-sync``, ``fast-async``, ``make_vec``.
 
-Start reading with ``backend``: the interface of a class, and how its environments are stepped. The other modules:
-
-- ``classes``: the table of classes, the compiled part, and the conditions for using them;
-- ``atari``: the emulator's C++ methods, called by C, and pictures of its screens;
-- ``physics``: MuJoCo; ``physics_tasks``: observations, rewards and ends of its tasks;
-- ``classic``: classic control;
-- ``vector_env``: ``make_vec`` for training code.
+Start reading with ``backend``: the interface of a class, and how its environments are stepped.
 """
 
 from typing import TYPE_CHECKING

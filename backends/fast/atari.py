@@ -1,10 +1,8 @@
 """Atari games stepped by C, with the observations of ``AtariPreprocessing`` and ``FrameStackObservation``.
 
 A step runs only C (``atari.c``), which calls the methods of ALE's C++ class. ale-py's module exports them, and a Python
-``ALEInterface`` contains the C++ object. This depends on the versions of ale-py in ``classes.py``. Building a task
-compares C's results of a game with Python's, and C's pictures with OpenCV's.
-
-C skips work that no row needs: a picture in colour of every frame, and copies of the stack.
+``ALEInterface`` contains the C++ object. Building a task compares C's results of a game with Python's, and C's pictures
+with OpenCV's.
 """
 
 from __future__ import annotations
@@ -248,11 +246,8 @@ def _function(name: str) -> Any:
 
 @cache
 def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the path of a game for ``loadROM``, which does not change it, and the path's text. Neither is freed.
-
-    The path is a ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of
-    parts.
-    """
+    """Return the path of a game for ``loadROM``, and the path's text. Neither is freed nor changed."""
+    # A ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of parts.
     text = np.frombuffer(rom.encode() + b"\0", np.uint8)
     path = np.array([text.ctypes.data, len(text) - 1, len(text) - 1, 0, 0], np.int64)
     make_list, split = map(_function, _PATH)
@@ -273,8 +268,7 @@ def _object_of(ale: ALEInterface) -> int:
 class PictureMaker:
     """The common part of the pictures of one game. Raises ValueError for sizes that ``atari.c`` does not support.
 
-    ``screen``: rows and columns of the emulator's screen. ``size``: columns and rows of a picture. ``greys``: the grey
-    of each of the 256 raw values.
+    ``screen``: its rows and columns. ``size``: columns and rows of a picture. ``greys``: the grey of each raw value.
     """
 
     def __init__(self, screen: tuple[int, int], size: tuple[int, int], greys: NDArray[np.uint8]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, cast
 
@@ -45,8 +46,7 @@ class FastBatch:
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode instead of a step. Others may step meanwhile.
 
-        The row then has the first observation and the reward 0. Without a seed, the environment continues its random
-        numbers. Before the first seed, they come from the system's entropy.
+        Without a seed, the environment continues its random numbers, or draws from the system's entropy at first.
         """
         raise NotImplementedError
 
@@ -92,7 +92,8 @@ def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | Non
     spec = gymnasium.spec(env_id)
     kwargs = {name: value for name, value in spec.kwargs.items() if name not in ("game", "frameskip")}
     limited = spec.max_episode_steps is not None and "max_episode_steps" in ours.unsupported
-    if spec.entry_point != ours.entry_point or spec.additional_wrappers or limited or kwargs != ours.registered:
+    replaced = fnmatchcase(str(spec.entry_point), ours.entry_point)
+    if not replaced or spec.additional_wrappers or limited or kwargs != ours.registered:
         return None, OwnClasses(refused=f"{env_id} is not registered as by Gymnasium: its class, settings or wrappers")
     try:
         task = kind(env_id, settings)
@@ -270,8 +271,8 @@ class FastShare:
     def answer(self, name: str, argument: Any) -> list[int] | None:
         """Reset environments, or return the number of ``frames`` in each one's episode.
 
-        The argument of a reset is the seed of environment 0, from which the others count up. Or it is a list of seeds
-        (None: no seed), a mask of environments (None: all), and options, which no task reads.
+        A reset takes the seed of environment 0, from which the others count up, or a tuple: a list of seeds (None: no
+        seed), a mask of environments (None: all), and options, which no task reads.
         """
         if name == "frames":
             return [self._batch.frames(index) for index in self._indices]

@@ -1,8 +1,7 @@
 """The table of vebench's own classes, their compiled part, and the conditions under which they step a task.
 
-An own class is only used with versions of packages with which it was verified, and with settings that it supports.
-Otherwise Gymnasium's class is used. Packages are looked up, not imported. The compiled part is a library without Python
-code, called by ctypes. The installation of vebench builds it if there is a C compiler.
+Packages are looked up, not imported. The compiled part is a library without Python code, called by ctypes. The
+installation of vebench builds it if there is a C compiler.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class FastClass:
     """One own class."""
 
     target: str  # ``module:Class`` of a ``FastTask``
-    entry_point: str  # the entry point of the replaced class in Gymnasium's registry
+    entry_point: str  # a pattern of the replaced class's entry point in Gymnasium's registry
     packages: tuple[Package, ...]  # packages that affect its bytes
     unsupported: frozenset[str]  # settings of ``gymnasium.make`` or usual wrappers that only Gymnasium's class has
     registered: Mapping[str, object] = field(default_factory=dict)  # the settings in Gymnasium's registry
@@ -53,38 +52,29 @@ _OTHERS: Mapping[str, FastClass] = {
     **{
         f"{name}-v5": FastClass(
             "vebench.backends.fast.physics:PhysicsTask",
-            f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
+            f"gymnasium.envs.mujoco.*_v5:{name}Env",
             (GYMNASIUM, MUJOCO, NUMPY),
             frozenset({"disable_env_checker", "render_mode", "xml_file"}),  # another model has other rules
         )
-        for name, module in (
-            ("Ant", "ant"),
-            ("HalfCheetah", "half_cheetah"),
-            ("Hopper", "hopper"),
-            ("Humanoid", "humanoid"),
-            ("HumanoidStandup", "humanoidstandup"),
-            ("InvertedDoublePendulum", "inverted_double_pendulum"),
-            ("InvertedPendulum", "inverted_pendulum"),
-            ("Pusher", "pusher"),
-            ("Reacher", "reacher"),
-            ("Swimmer", "swimmer"),
-            ("Walker2d", "walker2d"),
+        for name in (
+            *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
+            *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
         )
     },
     **{
         env_id: FastClass(
             "vebench.backends.fast.classic:ClassicTask",
-            f"gymnasium.envs.classic_control.{module}",
+            f"gymnasium.envs.classic_control.*:{name}",
             (GYMNASIUM, NUMPY),
             frozenset({"disable_env_checker", "render_mode"}),
         )
-        for env_id, module in (
-            ("Acrobot-v1", "acrobot:AcrobotEnv"),
-            ("CartPole-v0", "cartpole:CartPoleEnv"),
-            ("CartPole-v1", "cartpole:CartPoleEnv"),
-            ("MountainCar-v0", "mountain_car:MountainCarEnv"),
-            ("MountainCarContinuous-v0", "continuous_mountain_car:Continuous_MountainCarEnv"),
-            ("Pendulum-v1", "pendulum:PendulumEnv"),
+        for env_id, name in (
+            ("Acrobot-v1", "AcrobotEnv"),
+            ("CartPole-v0", "CartPoleEnv"),
+            ("CartPole-v1", "CartPoleEnv"),
+            ("MountainCar-v0", "MountainCarEnv"),
+            ("MountainCarContinuous-v0", "Continuous_MountainCarEnv"),
+            ("Pendulum-v1", "PendulumEnv"),
         )
     },
 }

@@ -29,11 +29,7 @@ _BEGINS, _HAS_BEGUN = -1, -2  # values of an age that count no steps: see ``clas
 
 
 class ClassicTask(FastTask):
-    """A game of classic control.
-
-    Raises ValueError if a setting is not a Python number, or if the C library computes other bytes here than numpy and
-    Python.
-    """
+    """A game of classic control. Raises ValueError if C would compute other bytes than numpy and Python."""
 
     how = "steps compiled"
     leaves_out = ()  # the infos of Gymnasium's classes are empty, too

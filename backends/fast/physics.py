@@ -163,8 +163,7 @@ class PhysicsBatch(FastBatch):
     def finish(self, indices: Sequence[int] | None) -> None:
         """Write rewards and first observations. Raises ``mujoco.FatalError``, as MuJoCo does.
 
-        The error is about the environment ``current``. With ``indices``, only that one then counts as finished.
-        Without, all do.
+        The error is about the environment ``current``: only that one then counts as finished, or all without indices.
         """
         failed: list[int] = []
         if self._all[-1]:  # there ever was an error

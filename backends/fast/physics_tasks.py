@@ -1,8 +1,7 @@
 """MuJoCo's tasks: their observations, rewards and ends, for many environments at once.
 
 All constants are read from an environment of Gymnasium's class. Rewards have the same bytes as in that class, because
-numpy does the same operations in the same order, for a whole batch. With ``float32``
-actions, that class and this module compute the cost of control in ``float32``.
+numpy does the same operations in the same order and precision, for a whole batch.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def _travel(
 ) -> Reward:
     """Return the reward for moving along x: ``forward + healthy - (control + contact)``. A task may lack some terms.
 
-    ``bonus``: the reward for health. ``masses``: the masses of the bodies whose centre of mass counts. None: x is read
-    from a coordinate.
+    ``bonus``: the reward for health. ``masses``: of the bodies whose centre of mass counts. None: x is a coordinate.
     """
     control_weight = origin._ctrl_cost_weight
     dt, forward_weight = _constant(origin.dt), _constant(origin._forward_reward_weight)

@@ -140,9 +140,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
 class FastVectorEnv(SharedMemoryVectorEnv):
     """The result of ``make_vec``: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
 
-    ``stepped_by`` says which class steps them. ``spec`` is the spec of one environment, for ``gymnasium.make``. With
-    ``copy=False``, ``reset`` and ``step`` return ``observations``. These are read-only with vebench's classes, which
-    update rows in place.
+    ``stepped_by`` says which class steps them. ``spec`` is the spec of one environment, for ``gymnasium.make``.
     """
 
     def __init__(
@@ -218,8 +216,7 @@ _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in 
 def _known_name(env_id: str) -> str:
     """Import the module that registers an environment, and return the environment's id in Gymnasium's registry.
 
-    ``env_id`` is an id as for ``gymnasium.make``, which may begin with the module (``module:Env-v0``). An id without a
-    version names the latest. A short name of ``vebench list`` stands for its id: ``Pong`` for ``ALE/Pong-v5``.
+    An id without a version names the latest. A short name stands for its id: ``Pong`` for ``ALE/Pong-v5``.
     """
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)

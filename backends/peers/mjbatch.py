@@ -1,7 +1,7 @@
 """mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads. vebench computes the rows.
 
-Observations and rewards equal ``fast-sync``'s. They are computed for the whole batch from mjbatch's arrays. The code of
-Gymnasium's class begins episodes, one after another in the calling process, and their state is copied to mjbatch.
+Observations and rewards equal ``fast-sync``'s. The code of Gymnasium's class begins episodes, one after another in the
+calling process, and their state is copied to mjbatch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ _NEVER = 1 << 62
 
 
 class MjBatch(OneInFlight):
-    """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64.
-
-    mjbatch steps a simulation in any of its threads, so it loads and stores the simulation's state at each step.
-    """
+    """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         environment = make(setup.task)

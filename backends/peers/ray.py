@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from vebench.backends.environments.making import make
-from vebench.backends.for_loop import loop_over
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import OneInFlight, RowsOfAll, spaces_of
 from vebench.backends.trees import Tree, as_rows, mapped, part
@@ -52,8 +52,7 @@ def local_ray(cpus: int) -> Iterator[None]:
 class RayActors(OneInFlight):
     """An actor for each worker, which steps its share of the environments in a loop. Rewards are float64.
 
-    Rows below 100 KB come back with an actor's answer, larger ones through Ray's object store. The adapter joins them
-    to a batch. Each backend starts a separate Ray, without dashboard, with a CPU for each actor.
+    Each backend starts a separate Ray, without dashboard, with a CPU for each actor.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -103,7 +102,7 @@ class _Actor:
         if cpu is not None:
             kernel.restrict((cpu,))
         self._rows = Batch._make(mapped(np.array, field) for field in rows)  # an actor's arguments are read-only
-        self._loop = loop_over([make(task) for _ in rows.env_ids], self._rows)
+        self._loop = EnvironmentLoop([make(task) for _ in rows.env_ids], self._rows)
 
     def ready(self) -> None:
         """Do nothing: Ray answers this call once the environments are made."""

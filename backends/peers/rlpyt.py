@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, sample
 from vebench.backends.interface import Setup, Task
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, LOOK_S, OneInFlight, RowsOfAll, kill_all, spaces_of
+from vebench.backends.one_in_flight import (
+    FLOAT32_REWARDS,
+    LOOK_S,
+    OneInFlight,
+    RowsOfAll,
+    kill_all,
+    raise_if_dead,
+    spaces_of,
+)
 from vebench.backends.trees import Tree
 
 _CHECKOUT = Path(os.environ.get("RLPYT", ""))
@@ -84,11 +92,9 @@ class GpuSampler(OneInFlight):
 
     def _wait(self) -> None:
         """Wait until every worker has written its rows. Raises RuntimeError if one has died."""
-        for worker, ready in enumerate(self._sampler.sync.obs_ready):
+        for ready in self._sampler.sync.obs_ready:
             while not ready.acquire(timeout=LOOK_S):
-                if not self._sampler.workers[worker].is_alive():
-                    status = self._sampler.workers[worker].exitcode
-                    raise RuntimeError(f"worker {worker} of rlpyt died (exit status {status})")
+                raise_if_dead(self._sampler.workers, "rlpyt's worker")
 
     def _end(self) -> None:
         sampler, self._sampler = self._sampler, None

@@ -35,6 +35,7 @@ from vebench.backends.one_in_flight import (
     RowsOfAll,
     kill_all,
     makers,
+    raise_if_dead,
     reseed,
     spaces_for,
 )
@@ -48,9 +49,8 @@ _ONE_FLAG = Difference("an end that is also a time limit is reported as truncate
 class SampleFactory(OneInFlight):
     """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if these are even.
 
-    A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. After
-    32 steps, trajectories are full. The sampler cannot be reset, so each ``reset`` but the first starts new
-    processes.
+    A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. The sampler
+    cannot be reset, so each ``reset`` but the first starts new processes.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -139,10 +139,7 @@ class SampleFactory(OneInFlight):
             try:
                 requests = self._sampler.inference_queues[POLICY].get_many(timeout=LOOK_S)
             except Empty:
-                for number, process in enumerate(self._sampler.processes):
-                    if not process.is_alive():
-                        status = process.exitcode
-                        raise RuntimeError(f"worker {number} of Sample Factory died (exit status {status})") from None
+                raise_if_dead(self._sampler.processes, "Sample Factory's worker")
                 continue
             for worker, group, asked, _ in requests:
                 first = (worker * self._groups + group) * len(asked)

@@ -85,7 +85,6 @@ class TianshouDummy(OneInFlight):
     """tianshou's ``DummyVectorEnv``: all environments in the calling process. Rewards are float64.
 
     The library never resets by itself. Like its ``Collector``, the adapters reset ended environments in the same step.
-    ``tianshou.env`` imports Ray, which then reads its environment variables.
     """
 
     kind = "DummyVectorEnv"
@@ -163,8 +162,7 @@ class _ToBeMade:
 class PufferMultiprocessing(OneInFlight):
     """PufferLib's ``Multiprocessing``: ``workers`` processes, shared memory, and flags that all processes poll.
 
-    Each process steps its environments one after another. Rewards are float32. The library does not notice the death of
-    a worker: the caller polls forever.
+    Rewards are float32. The library does not notice the death of a worker: the caller polls forever.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
-from vebench.backends.for_loop import EnvironmentLoop, loop_over
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
@@ -56,7 +56,7 @@ class LoopShare:
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self.loops.append(loop_over(environments, rows))
+            self.loops.append(EnvironmentLoop(environments, rows))
         if not self._copies:
             # Let each step call the loop directly.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]

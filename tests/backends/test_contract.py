@@ -16,17 +16,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.leaks import segments
 
 from vebench.backends import trees
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.environments.making import sample
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task, VectorBackend
+from vebench.backends.interface import BackendInfo, Batch, Setup, Task, VectorBackend
 from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, ENTRIES, NULL, REFERENCE
-from vebench.child.equality.judge import Reference, Row
 
 
 class Build(Protocol):
@@ -218,13 +216,6 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
     return record(*request.param)
 
 
-def tape(backend: VectorBackend, length: int) -> NDArray[np.generic]:
-    """Return actions for each environment's first ``length`` steps: ``(length, num_envs, *action_shape)``."""
-    space = backend.info.action_space
-    assert isinstance(space, ActionSpace)
-    return sample(space, np.random.default_rng(7), length, backend.info.num_envs)
-
-
 def copied(batch: Batch) -> Batch:
     return Batch._make(trees.mapped(np.copy, array) for array in batch)
 
@@ -273,38 +264,10 @@ def same(left: list[list[Batch]], right: list[list[Batch]]) -> bool:
     return len(left) == len(right) and all(map(alike, left, right))
 
 
-class SameStep:
-    """The reference, with environments that are reset in the step that ends their episode."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._references = [Reference(setup.task, env_id, same_step=True) for env_id in range(setup.batch_size)]
-        self.info = BackendInfo(
-            setup.batch_size, setup.batch_size, self._references[0].actions, setup.task.frame_skip, in_order=True
-        )
-        self._rows: list[Row] = []
-
-    def reset(self, seed: int) -> None:
-        self._rows = [one.reset(seed, env_id) for env_id, one in enumerate(self._references)]
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._rows = [one.step(action) for one, action in zip(self._references, actions, strict=True)]
-
-    def recv(self) -> Batch:
-        return Batch(*map(np.array, zip(*self._rows, strict=True)), np.arange(len(self._rows)))
-
-    def close(self) -> None:
-        for reference in self._references:
-            reference.close()
-
-
 @cache
-def by_the_reference(task: Task, autoreset: str = "next_step") -> Stepped:
+def by_the_reference(task: Task) -> Stepped:
     """Return what every backend on Gymnasium's environments has to return for a task, stepped once for all of them."""
-    backend: VectorBackend
-    if autoreset == "next_step":
-        backend = build_one(REFERENCE, task, envs_per_worker=envs_each(task))
-    else:
-        backend = SameStep(Setup(task, 2, envs_each(task)))
+    backend = build_one(REFERENCE, task, envs_per_worker=envs_each(task))
     try:
         return stepped(backend, 0, LENGTHS.get(task, LENGTH))
     finally:
@@ -314,11 +277,6 @@ def by_the_reference(task: Task, autoreset: str = "next_step") -> Stepped:
 def rounds_rewards(info: BackendInfo) -> bool:
     """Return whether a backend declares that its rewards are float32."""
     return any(difference.text == "rewards are float32" for difference in info.differences)
-
-
-def rounded(batches: list[Batch]) -> list[Batch]:
-    """Return rows with rewards in float32."""
-    return [batch._replace(rewards=batch.rewards.astype(np.float32)) for batch in batches]
 
 
 def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:
@@ -375,11 +333,11 @@ def test_environment_i_is_seeded_with_the_seed_plus_i(recorded: Recorded) -> Non
     assert not same(first, renamed)
 
 
-@of_recorded([(name, task) for name, task in STEPPING if name in ON_GYMNASIUM])
+@of_recorded(
+    [(name, task) for name, task in STEPPING if name in ON_GYMNASIUM and not BY_NAME[name].library.installation]
+)
 def test_backends_on_gymnasiums_environments_equal_a_fresh_reference_to_the_byte(recorded: Recorded) -> None:
-    expected, found = by_the_reference(recorded.task, recorded.info.autoreset), recorded.of_seed_0
-    if rounds_rewards(recorded.info):
-        expected = Stepped(list(map(rounded, expected.rows)), rounded(expected.batches), overwritten=False)
+    expected, found = by_the_reference(recorded.task), recorded.of_seed_0
     # An asynchronous backend has more environments, so that some can wait.
     assert same(found.rows[: len(expected.rows)], expected.rows)
     dtypes = [
@@ -393,43 +351,22 @@ def test_backends_on_gymnasiums_environments_equal_a_fresh_reference_to_the_byte
     assert ends or recorded.task not in (CARTPOLE, PENDULUM)
 
 
-def check_starts(info: BackendInfo, environments: list[list[Batch]]) -> None:
+@of_recorded([case for case in STEPPING if case[1] == CARTPOLE])
+def test_the_row_of_an_end_or_the_one_after_it_has_the_next_start(recorded: Recorded) -> None:
     """Look at the row of each end or at the one after it, which has the next start."""
+    info = recorded.info
     next_step = info.autoreset == "next_step"
     ends = 0
-    for rows in environments:
+    for rows in recorded.of_seed_0.rows:
         for row, after in itertools.pairwise(rows):
             if row.terminated or row.truncated:
                 ends += 1
                 assert not (next_step and any((after.rewards, after.terminated, after.truncated)))
                 first = after if next_step else row
-                # Gymnasium starts CartPole within 0.05 of rest, and the positions of HalfCheetah within 0.1.
-                assert np.abs(first.observations[:4]).max() <= 0.1
+                # Gymnasium starts CartPole within 0.05 of rest.
+                assert np.abs(first.observations[:4]).max() <= 0.05
                 assert bytes(first.observations) != bytes(rows[0].observations)
     assert ends >= info.num_envs
-
-
-@of_recorded([case for case in STEPPING if case[1] == CARTPOLE])
-def test_the_row_of_an_end_or_the_one_after_it_has_the_next_start(recorded: Recorded) -> None:
-    check_starts(recorded.info, recorded.of_seed_0.rows)
-
-
-@pytest.mark.parametrize("name", ["shm-async", "fast-sync", "fast-async"])
-def test_so_has_that_after_a_limit_on_the_steps(build: Build, name: str) -> None:
-    if not steps(name, CHEETAH):
-        pytest.skip(f"{name} does not step HalfCheetah here")
-    backend = build(name, CHEETAH)
-    check_starts(backend.info, episodes(backend, 0, 1003))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [("shm-sync", {"caller_steps": False}), ("shm-sync", {"context": "spawn"}), ("shm-async", {})]
-)
-def test_tuples_of_dicts_are_tuples_also_from_other_processes(build: Build, name: str, options: dict[str, Any]) -> None:
-    pair = Task("odd/Pair-v0", "gymnasium", 1, module="odd")
-    rows = episodes(build(name, pair, **options), 0, 20)
-    assert trees.form(rows[0][0].observations) == [None, [None, None]]
-    assert same(rows[:2], episodes(build(REFERENCE, pair), 0, 20))
 
 
 @pytest.mark.parametrize(
@@ -468,7 +405,8 @@ def test_whatever_array_of_actions_is_sent_arrives(build: Build, name: str, spac
     backend = build(name, Task(f"odd/{space}-v0", "gymnasium", 1, module="odd"))
     backend.reset(0)
     backend.recv()
-    for actions in tape(backend, 4):
+    taken: Any = backend.info.action_space
+    for actions in sample(taken, np.random.default_rng(7), 4, backend.info.num_envs):
         backend.send(actions)
         # The reward is the sum of the action.
         assert backend.recv().rewards.tolist() == [float(np.sum(action)) for action in actions]
@@ -538,12 +476,3 @@ def test_a_backend_is_laid_out_as_it_was_planned(build: Build, name: str, worker
     ):  # its daemon's
         caller_steps = bool(defaults(name).get("caller_steps", False))
         assert running()[1] - before[1] == info.processes - caller_steps
-
-
-@every_stepping_backend
-def test_every_backend_has_the_same_space_of_actions(recorded: Recorded) -> None:
-    spaces = [one.info.action_space for one in (recorded, record(REFERENCE, recorded.task))]
-    assert trees.form(spaces[0]) == trees.form(spaces[1])
-    for mine, expected in zip(*map(trees.leaves, spaces), strict=True):
-        np.testing.assert_array_equal((mine.low, mine.high), (expected.low, expected.high))
-        assert mine.low.dtype == expected.low.dtype

@@ -90,19 +90,6 @@ def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "at_work"),
-    [
-        ("gym-async", {}, 8),
-        ("gym-async", {"max_concurrency": 3}, 3),
-        ("gym-async", {"max_concurrency": 30}, 8),
-        ("shm-sync", {"max_concurrency": 3}, 8),
-    ],
-)
-def test_options_may_limit_how_many_environments_step_at_once(name: str, options: dict[str, int], at_work: int) -> None:
-    assert registry.BY_NAME[name].at_work(8, 1, options) == at_work
-
-
 def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> None:
     entry = registry.find("a-backend-of-long-ago")
     assert (entry.reference_row, entry.steps_gymnasium, entry.steppers) == (False, False, "caller")
@@ -113,7 +100,6 @@ def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> No
     ("name", "task", "why"),
     [
         ("envpool-sync", "CartPole-v1[max_episode_steps=50]", "EnvPool has no CartPole-v1[max_episode_steps=50]"),
-        ("fast-sync", "HalfCheetah-v5[xml_file=a.xml]", "vebench has no class for HalfCheetah-v5[xml"),
         ("ceiling", "HalfCheetah-v5[xml_file=a.xml]", "ceiling has no HalfCheetah-v5[xml_file=a.xml]"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vebench.backends import pools
-from vebench.backends.environments.making import make, read_spaces, sample
+from vebench.backends.environments.making import make, sample
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
@@ -33,29 +33,6 @@ def test_a_tasks_sub_steps_are_those_of_its_physics_and_it_ends_by_a_limit() -> 
         inner = environment._env
         assert (inner._n_sub_steps, np.isfinite(inner._step_limit)) == (task.frame_skip, True), task
         environment.close()
-
-
-@needs_envpool
-def test_envpool_observes_the_arrays_that_dm_control_does() -> None:
-    skip_unless_installed(CHEETAH)
-    for task in CONTROL:
-        compare_arrays(task)
-
-
-def compare_arrays(task: Task) -> None:
-    import envpool
-
-    mine = make(task)
-    spec = envpool.make_spec(pools.envpool_name(task))
-    spaces, others = (
-        read_spaces(task, *pair)
-        for pair in ((mine.observation_space, mine.action_space), (spec.observation_space, spec.action_space))
-    )
-    assert set(others.observations) >= set(spaces.observations)
-    assert {key: others.observations[key] for key in spaces.observations} == spaces.observations
-    assert np.array_equal(spaces.actions.low, others.actions.low)
-    assert (spec.config.max_episode_steps, spec.config.frame_skip) == (1000, task.frame_skip)
-    mine.close()
 
 
 @needs_envpool

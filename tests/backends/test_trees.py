@@ -64,11 +64,6 @@ def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:
     assert equal(copy[:], tree)
 
 
-def test_a_form_has_words() -> None:
-    assert trees.in_words(trees.form({"b": 1, "a": (2, {"c": 3})})) == "{a: (array, {c}), b}"
-    assert trees.in_words(trees.form(1)) == "array"
-
-
 def test_of_a_tree_of_spaces_each_is_drawn_from_in_the_order_of_keys() -> None:
     low, high = ActionSpace.discrete(5), ActionSpace.discrete(9, start=100)
     drawn: Any = sample({"b": high, "a": (low,)}, np.random.default_rng(3), 4, 2)

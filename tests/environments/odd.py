@@ -175,8 +175,6 @@ _SPACES: dict[str, Any] = {
     "dict-with-text": spaces.Dict({"arm": spaces.Tuple((spaces.Discrete(2), spaces.Text(5))), "b": spaces.Discrete(2)}),
     "sequence": spaces.Sequence(spaces.Discrete(2)),
     "graph": spaces.Graph(spaces.Discrete(2), None),
-    "empty": spaces.Dict({}),
-    "numbered": spaces.Dict({1: spaces.Discrete(2)}),
 }
 
 for name in _SPACES:

@@ -17,7 +17,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
-from vebench.gates.bisect import BisectPage, Candidate
+from vebench.gates.bisect import BisectPage, BisectStep, Candidate
 from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import history_of
@@ -96,11 +96,10 @@ def make_pages() -> Mapping[PageKind, Page]:
             (Candidate("1.0"), Candidate("1.1"), Candidate("1.2"), Candidate("2.0")),
             "release",
             "steps",
+            (BisectStep(1, LogRatio(0.0, 0.01)), BisectStep(2, skipped="cannot be installed")),
+            Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
             (CellKey("ALE/Pong-v5", "for-loop", 1, 1),),
             LogRatio(-0.1, 0.01),
-            Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
-            {1: 2, 2: 0, 3: 1},
-            {2: "cannot be installed"},
         ),
         history_of(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, e, inf, log1p, sqrt
 from pathlib import Path
-from typing import NamedTuple
 
 from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, in_report_order
@@ -31,7 +30,6 @@ from vebench.plan.grammar import BackendChoice
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Table, TableRow, Text
-from vebench.reports.figures import ratio_text
 from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
 from vebench.results import store
@@ -44,26 +42,10 @@ FEWEST_PASSES = 2  # with one pass, a side does not show how its processes diffe
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
 
 
-class _MetricWords(NamedTuple):
-    """The words for what a check compares."""
-
-    unit: str
-    compared: str
-    not_detected: str
-
-
-METRICS: dict[Metric, _MetricWords] = {
-    "fps": _MetricWords("frames/s", "frames/s", "whether the code or the machine has changed"),
-    "speedup": _MetricWords(
-        "speedup",
-        f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
-        f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
-    ),
-    "yardstick": _MetricWords(
-        f"frames per step of {YARDSTICK}",
-        f"rates relative to {YARDSTICK} of the same run",
-        f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
-    ),
+UNITS: dict[Metric, str] = {
+    "fps": "frames/s",
+    "speedup": f"speedup over {REFERENCE} with one worker",
+    "yardstick": f"frames per step of {YARDSTICK}",
 }
 
 
@@ -277,7 +259,6 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.run_spread is None else (f"Not detected: {METRICS[found.metric].not_detected}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -288,7 +269,7 @@ class CheckPage(DataPage):
         found, names = self.comparison, self.comparison.names
         yield names.baseline, one_line(self.baseline)
         yield names.candidate, one_line(self.candidate)
-        yield "compared", f"{METRICS[found.metric].compared}, tolerance {100 * found.tolerance:.3g}%"
+        yield "compared", f"{UNITS[found.metric]}, tolerance {100 * found.tolerance:.3g}%"
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             cases = f"{comparison.POWER:.0%} of cases"
@@ -299,17 +280,11 @@ class CheckPage(DataPage):
             known = "assumed, without --history" if assumed else "from earlier runs"
             yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
-            yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
+            yield "all cells", f"{figures.ratio_text(found.overall)}, geometric mean"
         if self.differences:
             yield "differs", one_line("; ".join(self.differences))
-        rows = " and ".join(sorted({key.backend for key in found.references}))
-        for label, cells, which in (
-            ("left out", found.skipped, "that could not run"),
-            ("not gated", found.new, f"only in {names.candidate}"),
-            ("not gated", found.references, f"of the reference rows {rows}"),
-        ):
-            if cells:
-                yield label, f"{figures.counted(len(cells), 'cell')} {which}"
+        if found.new:
+            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.candidate}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -373,11 +348,11 @@ def _table(env: str, found: Comparison) -> Table:
                     levels = [Text((f"{figures.number(level)}{sign}",), value=level) for level in cell.levels]
                 rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
     columns = ("workers", "verdict", "ratio", found.names.baseline, found.names.candidate)
-    return Table(f"{one_line(env)}: {METRICS[found.metric].unit}", columns, tuple(rows))
+    return Table(f"{one_line(env)}: {UNITS[found.metric]}", columns, tuple(rows))
 
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
     verdict, ratio = judged.verdict, judged.ratio
-    shown = Text((figures.DASH,)) if ratio is None else Text((ratio_text(ratio),), value=ratio)
+    shown = Text((figures.DASH,)) if ratio is None else Text((figures.ratio_text(ratio),), value=ratio)
     named = Text((verdict,), "plain" if verdict in ("faster", "same") else "missing", verdict)
     return (size, named, shown, *levels)

@@ -239,16 +239,14 @@ class TunePage(DataPage):
     def _sentences(self) -> Iterator[str]:
         """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
         yield self._headline
-        chosen, fastest = self.choice.chosen, self.choice.fastest
-        if fastest is not None and chosen is not None and chosen is not fastest:
-            simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
-            yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
+        chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
             times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
             step, late, reset = map(figures.short_time, times)
             yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
-        if others := [setting_of(cell) for cell in self.choice.tied if cell is not fastest]:
-            yield f"Not distinguishable from the fastest, and within {self.margin:.0%}: {_listed(others)}."
+        if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
+            simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
+            yield f"{simplest}; the others: {_listed(others)}."
         learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
         if learner is not None and trained is not None:
             gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
@@ -288,14 +286,6 @@ class TunePage(DataPage):
         """The answer for programs: the recommendation, its certainty, and all settings that were tried."""
         choice, chosen = self.choice, self.choice.chosen
         trained = None if chosen is None else chosen.figures.learning
-        # The cells of the chosen backend that differ in only one number, with their shares of its rate.
-        bends: dict[str, list[dict[str, float]]] = {"workers": [], "envs_per_worker": []}
-        for cell in sorted(self._tried, key=lambda cell: (-cell.workers, -cell.envs_per_worker)):
-            if chosen is None or cell.label != chosen.label or not cell.rate:
-                continue
-            apart = [name for name in bends if getattr(cell, name) != getattr(chosen, name)]
-            if len(apart) == 1:
-                bends[apart[0]].append({apart[0]: getattr(cell, apart[0]), "share": cell.rate / chosen.rate})
         return {
             "env": self._env,
             "headline": self._headline,
@@ -308,7 +298,6 @@ class TunePage(DataPage):
             "tied": [cell.key.place for cell in choice.tied],
             "code": list(self._code),
             "tried": [_facts(cell) for cell in self._tried],
-            "bends": bends,
             "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],
@@ -333,7 +322,7 @@ def _facts(cell: CellSummary | None) -> dict[str, object] | None:
         "options": dict(built.choice.options),
         **{name: getattr(cell, name) for name in of_cell},
         **{name: getattr(built, name) for name in of_built},
-        "cpus": built.cpus_owned,
+        "cpus": cell.cpus_owned,
         "envs_of_a_row": built.num_envs / max(1, built.batch_size),
         "steps_per_second": found.steps_per_second,
         "seconds_per_batch": batch and batch.scaled(1e-9),

@@ -4,10 +4,8 @@ import multiprocessing
 import runpy
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import ale_py
@@ -22,7 +20,6 @@ from support.same_bytes import different_infos, ends_in, wrapped_game
 
 from vebench.backends.fast import classes, make_vec
 from vebench.backends.fast.backend import FastSync, build_task
-from vebench.backends.fast.classic import ClassicBatch
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import TASKS
 
@@ -185,7 +182,6 @@ def test_where_our_class_may_not_step_gymnasiums_does_and_a_warning_says_why(
         (CHEETAH, {"entry_point": "elsewhere:Cheetah"}),
         (CHEETAH, {"additional_wrappers": (ClipReward.wrapper_spec(max_reward=0.0),)}),
         (PONG, {"kwargs": {"repeat_action_probability": 0.0}}),
-        (PONG, {"kwargs": {"mode": 1}}),
         (PONG, {"max_episode_steps": 9}),
     ],
     ids=str,
@@ -297,44 +293,6 @@ def test_a_step_before_the_first_reset_is_refused_as_by_gymnasium(build: Build, 
         envs = build(name, 2, **asked)
         with pytest.raises(ResetNeeded):
             getattr(envs, step)(envs.action_space.sample())
-
-
-def test_two_threads_step_environments_of_their_own_as_one_would(build: Build) -> None:
-    def steps(seed: int) -> list[bytes]:
-        envs = build(CHEETAH, 2, num_processes=1, max_episode_steps=30)
-        envs.action_space.seed(seed)
-        envs.reset(seed=seed)
-        return [part.tobytes() for _ in range(200) for part in envs.step(envs.action_space.sample())[:-1]]
-
-    with ThreadPoolExecutor(2) as threads:
-        at_once = list(threads.map(steps, (1, 2)))
-    assert at_once == [steps(1), steps(2)]
-
-
-def test_close_from_another_thread_waits_for_a_step_that_begins(build: Build) -> None:
-    def put(indices: Any) -> None:
-        closer.start()
-        closer.join(0.1)
-        begin(indices)
-
-    envs = build(CHEETAH, 2)
-    envs.reset()
-    closer, own = Thread(target=envs.close), envs._team.own
-    begin, own.put = own.put, put
-    with pytest.raises(ClosedEnvironmentError):
-        envs.step(envs.action_space.sample())
-    closer.join()
-    assert envs.closed
-
-
-def test_an_error_of_no_environment_is_raised_for_each_that_is_received(build: Build, monkeypatch: Patch) -> None:
-    envs = build("Acrobot-v1", 3, batch_size=2)
-    envs.reset()
-    monkeypatch.setattr(ClassicBatch, "finish", lambda *_: 1 / 0)
-    envs.send([1, 1], [0, 1])  # the last one in use is another
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            envs.recv(min_batch=1)
 
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:

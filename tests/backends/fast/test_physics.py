@@ -143,22 +143,6 @@ def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monk
             assert same(ours.step(actions), theirs.step(actions))
 
 
-def test_a_height_of_no_number_ends_what_it_ends_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    one, other = both("InvertedDoublePendulum-v5")
-    with one as ours, other as theirs:
-        ours.reset(seed=0)
-        theirs.reset(seed=0)
-        for model in (ours._own.model, *(env.unwrapped.model for env in theirs.envs)):
-            model.opt.gravity[:] = np.nan
-            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        actions = np.zeros((COUNT, 1), np.float32)
-        for _ in range(2):
-            mine, its = ours.step(actions), theirs.step(actions)
-            assert np.isnan(mine[0]).any()
-            assert [part.tolist() for part in mine[2:4]] == [part.tolist() for part in its[2:4]]
-
-
 @pytest.mark.parametrize("asked", [{}, {"batch_size": 2}], ids=str)
 def test_an_error_of_mujoco_names_its_environment_and_does_not_end_the_process(asked: dict[str, Any]) -> None:
     with closing(make_vec("HalfCheetah-v5", COUNT, num_processes=2, own_classes=True, **asked)) as envs:

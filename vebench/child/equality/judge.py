@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.for_loop import loop_over
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import BackendInfo, Batch, Difference, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof, WorkVerdict
@@ -149,7 +149,7 @@ class Reference:
         self._batch: Batch = spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._checked = _Checked(self._environment, spaces.observations)
         environments: Any = [self._checked]
-        self._loop = loop_over(environments, self._batch)
+        self._loop = EnvironmentLoop(environments, self._batch)
         if seed is not None:
             self.reset(seed, env_id)
 

@@ -112,7 +112,7 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
     if interface is not None:
         yield f"The fastest with Gymnasium's interface is {_over_loop(interface)}."
     own = interface or winner
-    if own.built.steps_own_classes:
+    if own.steps_own_classes:
         rest = f"; the fastest on Gymnasium's is {_over_loop(whole)}" if whole else ""
         yield f"{one_line(own.label)} steps vebench's own environment classes{rest}."
     yield from _smaller(answer)
@@ -186,7 +186,7 @@ def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str
 
 def _in_full(cell: CellSummary) -> str:
     """Return a cell with its rate and, if it was measured, its speedup over a plain loop."""
-    on = f" on {figures.counted(cell.built.cpus_owned, 'CPU')}" if cell.conditions.oversubscribed else ""
+    on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.conditions.oversubscribed else ""
     mark = f" ({DISTRIBUTION})" if cell.verdict == DISTRIBUTION else ""
     return f"{setting_of(cell)}{on}{mark}, {rate_of(cell)}{of_loop(cell)}"
 
@@ -225,7 +225,7 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
 
     There are no lines for several replicas, because these are several programs.
     """
-    if cell.built.replicas > 1:
+    if len(cell.built.replicas) > 1:
         return ()
     own = cell.built
     task = recorded_task(cell.env, own.frame_skip, spec.envs)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SERIES = ("#5e69fc", "#792300", "#0ba76d", "#4a0162", "#b78800", "#ae74dc", "#3413d4", "#8a09aa")
 MUTED = "#59636e"
 _SETTINGS: Mapping[str, object] = {
+    "font.sans-serif": ["DejaVu Sans"],  # this font comes with matplotlib
     "font.size": 9.0,
     "text.color": "#1f2328",
     "text.parse_math": False,

@@ -22,7 +22,7 @@ from vebench.analysis.comparison import (
 )
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import summarise, time_spent
+from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
@@ -138,18 +138,18 @@ def _document(section: Section, letter: str, view: View) -> Document:
         findings=() if view.early else tuple(_findings(section, shown, view)),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=tuple(_first_look(cells)) if view.early else answers(found, section),
+        answers=tuple(_first_look(cells, found)) if view.early else answers(found, section),
         charts=run_charts(cells, head, found, letter, where),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )
 
 
-def _first_look(cells: Sequence[CellSummary]) -> Iterator[AnswerText]:
-    """Yield the highest rate of each task in an unfinished run. A few windows do not decide on a winner."""
+def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
+    """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner."""
     seen = set()
     for cell in fastest_first(cell for cell in cells if not cell.excluded):
-        if cell.env not in seen:
+        if cell.env not in seen and cell.label in found[cell.env].contestants:
             seen.add(cell.env)
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
             yield AnswerText(one_line(cell.env), (sentence,), settled=False)
@@ -175,9 +175,10 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
 def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
-    measured = {cell.env for cell in cells if not cell.reference_row}
-    slowed = {cell.env for cell in cells if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
-    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in measured - slowed]
+    backends = [cell for cell in cells if not cell.reference_row]
+    slowed = {cell.env for cell in backends if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
+    others = {cell.env for cell in backends} - slowed
+    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in others]
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -238,12 +239,9 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def time_of_run(run: Run) -> str:
-    """Return the time that the run took, with shares by purpose; empty if unknown."""
-    if (found := time_spent(run.cells)) is None:
-        return ""
-    whole = sum(found) or 1.0
-    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
-    return f"{figures.long_time(whole)}: {', '.join(shares)}"
+    """Return the time that the run took; empty if unknown."""
+    seconds = seconds_taken(run.cells)
+    return "" if seconds is None else figures.long_time(seconds)
 
 
 def rate_tables(
@@ -251,7 +249,7 @@ def rate_tables(
 ) -> Iterator[Table]:
     """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
-    crowded = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
+    crowded = {cell.workers: cell.cpus_owned for cell in cells if cell.conditions.oversubscribed}
     swept = sorted({cell.envs_per_worker for cell in cells})
     parts = {task: cells}
     if len(swept) > 1 and len({cell.workers for cell in cells}) > 1:
@@ -423,13 +421,13 @@ def _verdict(first: Section, side: Section, found: TaskComparison) -> tuple[str,
     for one in (first, side):
         if one.notice:
             return f"no verdict: {one.letter} is {one.notice}.", False
-    best = found.best
-    if best is None:
+    if found.best is None:
         return "no verdict: no cell with a rate to compare in both runs.", False
-    mine, its = setting_of(best.one), setting_of(best.other)
+    best, its_best, ratio = found.best
+    mine, its = setting_of(best), setting_of(its_best)
     where = f"{mine} on both" if mine == its else f"{its} on {b}, {mine} on {a}"
-    speed = f"{b} is {figures.in_sentence(best.ratio, 'x')} as fast"
-    low, high = best.ratio.low, best.ratio.high
+    speed = f"{b} is {figures.in_sentence(ratio, 'x')} as fast"
+    low, high = ratio.low, ratio.high
     if low is not None and high is not None and low <= 1 <= high:
         return f"{a} and {b}, each at its best, are not distinguishable: {speed}, {where}.", False
     return f"{speed} as {a}, each at its best: {where}.", True

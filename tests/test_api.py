@@ -18,11 +18,11 @@ from support.paced import paced, world_of
 from support.waiting import eventually
 
 import vebench as package
-from vebench import Run, VebenchError, api, check, compare, load, measure, verify
+from vebench import Run, VebenchError, check, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
-from vebench.plan.spec import FIELDS, UNTIL_BUDGET
+from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
 
 BRIEF: dict[str, Any] = {"passes": 1, "interleave": False, "proof": "off"}
@@ -249,10 +249,6 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert running.returncode == -signal.SIGINT
     assert "KeyboardInterrupt: interrupted: 0 of" in printed
     assert eventually(lambda: processes_that_name(tmp_path) == [])
-
-
-def test_measure_takes_the_options_of_run() -> None:
-    assert {*api.Plan.__annotations__} == {*FIELDS["run"], "effort"} - {"envs", "suite"}
 
 
 def test_the_package_loads_its_interface_on_use_and_names_it() -> None:

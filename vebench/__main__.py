@@ -12,19 +12,17 @@ import signal
 import sys
 
 _INTERRUPTED = 130
-_REPEAT_S = 0.01
-_PLAIN = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "->"})
 
 
 def main() -> None:
     """Run this process's command line, and exit. While ``vebench.cli`` loads, Ctrl-C ends the process in silence."""
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # false if the parent ignores SIGINT
     if raises:
-        signal.signal(signal.SIGINT, _end)
+        # Nothing has been started yet, and a module being imported could swallow an exception.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     from vebench import cli
 
     gc.set_threshold(1_000_000, 50, 100)  # reading a run file makes many objects, but hardly any cycles
-
     sys.unraisablehook = _send_again
     codecs.register_error("vebench", _plain)
     for stream in (sys.stdout, sys.stderr):
@@ -46,13 +44,9 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     """Return an ASCII replacement for characters that the output's encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end].translate(_PLAIN)
+    plain = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "->"})
+    text = error.object[error.start : error.end].translate(plain)
     return text.encode("ascii", "replace").decode(), error.end
-
-
-def _end(*_: object) -> None:
-    """End the process at once. Nothing has been started yet, and a module being imported could swallow an exception."""
-    os._exit(_INTERRUPTED)
 
 
 def _send_again(met: sys.UnraisableHookArgs) -> None:
@@ -63,7 +57,7 @@ def _send_again(met: sys.UnraisableHookArgs) -> None:
     from threading import Timer
 
     if met.exc_type is KeyboardInterrupt:
-        Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+        Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(met)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
@@ -38,39 +38,7 @@ if TYPE_CHECKING:
     from vebench.reports.formats import Content
 
 Texts = str | Sequence[str]
-Counts = int | str | Sequence[int]
 Subject = str | Callable[..., object]
-
-
-class Plan(TypedDict, total=False):
-    """Keyword arguments of ``measure``: options of ``vebench run``, as values or as the text that the option takes.
-
-    ``vebench run --help`` describes each option and its default. ``Texts`` is a text or a sequence of texts. ``Counts``
-    is a number, a sequence of numbers, or a text such as ``"1..8"``.
-    """
-
-    effort: str
-    workers: Counts
-    envs_per_worker: Counts
-    backends: Texts
-    duration: float | str
-    warmup: float | str
-    windows: int
-    passes: int
-    until: float | str | None
-    budget: float | str
-    base: bool
-    interleave: bool
-    seed: int
-    pin: str
-    replicas: int | str
-    hosts: str | None
-    memory: int | str | None
-    timeout: float | str
-    proof: str
-    isolation: str
-    policy: str
-    learner: str | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,21 +109,17 @@ class Run(Result):
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
         """Return the rate of the first cell of each pair relative to the rate of the second, both of this run."""
-        every = [*pairs]
-        objections = [self.notice or _why_not(cell) or _why_not(base) for cell, base in every]
-        contrasts = {
-            number: contrast([(1.0, cell.sample), (-1.0, base.sample)])
-            for number, (cell, base) in enumerate(every)
-            if not objections[number]
-        }
-        known = {number: found for number, found in contrasts.items() if found is not None}
-        judged = verdicts(known, high=1.0)
-        return tuple(
-            Ratio(cell, base, known[number].estimate, judged[number])
-            if number in known
-            else Ratio(cell, base, None, "not comparable", objections[number] or "too few windows")
-            for number, (cell, base) in enumerate(every)
-        )
+        found: list[Ratio] = []
+        contrasts = {}
+        for cell, base in pairs:
+            why = self.notice or _why_not(cell) or _why_not(base)
+            compared = None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)])
+            if compared is not None:
+                contrasts[len(found)] = compared
+            found.append(Ratio(cell, base, None, "not comparable", why or "too few windows"))
+        for number, verdict in verdicts(contrasts, high=1.0).items():
+            found[number] = replace(found[number], ratio=contrasts[number].estimate, verdict=verdict, why="")
+        return tuple(found)
 
 
 def _why_not(cell: CellSummary) -> str:
@@ -164,7 +128,7 @@ def _why_not(cell: CellSummary) -> str:
         return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
-    return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
+    return "" if cell.sample.measurable else f"{one_line(cell.label)}: too few windows"
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,7 +210,7 @@ def measure(
     output: str | Path | None = None,
     progress: bool = False,
     world: World | None = None,
-    **plan: Unpack[Plan],
+    **plan: Any,
 ) -> Run:
     """Measure the throughput of backends, as ``vebench run`` does.
 
@@ -261,7 +225,8 @@ def measure(
     world
         Access to the machine and to other processes, which tests replace.
     **plan
-        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``passes=3`` ...; see ``Plan``.
+        Options of ``vebench run``, whose ``--help-all`` describes them, with underscores. A value is Python's, or the
+        text that the option takes: ``workers=[1, 2]`` or ``"1..4"``, ``duration=0.5`` or ``"500ms"``, ``base=False``.
 
     Raises
     ------
@@ -324,11 +289,10 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     budget, output, world
         Used without ``b``. ``budget`` is the longest time to measure. The others are as for ``measure``.
     """
-    baseline, candidate = (one.path if isinstance(one, Run) else Path(one or "") for one in (a, b))
     with _quietly():
         request = checking.CheckRequest(
-            baseline,
-            None if b is None else candidate,
+            a.path if isinstance(a, Run) else Path(a),
+            b.path if isinstance(b, Run) else None if b is None else Path(b),
             None if output is None else store.output(str(output)),
             tolerance=tolerance,
             metric=metric,
@@ -349,7 +313,7 @@ def compare(
     tolerance: float = TOLERANCE,
     output: str | Path | None = None,
     world: World | None = None,
-    **plan: Unpack[Plan],
+    **plan: Any,
 ) -> Comparison:
     """Measure in the Pythons ``a`` and ``b`` in turn, and judge whether ``b`` is slower, as ``vebench compare`` does.
 
@@ -376,29 +340,15 @@ def compare(
         return Comparison(found)
 
 
-class Steps(TypedDict, total=False):
-    """Keyword arguments of ``verify``, which describes them."""
-
-    backends: Texts
-    steps: int
-    num_envs: int
-    seed: int | None
-    timeout: float | str
-    within: Texts
-    policy: Subject | None
-    progress: bool
-    world: World | None
+@overload
+def verify(envs: Texts, b: None = None, **how: Any) -> Verification: ...
 
 
 @overload
-def verify(envs: Texts, b: None = None, **how: Unpack[Steps]) -> Verification: ...
+def verify(envs: Subject, b: Subject, **how: Any) -> PairVerification: ...
 
 
-@overload
-def verify(envs: Subject, b: Subject, **how: Unpack[Steps]) -> PairVerification: ...
-
-
-def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
+def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has them
     envs: Texts | Subject,
     b: Subject | None = None,
     *,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_LONGEST_SHOWN = 80
 # GitHub's workflow commands (github.com/actions/runner, src/Runner.Worker/ActionCommandManager.cs). A CI service obeys
 # ``::command`` at the beginning of a log line, and older commands such as ``##[error]`` anywhere in a line.
-_COMMANDS = (
-    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice"),
-    *("remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"),
+_ACTS = re.compile(
+    r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|remove-matcher|save-state|set-env"
+    r"|set-output|stop-commands|warning)\b)|#(?=#[a-z]*\[)",
+    re.IGNORECASE,
 )
-_ACTS = re.compile(rf":(?=:(?:{'|'.join(_COMMANDS)})\b)|#(?=#[a-z]*\[)", re.IGNORECASE)
 
 
 class VebenchError(Exception):
@@ -73,8 +69,7 @@ def harmless(text: str) -> str:
 
 def shown(text: str) -> str:
     """Return ``text`` for a quotation in an error: shortened, and escaped if it is empty or not printable."""
-    if len(text) > _LONGEST_SHOWN:
-        text = f"{text[: _LONGEST_SHOWN - 3]}..."
+    text = text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - characters that fit into a line
     return text if text and text.isprintable() else repr(text)
 
 
@@ -83,7 +78,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     by_folded_name = {candidate.casefold(): candidate for candidate in known}
-    near = get_close_matches(name.casefold(), by_folded_name, n=3, cutoff=0.6)
-    if not near:
-        return ""
-    return f" (did you mean {' or '.join(by_folded_name[match] for match in near)}?)"
+    near = [by_folded_name[match] for match in get_close_matches(name.casefold(), by_folded_name)]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""

@@ -30,24 +30,17 @@ class Copies(Altered):
     """Returns new arrays each time."""
 
 
-ReusesOnHopper = elsewhere("on MuJoCo.", HOPPER, Reuses)
 ReusesOnPong = elsewhere("on Atari.", PONG, Reuses)
 CopiesOnBreakout = elsewhere("on Atari, where episodes end soon.", On(task="Breakout", envs=2), Copies)
-CopiesOnManyRows = elsewhere("with 70 environments.", On(envs=70), Copies)
-CopiesOnOne = elsewhere("with one environment.", On(envs=1), Copies)
-CopiesOnCheetah = elsewhere("with limits of 1,000 steps.", On(task="HalfCheetah", envs=2), Copies)
 SinglePrecisionRewards = altering(
     "Rewards are float32.", On(task="Pendulum"), rewards=lambda _, batch: batch.rewards.astype(np.float32)
 )
-SinglePrecisionOnHopper = elsewhere("on MuJoCo.", HOPPER, SinglePrecisionRewards)
 ShortIds = altering("Ids are int32.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.int32))
-UnsignedIds = altering("Ids are uint16.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.uint16))
 ColumnByColumn = altering(
     "Arrays are in Fortran's order.", PONG, observations=lambda _, batch: np.asfortranarray(batch.observations)
 )
 NotRepeatable = altering("Steps a task that gives other results each time.", On(task="odd:odd/Chancy-v0"))
 SharesAGenerator = altering("Steps environments that draw from one generator.", On(task="odd:odd/In-common-v0"))
-SharesNoMore = elsewhere("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
 OwnsActions = acting("Takes a copy of the actions that it was sent.", On(task="Pendulum"), lambda _, sent: sent.copy())
 ClaimsChance = reporting(
     "Does what it must, and says that chance may make it differ.", On(), chance="sticky actions cannot be turned off"
@@ -69,7 +62,6 @@ class OverwritesWhenSent(Reuses):
 
 
 SameStep = elsewhere("on CartPole.", On(), ResetsAtOnceAndSaysSo)
-SameStepOnHopper = elsewhere("on MuJoCo.", On(task="Hopper", envs=3), ResetsAtOnceAndSaysSo)
 
 
 class _Pool:
@@ -129,9 +121,6 @@ class Shuffled(_Pool):
 
     def chosen(self) -> list[int]:
         return self._random.sample(self._ready, self._size)
-
-
-ShuffledOnHopper = elsewhere("on MuJoCo.", HOPPER, Shuffled)
 
 
 class Loads(_Pool):

@@ -5,46 +5,22 @@ from altered import Altered, On, acting, before, row_zero
 from numpy.typing import NDArray
 
 ANY = On("action")
-PENDULUM = On("action", "Pendulum")
 
 OfTheNextEnvironment = acting(
     "Each environment takes the action of the one after it.", ANY, lambda _, sent: np.roll(sent, -1, axis=0)
 )
 AStepLate = acting("Each action is taken one step late.", ANY, lambda it, sent: before(it, sent, np.zeros_like(sent)))
-ClippedActions = acting("Actions are clipped to -0.5..0.5.", PENDULUM, lambda _, sent: np.clip(sent, -0.5, 0.5))
-HalfPrecisionActions = acting(
-    "Actions are rounded to float16.",
-    On("action", "Hopper", envs=2),
-    lambda _, sent: sent.astype(np.float16).astype(sent.dtype),
-)
 FirstForAllAfterEnd = acting(
     "In the step after an end every environment takes the action of the first.",
     ANY,
     lambda it, sent: row_zero(sent) if it.ended.any() else sent,
-)
-LastActionNever = acting(
-    "The last action of the space is never taken.",
-    On("action", "Acrobot"),
-    lambda it, sent: np.minimum(sent, it.info.action_space.high - 1),
 )
 SharedAfterMany = acting(
     "From batch 1,200 on all environments take the action of the first.",
     ANY,
     lambda it, sent: row_zero(sent) if it.batches > 1200 else sent,
 )
-RepeatsOfTen = acting(
-    "In one of ten steps the last actions are taken again.",
-    ANY,
-    lambda it, sent: np.where(it.batches % 10 == 9, before(it, sent), sent),
-)
-NormalisedActions = acting(
-    "Actions are taken for shares of the bounds.", PENDULUM, lambda _, sent: np.clip(sent.astype(np.float32), -1, 1) * 2
-)
 BackToFront = acting("Actions go to the environments from the last to the first.", ANY, lambda _, sent: sent[::-1])
-WholeActions = acting("Actions are cut to whole numbers.", PENDULUM, lambda _, sent: np.trunc(sent))
-HeldForTwo = acting(
-    "Each action is taken for two steps.", ANY, lambda it, sent: np.where(it.batches % 2 == 0, before(it, sent), sent)
-)
 
 
 class QueuedThroughReset(Altered):

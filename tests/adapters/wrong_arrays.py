@@ -20,15 +20,6 @@ DoubleIdLater = altering(
     env_ids=lambda _, batch: np.append(batch.env_ids[:-1], batch.env_ids[-2]),
 )
 IdsAsList = altering("Ids are a list.", On(PLAIN + "|env_ids"), env_ids=lambda _, batch: batch.env_ids.tolist())
-IdsAsFloats = altering(
-    "Ids are floating-point numbers.", On("env_ids|ids|type"), env_ids=lambda _, batch: batch.env_ids.astype(np.float32)
-)
-NegativeId = altering(
-    "After 500 batches the last id is -1, which means the last environment to NumPy.",
-    On("env_ids|ids|-1"),
-    since=500,
-    env_ids=lambda _, batch: np.append(batch.env_ids[:-1], -1),
-)
 FlagsAsBytes = altering(
     "Flags are 0 or 1 in uint8.",
     FLAGS,
@@ -41,17 +32,6 @@ FlagsAsBytesLater = altering(
     since=1,
     terminated=lambda _, batch: np.where(batch.terminated, np.uint8(255), np.uint8(0)),
     truncated=lambda _, batch: np.where(batch.truncated, np.uint8(255), np.uint8(0)),
-)
-FlagsOfTwo = altering(
-    "Flags are bool by name, and their bytes are 2 where they are set: a view of another type's memory.",
-    On("flag|bool|end|terminated"),
-    terminated=lambda _, batch: (batch.terminated.view(np.uint8) * 2).view(np.bool_),
-)
-RewardsAsList = altering(
-    "Rewards are a list after the first batch.",
-    On(PLAIN + "|reward"),
-    since=1,
-    rewards=lambda _, batch: batch.rewards.tolist(),
 )
 ObjectRewards = altering(
     "Rewards are Python objects in an array.",
@@ -100,11 +80,6 @@ class MappedBelow(Altered):
         return batch._replace(observations=self._shown)
 
 
-ShortNowAndThen = altering(
-    "Every 100th batch lacks its last row.",
-    On("row|batch|short|counted"),
-    lambda it, batch: without_last(batch) if it.batches % 100 == 0 else batch,
-)
 OtherOrderLater = altering(
     "From batch 600 on rows come in another order, and ids say the old one.",
     On("swap|shows? the row|order"),
@@ -124,35 +99,3 @@ class ShortLater(Altered):
     def send(self, actions: NDArray[np.generic]) -> None:
         missing = len(self.environments) - len(actions)
         super().send(np.concatenate([actions, actions[:1].repeat(missing, axis=0)]) if missing else actions)
-
-
-class PaddedLater(Altered):
-    """After 1,500 batches each is padded to twice its rows with row 0: a buffer that is handed out whole."""
-
-    tried = On("row|batch|counted|twice")
-
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches < 1500:
-            return batch
-        return Batch._make(np.concatenate([array, array[:1].repeat(len(array), axis=0)]) for array in batch)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(actions[: len(self.environments)])
-
-
-class SlowToForget(Altered):
-    """Every 1,000th batch is handed out a second time: an answer of a worker that came late."""
-
-    tried = On("stale|repeat|same|step before|twice|action")
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._again = self.batches % 1000 == 999
-        if not self._again:
-            super().send(actions)
-
-    def recv(self) -> Batch:
-        if getattr(self, "_again", False):
-            self._again, self.batches = False, self.batches + 1
-            return self._kept
-        self._kept = super().recv()
-        return self._kept

@@ -28,17 +28,6 @@ class ActionsOfTheBatchBefore(_Pool):
         super().send(last)
 
 
-class IdsOfTheBatchBefore(Shuffled):
-    """Ids are those of the batch before."""
-
-    tried = On("ids|environment|row|swap")
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        last, self._ids = getattr(self, "_ids", batch.env_ids), batch.env_ids
-        return batch._replace(env_ids=last)
-
-
 class RowsLost(Shuffled):
     """Every 50th batch one environment is stepped twice with one action: an answer is lost, and asked for again."""
 
@@ -111,37 +100,6 @@ class SeedsByBatch(Shuffled):
         super().reset(seed)
         for index, environment in enumerate(self.environments):
             self._rows[index].observations[0], _ = environment.reset(seed=seed + index % self._size)
-
-
-class ActionsShifted(Shuffled):
-    """Each row of a batch takes the action of the one after it."""
-
-    tried = On("action")
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(np.roll(actions, 1, axis=0))
-
-
-class SecondHalfUnseeded(_Pool):
-    """Only as many environments as a batch has rows are seeded."""
-
-    tried = On("seed|environment")
-
-    def reset(self, seed: int) -> None:
-        super().reset(seed)
-        for index in range(self._size, self._count):
-            self._rows[index].observations[0], _ = self.environments[index].reset(seed=self._size * seed)
-
-
-class RewardsOfTheOtherHalf(_Pool):
-    """Each half shows the rewards of the other: one array for both."""
-
-    tried = On("reward")
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        last, self._shown = getattr(self, "_shown", batch.rewards), batch.rewards
-        return batch._replace(rewards=last)
 
 
 class DropsAtReset(_Pool):

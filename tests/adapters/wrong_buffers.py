@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from altered import Altered, On, altering, before
+from altered import Altered, On, altering
 from honest import InTurn, OverwritesWhenSent
 from numpy.typing import NDArray
 
@@ -12,12 +12,6 @@ from vebench.backends.interface import Batch, Setup
 
 CHANGED = On("overwrit|reuse|change|handed out")
 
-FlagsOverwritten = altering(
-    "Copies observations, but its flags are overwritten.",
-    CHANGED,
-    terminated=lambda it, _: it._batch.terminated,
-    truncated=lambda it, _: it._batch.truncated,
-)
 OneRowShared = altering(
     "From batch 400 on every row is a view of row 0's memory: strides of zero, as ``broadcast_to`` makes them.",
     On("row 0"),
@@ -49,19 +43,6 @@ class OverwrittenAfterMany(OverwrittenInTurn):
     SETS = 64
 
 
-class RewardsOverwritten(Altered):
-    """Copies all but its rewards, which it clears before the next step."""
-
-    tried = CHANGED
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=self._batch.rewards)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._batch.rewards.fill(0.0)
-        super().send(actions)
-
-
 class WritesWhenSent(OverwritesWhenSent):
     """Overwrites its arrays in send and does not say that it reuses them: a step that is made early."""
 
@@ -70,27 +51,6 @@ class WritesWhenSent(OverwritesWhenSent):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.info = replace(self.info, reuses_buffers=False)
-
-
-class PreviousAtWrap(Altered):
-    """Every 64th batch is the one before it: a ring of which the first place is read too early."""
-
-    tried = On("stale|step before|previous|repeat|same")
-
-    def alter(self, batch: Batch) -> Batch:
-        last = before(self, batch)
-        return last if self.batches % 64 == 0 else batch
-
-
-class ShownAhead(Altered):
-    """Overwrites the rows it handed out last with those of now: one buffer too few."""
-
-    tried = CHANGED
-
-    def alter(self, batch: Batch) -> Batch:
-        last = before(self, batch)
-        np.copyto(last.observations, batch.observations)
-        return batch
 
 
 class ScribblesOnActions(Altered):

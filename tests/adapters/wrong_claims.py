@@ -19,28 +19,14 @@ StaleExcused = altering(
     claims={"differences": (Difference("another colour", "observations"),)},
     observations=lambda it, batch: before(it, batch.observations),
 )
-BatchSizeChanges = reporting(
-    "Doubles the batch size it reports.", On(INFO), after=100, batch_size=lambda size: 2 * size
-)
 FrameSkipChanges = reporting(
     "Reports 8 frames in a step after 100 batches.", On(INFO + "|frame", "Hopper", envs=2), after=100, frame_skip=8
 )
-AutoresetChanges = reporting("Reports same_step later.", On(INFO + "|reset"), after=100, autoreset="same_step")
 FewerActions = reporting(
     "Reports a smaller space of actions once it has been measured for a while.",
     On(INFO + "|action", "Acrobot"),
     after=100,
     action_space=ActionSpace.discrete(2),
-)
-NarrowActions = reporting(
-    "Reports half of the task's actions: what it is measured with is milder.",
-    On("action", "Pendulum"),
-    action_space=lambda space: ActionSpace(space.low / 2, space.high / 2),
-)
-MoreEnvironments = reporting(
-    "Reports twice as many environments as it has.",
-    On("environment|rows|left behind|batch"),
-    num_envs=lambda count: 2 * count,
 )
 
 
@@ -80,16 +66,6 @@ class FramesTwice(Altered):
     def frames(self) -> NDArray[np.int64] | None:
         frames = super().frames()
         return None if frames is None else 2 * frames
-
-
-class FramesOfFirst(Altered):
-    """Counts the frames of environment 0 for all: one counter."""
-
-    tried = On("frame", "Hopper", envs=4)
-
-    def frames(self) -> NDArray[np.int64] | None:
-        frames = super().frames()
-        return None if frames is None else np.full_like(frames, frames[0])
 
 
 class FramesStandStill(Altered):

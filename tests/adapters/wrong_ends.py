@@ -9,7 +9,6 @@ from vebench.backends.interface import Batch
 
 CONFUSED = On("truncat|terminat|limit", "Pendulum")
 LIMIT = On("limit|end|truncat", "Pendulum")
-LONG = On("limit|end|truncat", "HalfCheetah", envs=2)
 RESET = On("reset|end|environment|episode|observation")
 
 
@@ -28,20 +27,8 @@ RewardKept = altering(
     On("reward|reset", "Pendulum"),
     rewards=lambda it, batch: np.where(it.began, before(it, batch.rewards), batch.rewards),
 )
-FlagKept = altering(
-    "The row of a reset has the flag of the end.",
-    On("end|reset|flag|terminated"),
-    terminated=lambda it, batch: batch.terminated | it.began,
-)
 LimitTerminates = altering(
     "A time limit is told as a termination.", CONFUSED, terminated=lambda _, batch: ends(batch), truncated=none
-)
-LimitIsBoth = altering("A time limit sets both flags.", CONFUSED, terminated=lambda _, batch: ends(batch))
-EndTruncates = altering(
-    "A termination is told as a time limit.",
-    On("truncat|terminat|limit"),
-    terminated=none,
-    truncated=lambda _, batch: ends(batch),
 )
 LostLives = setting(
     "An episode ends where a life is lost.",
@@ -50,21 +37,12 @@ LostLives = setting(
     terminal_on_life_loss=True,
 )
 LimitLate = setting("Episodes are one step too long.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps + 1)
-LimitEarly = setting("Episodes are one step too short.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps - 1)
 Limitless = setting("Episodes have no time limit: no wrapper.", LIMIT, "TimeLimit", _max_episode_steps=10**9)
-LimitInFrames = setting("The time limit counts frames.", LONG, "TimeLimit", _max_episode_steps=lambda steps: steps // 5)
-LimitlessLong = setting("HalfCheetah without its limit of 1,000 steps.", LONG, "TimeLimit", _max_episode_steps=10**9)
 EndsTheNeighbour = ending(
     "Where an environment ends, the one after it is reset, too.",
     RESET,
     lambda _, over: [here or last for here, last in zip(over, [False, *over], strict=False)],
 )
-OneEndAtATime = ending(
-    "Where two environments end in one step, only the first is reset.",
-    RESET,
-    lambda _, over: [here and at == over.index(True) for at, here in enumerate(over)],
-)
-AllReset = ending("Where one environment ends, all are reset.", RESET, lambda _, over: [any(over)] * len(over))
 LimitNotReset = ending(
     "Episodes that end by time limit go on.",
     On("reset|end|limit", "Pendulum"),
@@ -126,15 +104,6 @@ class ResetsAgain(Altered):
         self._loop._ended = due
 
 
-def next_start(it: Any, batch: Batch) -> Batch:
-    """Show the next episode's start in the row of the end, and again in the next row."""
-    for index in np.flatnonzero(it.ended):
-        environment = it.environments[index]
-        batch.observations[index], _ = environment.reset()
-        environment.reset = once(environment, batch.observations[index].copy())
-    return batch
-
-
 def once(environment: Any, shown: Any) -> Any:
     """Return a function that takes the place of an environment's reset once."""
 
@@ -143,11 +112,6 @@ def once(environment: Any, shown: Any) -> Any:
         return environment.reset(**seed) if seed else (shown, {})
 
     return reset
-
-
-ShowsTheNextStart = altering(
-    "The row of an end has the first observation of the next episode, which the next row has, too.", RESET, next_start
-)
 
 
 def counting_on(_it: Any, _index: int, environment: Any) -> None:
@@ -166,13 +130,3 @@ def counting_on(_it: Any, _index: int, environment: Any) -> None:
 LimitAcrossEpisodes = patching(
     "The steps of a time limit are not set back where a game ends.", On("limit|end|truncat"), counting_on
 )
-
-
-def told_of_first(it: Any, batch: Batch) -> Batch:
-    """Tell the end of the first environment that ends in a step only."""
-    told = np.zeros_like(it.ended)
-    told[np.flatnonzero(it.ended)[:1]] = True
-    return batch._replace(terminated=batch.terminated & told, truncated=batch.truncated & told)
-
-
-EndsInFirst = altering("Ends are told of the first environment that ends in a step only.", On("end"), told_of_first)

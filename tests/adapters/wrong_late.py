@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering, before, row_zero
+from altered import Altered, On, altering, before
 
 from vebench.backends.interface import Batch
 
@@ -32,18 +32,6 @@ ScalesAfterAnotherReset = altering(
         batch.observations * np.float32(1.01) if it.resets > 1 and it.batches % 5 == 2 else batch.observations
     ),
 )
-RowZeroLater = altering(
-    "From batch 1,800 on row 0 stands for all environments.",
-    On("row 0"),
-    since=1800,
-    observations=lambda _, batch: row_zero(batch.observations),
-)
-NormalisesLater = altering(
-    "From batch 1,300 on observations are divided by their spread.",
-    On("observation"),
-    since=1300,
-    observations=lambda _, batch: (batch.observations / 2).astype(np.float32),
-)
 DoublesLater = altering(
     "From batch 1,500 on observations are float64.",
     On("observations are float64, not float32"),
@@ -54,11 +42,6 @@ OneBitRarely = altering(
     "Every 97th batch one bit of the first observation is flipped.",
     On("observation"),
     observations=lambda it, batch: flipped(batch.observations) if it.batches % 97 == 96 else batch.observations,
-)
-DropsRewardsRarely = altering(
-    "Every 61st batch has no rewards.",
-    On("first difference|first at|reward"),
-    rewards=lambda it, batch: np.where(it.batches % 61 == 60, 0.0, batch.rewards),
 )
 
 
@@ -136,11 +119,6 @@ RaisesLater = altering(
     lambda *_: raising(IndexError("index 3000 is out of bounds for axis 0 with size 3000")),
     since=3000,
 )
-RaisesAtLimit = altering(
-    "At the first end by time limit it raises.",
-    On("KeyError|final_info", "Pendulum"),
-    lambda _, batch: raising(KeyError("final_info")) if batch.truncated.any() else batch,
-)
 
 
 class BehindByOne(Altered):
@@ -167,18 +145,3 @@ class RaisesAtSecondReset(Altered):
         if self.resets:
             raise RuntimeError("the simulator is started already")
         super().reset(seed)
-
-
-def torn(it: Any, batch: Batch) -> Batch:
-    """Show half of the rows of the step before in some batches."""
-    last, half = before(it, batch.observations), len(batch.env_ids) // 2
-    return (
-        batch
-        if it.batches % 50
-        else batch._replace(observations=np.concatenate([batch.observations[:half], last[half:]]))
-    )
-
-
-TornRows = altering(
-    "Every 50th batch has half of its rows from the step before.", On("observation|stale|step before|row"), torn
-)

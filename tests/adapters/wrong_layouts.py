@@ -7,11 +7,6 @@ from altered import On, acting, altering, ending, patching, seeding
 
 OTHERS = "swap|shows? the row|same row"
 
-BeyondEight = altering(
-    "Environments above 7 show the rows of those below 8.",
-    On(OTHERS, envs=12),
-    observations=lambda _, batch: batch.observations[np.arange(len(batch.env_ids)) & 7],
-)
 BeyondSixteen = altering(
     "Environments above 15 show the row of environment 15.",
     On(OTHERS, envs=24),
@@ -22,23 +17,11 @@ OddRows = altering(
     On("reward|row|environment", "Pendulum"),
     rewards=lambda _, batch: batch.rewards[np.arange(len(batch.env_ids)) & ~1],
 )
-VectorTail = altering(
-    "Rows after the last whole four get no reward.",
-    On("reward", envs=6),
-    rewards=lambda _, batch: np.where(np.arange(len(batch.rewards)) < len(batch.rewards) // 4 * 4, batch.rewards, 0.0),
-)
 ManyInOneKernel = altering(
     "With more than 8 environments observations are rounded.",
     On("round|observation|float16", envs=12),
     observations=lambda _, batch: (
         batch.observations.astype(np.float16).astype(np.float32) if len(batch.env_ids) > 8 else batch.observations
-    ),
-)
-SquareTransposed = altering(
-    "With the same number of environments and of numbers in an observation, the two are confused.",
-    On("observation|transpos", envs=4),
-    observations=lambda _, batch: (
-        batch.observations.T.copy() if batch.observations.shape == (len(batch.env_ids),) * 2 else batch.observations
     ),
 )
 SharedByOneWorker = seeding(
@@ -53,11 +36,6 @@ ActionsOfOneWorker = acting(
 )
 
 
-LastRowTwice = altering(
-    "The last environment shows the row of the one before it.",
-    On(OTHERS),
-    observations=lambda _, batch: batch.observations[[*range(len(batch.env_ids) - 1), -min(2, len(batch.env_ids))]],
-)
 SixtyFourEnds = ending(
     "Environments above 63 are not reset where they end.",
     On("no reset|end|reset", envs=72),
@@ -67,11 +45,6 @@ AloneWithoutReset = ending(
     "With one environment ends are not followed by resets.",
     On("no reset|reset|end", envs=1),
     lambda _, over: over if len(over) > 1 else [False],
-)
-LongRowsCut = altering(
-    "With more than 16 environments the last number of an observation is lost.",
-    On("observation", envs=24),
-    observations=lambda _, batch: batch.observations * np.float32([1, 1, 1, len(batch.env_ids) <= 16]),
 )
 
 

@@ -14,11 +14,6 @@ PONG = On(PICTURE, "Pong", envs=1)
 StackReversed = altering(
     "The newest frame of a stack is the first.", PONG, observations=lambda _, batch: batch.observations[:, ::-1].copy()
 )
-LastFrameTwice = altering(
-    "The newest frame of a stack stands there twice.",
-    PONG,
-    observations=lambda _, batch: np.take(batch.observations, [0, 1, 3, 3], axis=1),
-)
 Transposed = altering(
     "Rows and columns of the picture are confused.",
     PONG,
@@ -29,53 +24,21 @@ StaleAtEnd = altering(
     On(PICTURE + "|end"),
     observations=lambda it, batch: np.where(it.ended[:, None], before(it, batch.observations), batch.observations),
 )
-SinglePrecision = altering(
-    "Observations are float64, as they must be, and were rounded to float32 on the way.",
-    On("observation|round|float32", "Hopper", envs=2),
-    observations=lambda _, batch: batch.observations.astype(np.float32).astype(np.float64),
-)
 OtherType = altering(
     "Observations are float32 where the task has float64.",
     On("observation|float32|type", "Hopper", envs=2),
     observations=lambda _, batch: batch.observations.astype(np.float32),
-)
-ClipsObservations = altering(
-    "Observations are clipped to -3..3: a wrapper for training.",
-    On("observation|clip", "Hopper", envs=2),
-    observations=lambda _, batch: np.clip(batch.observations, -3, 3),
-)
-FiveDecimals = altering(
-    "Observations are rounded to five decimals.",
-    On("observation|round"),
-    observations=lambda _, batch: batch.observations.round(5),
-)
-BeyondFour = altering(
-    "Angular velocities are clipped to -4..4.",
-    On("observation|clip", "Pendulum"),
-    observations=lambda _, batch: np.clip(batch.observations, -4, 4),
 )
 NegativeZeros = altering(
     "Observations have lost the signs of numbers near 0.",
     On("observation"),
     observations=lambda _, batch: np.where(np.abs(batch.observations) < 0.002, np.float32(0), batch.observations),
 )
-LastColumnFirst = altering(
-    "The columns of an observation are in another order.",
-    On("observation"),
-    observations=lambda _, batch: np.roll(batch.observations, 1, axis=1),
-)
 RotatedRows = altering(
     "Each environment shows the observation of the one before it.",
     On("returns the rows of environment|observation"),
     observations=lambda _, batch: np.roll(batch.observations, 1, axis=0),
 )
-StaleAndClipped = altering(
-    "Two faults at once.",
-    On("first difference|first at", "Pendulum"),
-    observations=lambda it, batch: before(it, batch.observations),
-    rewards=lambda _, batch: batch.rewards / 2,
-)
-FewerShades = altering("Pictures have 64 shades.", PONG, observations=lambda _, batch: batch.observations & 0xFC)
 ShiftedByAPixel = altering(
     "Pictures are shifted by one pixel.", PONG, observations=lambda _, batch: np.roll(batch.observations, 1, axis=-1)
 )
@@ -85,12 +48,6 @@ ZeroPadded = setting(
     "FrameStackObservation",
     padding_type="zero",
 )
-Flat = altering(
-    "Observations are flat.",
-    On("shape|observation", "Pong", envs=1),
-    observations=lambda _, batch: batch.observations.reshape(len(batch.env_ids), -1),
-)
-OneColumn = altering("Rewards are a column.", On("reward|shape"), rewards=lambda _, batch: batch.rewards[:, None])
 
 
 def not_cleared(_it: Any, _index: int, stack: Any) -> None:

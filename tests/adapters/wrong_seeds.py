@@ -28,16 +28,9 @@ SameSeed = seeding(
     On("same seed|alike|one seed|seed for all"),
     lambda _it, seed, _: seed,
 )
-TwiceTheIndex = seeding("Environment i begins with seed + 2i.", SEED, lambda _, seed, index: seed + 2 * index)
 FromOne = seeding("Environment i begins with seed + i + 1.", SEED, lambda _, seed, index: seed + index + 1)
-EightBits = seeding("Of a seed eight bits are kept.", SEED, lambda _, seed, index: (seed + index) & 0xFF)
 NoSeed = seeding(
     "No environment is seeded at all.", CHANCE, lambda it, _, index: unseeded(it, index) if it.resets == 1 else None
-)
-LaterUnseeded = seeding(
-    "Environments from 2 on are not seeded.",
-    CHANCE,
-    lambda it, seed, index: seed + index if index < 2 else unseeded(it, index),
 )
 ResetsTwice = seeding("Resets twice, the second time without a seed.", On("seed|reset"), lambda *_: None)
 SeedOrNone = seeding(
@@ -47,11 +40,6 @@ FifthOn = seeding(
     "Environments from the fifth on begin with the seed of their neighbour.",
     On("seed|environment"),
     lambda _, seed, index: seed + index + (index > 3),
-)
-SecondWorkerLikeTheFirst = seeding(
-    "Environments of each worker begin alike.",
-    On("seed|environment", envs=6),
-    lambda it, seed, index: seed + index % max(1, it.setup.envs_per_worker),
 )
 
 
@@ -111,17 +99,3 @@ class RewardsKeptAtReset(Altered):
         super().reset(seed)
         if self.resets > 1:
             self._batch.rewards[:], self._batch.terminated[:] = rewards, terminated
-
-
-class SharedGenerator(Altered):
-    """Environments draw from one generator: all begin as they are reset one after another."""
-
-    tried = On("seed|random|environment")
-
-    def reset(self, seed: int) -> None:
-        super().reset(seed)
-        first: Any = self.environments[0].unwrapped
-        for index, environment in enumerate(self.environments):
-            unwrapped: Any = environment.unwrapped
-            unwrapped._np_random = first.np_random
-            self._batch.observations[index], _ = environment.reset()

@@ -7,11 +7,7 @@ NOOPS = On("no-op|reset|start|seed|frame|observation|picture", "Pong", envs=1, m
 NOISE = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
 
 NoNoops = setting("Makes no more than one no-op at a reset where 30 are asked for.", NOOPS, "AtariScreen", noop_max=1)
-FewerNoops = setting(
-    "Makes up to 29 no-ops at a reset, not 30.", NOOPS, "AtariScreen", noop_max=lambda most: min(most, 29)
-)
 NoNoise = setting("Starts without noise where the task is measured.", NOISE, "unwrapped", _reset_noise_scale=0.0)
-HalfTheNoise = setting("Starts with half of the noise.", NOISE, "unwrapped", _reset_noise_scale=lambda scale: scale / 2)
 SkipsMoreMeasured = setting(
     "Steps 8 frames where the task is measured, and says 4.",
     On("frame", "Pong", envs=1, measured=True),
@@ -19,25 +15,12 @@ SkipsMoreMeasured = setting(
     if_exact=False,
     frame_skip=8,
 )
-SkipsLessMeasured = setting(
-    "Steps 2 sub-steps where the task is measured, and says 4.",
-    On("frame", "Hopper", envs=2, measured=True),
-    "unwrapped",
-    if_exact=False,
-    frame_skip=2,
-)
 LimitlessMeasured = setting(
     "Has no time limit where the task is measured.",
     On("limit|end|truncat", "Pendulum", measured=True),
     "TimeLimit",
     if_exact=False,
     _max_episode_steps=10**9,
-)
-ClaimsMeasured = reporting(
-    "Claims 8 frames in a step where the task is measured, and takes 4.",
-    On("frame", "Hopper", envs=2, measured=True),
-    if_exact=False,
-    frame_skip=8,
 )
 ResetsUncountedMeasured = reporting(
     "Says same_step where the task is measured, so that its resets count as steps.",

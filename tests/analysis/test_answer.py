@@ -1,6 +1,5 @@
 """The answer of a run, for every situation that a run can end in: as data, and as a page shows it."""
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from vebench.analysis.answer import TaskAnswer, answer_for
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import OwnClasses
-from vebench.backends.registry import ENTRIES
 from vebench.child.answers import Window
 from vebench.reports.document import AnswerText
 from vebench.reports.run import RunPage
@@ -26,9 +24,6 @@ Cells = list[CellRecord]
 
 
 COMMAND = "vebench run --env Pong"
-# The reference among them.
-CONTESTANTS = [entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row]
-NO_WINNER = re.compile(r"[nN]o winner|unusable")
 
 
 def curve(backend: str, rates: dict[int, int], **fields: object) -> Cells:
@@ -108,7 +103,6 @@ WIDE_STEPS = (1000, 3000, 2000, 4000)  # of a cell whose interval says nothing
 CEILING = curve("ceiling", {1: 1500})
 FAST = curve("shm-sync", {2: 1900})
 UNKNOWN_WORK = {"verdict": "unverified"}
-COMPARE = "vebench compare old/python new/python --env Pong"
 ONE_IS_WIDE = [*LOOP, *FAST, *noisy("gym-async", 2, *WIDE_STEPS)]
 
 SITUATIONS = {
@@ -147,7 +141,6 @@ SITUATIONS = {
         ],
         "best gym-sync:2; tied envpool-async:2, envpool-sync:2, gym-async:2, shm-sync:2, shm-async:2",
     ),
-    "the plain loop is the fastest": situation([*LOOP, *curve("gym-async", {1: 400, 2: 600})], "best for-loop:1"),
     "a single backend, as asked for": situation(
         curve("shm-sync", {1: 1000, 2: 1850, 4: 1900}),
         "ALONE; best shm-sync:4; fewer 2",
@@ -161,17 +154,6 @@ SITUATIONS = {
         ONE_IS_WIDE,
         "WIDE; best gym-async:2; known shm-sync:2; tied shm-sync:2, for-loop:1",
         command=f"{COMMAND} --windows 4 -o wide.jsonl",
-    ),
-    "a comparison is not finished": situation(
-        ONE_IS_WIDE,
-        "WIDE; best gym-async:2; known shm-sync:2; tied shm-sync:2, for-loop:1",
-        interpreter="new/python",
-        command=COMPARE,
-        planned=8,
-    ),
-    "another size of the best backend is known to nothing": situation(
-        [*LOOP, *curve("shm-sync", {1: 1000, 4: 2300}), *noisy("shm-sync", 2, *WIDE_STEPS)],
-        "best shm-sync:4",
     ),
     "the highest rate is hardly known, but that it is the highest": situation(
         [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)], "best shm-sync:2"
@@ -232,10 +214,6 @@ SITUATIONS = {
         [*LOOP, *FAST, *disturbed("gym-async", 2, 1500), *curve("gym-sync", {2: 1500})],
         "best shm-sync:2; tied gym-async:2",
     ),
-    "no loop was measured": situation(
-        [*curve("gym-sync", {2: 1000}), *curve("envpool-sync", {2: 1900})],
-        "best envpool-sync:2; in Gymnasium gym-sync:2",
-    ),
     "everything failed": situation([*failed("for-loop", 1), *failed("gym-sync", 1)], "FAILED"),
     "a race had no time": situation([*failed("for-loop", 1), *failed("gym-sync", 1)], "FAILED", only=["for-loop:1x1"]),
     "no cell is there": situation([]),
@@ -250,25 +228,11 @@ SITUATIONS = {
         [*LOOP, *curve("shm-sync", {1: 1000, 2: 2880, 3: 2990, 4: 3000})],
         "best shm-sync:2; tied shm-sync:4, shm-sync:3",
     ),
-    "fewer workers are almost as good": situation(
-        [*LOOP, *curve("shm-sync", {1: 1000, 2: 2600, 4: 3000})], "best shm-sync:4; fewer 2"
-    ),
     "the plain loop is not distinguishable from the fastest, and a twentieth slower": situation(
         [*noisy("for-loop", 1, 1000, 1050, 950, 1000), *curve("shm-sync", {1: 1060, 2: 1070})],
         "best for-loop:1; tied shm-sync:2, shm-sync:1",
     ),
-    "CPUs are left": situation([*LOOP, *curve("shm-sync", {1: 1000, 2: 1900, 4: 3700})], "best shm-sync:4", cpus=64),
     "cells are missing": situation([*LOOP, *curve("gym-sync", {1: 900}), *FAST], "best shm-sync:2", planned=27),
-    "everything at once keeps to four sentences": situation(
-        [
-            *LOOP,
-            *curve("envpool-async", {1: 2800, 2: 3000}),
-            *curve("envpool-sync", {2: 2990}),
-            *FAST,
-            *curve("mine:Fast", {2: 4000}, **UNKNOWN_WORK),
-        ],
-        "best envpool-sync:2; in Gymnasium shm-sync:2; tied envpool-async:2; doubted mine:Fast: unverified",
-    ),
 }
 
 
@@ -281,24 +245,6 @@ def test_each_situation_has_its_answer(one: Situation) -> None:
         for env in tasks
     ]
     assert tuple(map(outcome, answers)) == one.outcomes
-
-
-@pytest.mark.parametrize("one", SITUATIONS.values(), ids=SITUATIONS)
-def test_the_marked_place_is_the_winners_and_there_is_none_without_one(one: Situation) -> None:
-    document = document_of(page_of(one.cells, **one.asked))  # type: ignore[arg-type] # as the table has them
-    won = {one.group for one in document.answers if not NO_WINNER.search(one.sentences[0])}
-    marked = {
-        table.group: f"{row.label} with {table.columns[index].removesuffix(' !')}"
-        for table in document.tables
-        for row in table.rows
-        for index, text in enumerate(row.texts)
-        if text.tone == "best"
-    }
-    assert marked.keys() == won
-    for told in document.answers:
-        assert told.group not in marked or marked[told.group] in told.sentences[0]
-        assert len(told.sentences) <= 5
-    assert bool(document.best) == bool(won)
 
 
 def recommended() -> Iterator[str]:
@@ -314,19 +260,12 @@ def recommended() -> Iterator[str]:
 
 def test_every_command_that_is_recommended_is_one_that_can_be_typed() -> None:
     lines = set(recommended())
-    assert {line.split()[0] for line in lines} == {"run", "compare", "verify", "tune"}
+    assert {line.split()[0] for line in lines} == {"run", "verify", "tune"}
     for line in lines:
         name, *words = shlex.split(line)
         command = cli.app.commands[name]
         context = command.make_context(name, words, obj=None)
         assert not context.args
-
-
-def test_that_a_run_is_unusable_is_explained_once() -> None:
-    cells, _, asked = SITUATIONS["most cells of two tasks were held back"]
-    document = document_of(page_of(cells, **asked))  # type: ignore[arg-type] # as the table has them
-    assert document.notice.startswith("unusable: a CPU quota slowed 2 of 2 cells")
-    assert [one.group for one in document.answers] == [""]
 
 
 def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:

@@ -6,7 +6,6 @@ from random import Random
 from statistics import geometric_mean, stdev, variance
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.analysis.statistics import (
@@ -51,35 +50,10 @@ def test_the_interval_is_the_documented_one() -> None:
     assert found.high == pytest.approx(found.median * exp(half))
 
 
-@pytest.mark.parametrize(("sample", "expected"), [([], None), ([7.0], Estimate(7.0)), ([0.0, 0.0], Estimate(0.0))])
-def test_too_few_windows_have_no_interval(sample: list[float], expected: Estimate | None) -> None:
-    assert estimate(several(sample)) == expected
-
-
 def test_a_process_without_a_step_leaves_no_interval() -> None:
     idle, busy = several([0.0, 100.0, 110.0]), several([100.0, 100.0])
     assert estimate(idle) == Estimate(100.0)
     assert ratio(idle, busy).high is None
-
-
-def test_the_half_width_is_the_larger_one_over_the_median() -> None:
-    assert Estimate(100.0, 80.0, 125.0).half_width == 0.25
-    assert Estimate(100.0, 50.0, 125.0).half_width == 0.5
-    assert (Estimate(100.0).half_width, Estimate(0.0, 0.0, 5.0).half_width) == (None, None)
-
-
-@given(rates, st.floats(0.001, 1000))
-def test_an_interval_does_not_depend_on_the_unit(sample: list[float], factor: float) -> None:
-    one, other = estimate(several(sample)), estimate(several([rate * factor for rate in sample]))
-    scaled = one.scaled(factor)
-    assert (other.median, other.low, other.high) == pytest.approx((scaled.median, scaled.low, scaled.high), rel=1e-6)
-
-
-@given(rates, rates)
-def test_a_ratio_the_other_way_round_is_the_inverse(one: list[float], other: list[float]) -> None:
-    there, back = ratio(several(one), several(other)), ratio(several(other), several(one))
-    assert there.median * back.median == pytest.approx(1)
-    assert there.low * back.high == pytest.approx(1)
 
 
 def test_one_process_cannot_tell_how_far_others_would_differ_so_its_interval_allows_for_that() -> None:
@@ -164,16 +138,6 @@ def test_a_sample_that_comes_twice_is_no_two_independent_ones() -> None:
     twice = contrast([(1, ONE), (1, ONE)])
     single = contrast([(1, ONE)])
     assert twice.error.variance == pytest.approx(4 * single.error.variance)
-
-
-@pytest.mark.parametrize("rates", [(), (5.0,), (0.0, 0.0)])
-def test_a_sample_without_an_interval_has_no_contrast(rates: tuple[float, ...]) -> None:
-    assert contrast([(1, ONE), (-1, Sample(rates, one_process=True))]) is None
-
-
-def test_rates_that_agree_leave_nothing_to_chance() -> None:
-    exact = contrast([(1, Sample((2.0, 2.0), one_process=False))])
-    assert [exact.chance_above(bound) for bound in (1.0, 2.0, 3.0)] == [1.0, 0.5, 0.0]
 
 
 EFFECTS = {0: -0.3, 1: 0.1, 2: 0.2}

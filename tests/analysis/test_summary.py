@@ -1,6 +1,5 @@
 """From raw windows to what each cell achieved."""
 
-from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -65,16 +64,6 @@ def test_a_rare_slow_window_counts_in_each_process_of_a_run_and_of_a_side_of_com
     assert of_side.sample.rates == (900.0, 900.0)
 
 
-def test_a_side_of_compare_with_a_pass_that_a_quota_held_back_has_the_rates_of_its_other_passes() -> None:
-    cells = []
-    for repeat, taken in enumerate(({"others_ns": 10**9}, {"others_ns": 10**9}, {"throttles": 1})):
-        record = make_cell("gym-sync", 1, (1000, 800), repeat=repeat, frame_skip=1)
-        cells.append(replace(record, windows=tuple(structs.replace(one, **taken) for one in record.windows)))
-    side = structs.replace(make_header(), interpreter="/new/python")
-    (found,) = summarise(Run(side, tuple(cells)))
-    assert (found.sample.rates, found.conditions.disturbed) == ((900.0, 900.0), True)
-
-
 def test_speedup_is_over_the_for_loop_with_one_worker() -> None:
     one, two, pool = summaries(
         make_cell("for-loop", 1, STEADY), make_cell("for-loop", 2, STEADY), make_cell("envpool-sync", 2, double(STEADY))
@@ -82,16 +71,6 @@ def test_speedup_is_over_the_for_loop_with_one_worker() -> None:
     assert one.speedup == Estimate(1.0, 1.0, 1.0)
     assert two.speedup == of_two_processes(1.0)
     assert pool.speedup == of_two_processes(2.0)
-
-
-def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
-    found = summaries(
-        make_cell("for-loop", 1, STEADY),
-        make_cell("envpool-sync", 2, double(STEADY)),
-        make_cell("envpool-sync", 8, double(STEADY)),
-    )
-    assert [one.figures.efficiency and one.figures.efficiency.median for one in found] == [1.0, 1.0, 1.0]
-    assert [one.built.cpus_owned for one in found] == [1, 2, 2]
 
 
 def test_without_a_for_loop_there_is_no_speedup() -> None:
@@ -104,12 +83,6 @@ def test_without_a_for_loop_there_is_no_speedup() -> None:
     ):
         found = summaries(make_cell("envpool-sync", 2, STEADY), *others)[0]
         assert (found.speedup, found.figures.efficiency) == (None, None)
-
-
-def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree() -> None:
-    windows = tuple(Window(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
-    (found,) = summaries(make_cell(windows=windows, frame_skip=4))
-    assert found.figures.frames_per_cpu_second == Estimate(2000.0)
 
 
 def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup() -> None:

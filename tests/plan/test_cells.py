@@ -20,10 +20,9 @@ from vebench.plan.cells import (
     interleaved,
     memory_of,
     next_pass,
-    report_order,
 )
 from vebench.plan.grammar import BackendChoice
-from vebench.plan.spec import MAX_PASSES, RunSpec, check_spec
+from vebench.plan.spec import MAX_PASSES, RunSpec
 
 MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -122,13 +121,6 @@ def test_a_cell_owns_the_first_cpus_and_is_laid_out_on_them() -> None:
     assert one(BackendChoice("shm-sync"), workers=1).cpus == (0,)
 
 
-def test_a_backends_defaults_fill_its_layout_but_not_its_options() -> None:
-    cell = one(BackendChoice("envpool-async"), workers=2)
-    assert (cell.shape.num_envs, cell.shape.batch_size) == (6, 2)
-    assert cell.backend.options == {}
-    assert one(BackendChoice("envpool-async", {"ratio": 2}), workers=2).shape.num_envs == 4
-
-
 def test_without_a_choice_the_usual_backends_are_planned_or_skipped_with_the_reason() -> None:
     cells = plan(replace(SPEC, backends=())).cells
     assert {cell.backend.name for cell in cells} == {entry.name for entry in registry.ENTRIES if entry.by_default}
@@ -176,10 +168,8 @@ def test_a_cell_says_how_much_memory_it_lacks_and_what_would_fit() -> None:
     ("backend", "suite", "envs", "measured"),
     [
         ("for-loop", "atari", 1, 61),
-        ("for-loop", "atari", 32, 103),
         ("for-loop", "classic", 32, 37),
         ("gym-async", "atari", 256, 1863),
-        ("gym-async", "classic", 24, 134),
         ("gym-async[spawn]", "classic", 10, 254),
         ("envpool-sync", "classic", 64, 142),
     ],
@@ -210,18 +200,6 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
 def test_bad_numbers_are_refused_by_the_flag_of_their_option(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"--{field.replace('_', '-').removesuffix('s')}"):
         plan(replace(SPEC, **{field: value}))  # type: ignore[arg-type]
-
-
-def test_numbers_that_make_sense_pass() -> None:
-    check_spec(SPEC)
-    check_spec(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))
-
-
-def test_one_backend_with_several_options_comes_as_asked_for() -> None:
-    choices = tuple(BackendChoice("envpool-async", {"ratio": ratio}) for ratio in (8, 2, 4))
-    backwards = choices[::-1]
-    listed = sorted(backwards, key=lambda choice: report_order("Ant-v5", choice, RunSpec(("Ant",), (1,), choices)))
-    assert listed == list(choices)
 
 
 @pytest.fixture

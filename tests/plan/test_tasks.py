@@ -202,12 +202,6 @@ def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> 
     assert named <= pooled
 
 
-def test_envpool_has_no_name_for_what_is_not_known() -> None:
-    assert pools.envpool_name(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
-    assert pools.envpool_name(Task("ALE/LostGame-v5", "atari", 4)) is None
-    assert pools.envpool_name(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
-
-
 @pytest.mark.parametrize("name", SUITES["mujoco"].tasks)
 def test_a_mujoco_tasks_frame_skip_is_that_of_its_environment(name: str) -> None:
     env = gymnasium.make(name)

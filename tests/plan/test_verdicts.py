@@ -89,11 +89,6 @@ def test_a_verdict_holds_for_the_packages_of_its_task_and_backend(name: str, ver
     assert knowledge.of(PONG, POOL, {**VERSIONS, name: version}) == (SAME if same else UNKNOWN)
 
 
-def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
-    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
-    assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("ends", "steps", "verdict"), [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")]
 )
@@ -129,14 +124,6 @@ def test_nothing_is_kept_of_code_from_elsewhere() -> None:
     knowledge = Knowledge()
     assert not knowledge.add(PONG, BackendChoice("mine:Fast"), OTHER)
     assert knowledge.of(PONG, BackendChoice("mine:Fast")) == OTHER  # as long as the command lasts
-
-
-def test_a_verdict_does_not_hold_for_a_task_with_other_arguments() -> None:
-    harder = Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
-    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
-    assert (knowledge.of(PONG, POOL, VERSIONS), knowledge.of(harder, POOL, VERSIONS)) == (SAME, UNKNOWN)
-    assert lasts(harder, OURS)
-    assert not lasts(Task("Ant-v5[xml_file=mine.xml]", "mujoco", 5), OURS)  # a file may change
 
 
 def test_a_run_learns_what_was_found_since() -> None:

@@ -153,12 +153,6 @@ def test_a_value_that_cannot_be_is_an_error_even_in_the_last_line(written: Path,
     assert "rows" not in before or "line 3: Expected int >= 0 - at $.windows[0].rows" in str(error.value)
 
 
-def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
-    written.write_text(written.read_text() * 2)
-    with pytest.raises(RunFileError, match="line 4: unexpected type run"):
-        read(written)
-
-
 @pytest.mark.parametrize(
     ("schema", "message"),
     [(3, r"written by another version of vebench \(schema 3; this one reads 2\)"), ("1", "Expected int, got str")],
@@ -332,16 +326,6 @@ def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own(
     ):
         assert (fingerprint(run, "machine") == fingerprint(head, "machine")) == machine
         assert (fingerprint(run, "work") == fingerprint(head, "work")) == work
-
-
-def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path, planned: Cell) -> None:
-    outcome = Outcome("ok", windows=(Window(10, 5, 0, throttles=1, others_ns=2),), done=Done(seats=(("0,4",), ("4",))))
-    with RunWriter.create(path, make_header()) as writer:
-        writer.append(record(planned, outcome))
-    (kept,) = read(path).cells
-    assert (kept.cpus, kept.seats) == ((0, 1), (("0,4",), ("4",)))
-    (counted,) = kept.windows
-    assert (counted.throttles, counted.others_ns) == (1, 2)
 
 
 def test_a_proof_is_of_the_cell_that_it_names_and_is_written_once_that_is_there(written: Path) -> None:

@@ -120,8 +120,8 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
     smaller = _smaller(best, known, significantly=reason is None)
     plain = [cell for cell in valid if cell.entry.gymnasium_api]
     in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
-    own = (in_gymnasium or best).built.steps_own_classes
-    of_gymnasium = next((cell for cell in plain if not cell.built.steps_own_classes), None)
+    own = (in_gymnasium or best).steps_own_classes
+    of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
     return TaskAnswer(
         reason,
         contestants,
@@ -326,7 +326,7 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Forecast:
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
         return Forecast(workers, refused=f"no undisturbed rate of {-(-workers // 2)} or more workers was measured")
-    if last.built.at_work < last.workers:
+    if last.at_work < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]

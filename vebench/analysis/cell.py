@@ -10,13 +10,12 @@ from typing import Literal, Self
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
 from vebench.analysis.windows import STEADY, BatchSizes, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
-from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
 from vebench.plan.cells import CellKey, report_order
-from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
+from vebench.results.records import CellRecord
 
 Curve = tuple["CellSummary", ...]
 
@@ -99,34 +98,6 @@ class Exclusion(StrEnum):
     BELOW_SIMULATOR = "below simulator"
     UNVERIFIED = "unverified"
     NO_INTERVAL = "no interval"
-
-
-@dataclass(frozen=True)
-class BuiltCell:
-    """The parts of a cell: as built, or as planned if the cell was never ready."""
-
-    choice: BackendChoice  # the backend with its options and the interpreter that the user named
-    num_envs: int
-    batch_size: int  # the number of rows in one batch
-    processes: int  # the number of processes that step environments
-    threads: int  # the number of threads in each process that step environments
-    cpus: tuple[int, ...]
-    cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
-    frame_skip: int
-    replicas: int
-    differences: tuple[str, ...]  # the differences from the reference that the adapter declares
-    engines: tuple[Engine, ...]
-    own_classes: OwnClasses | None
-
-    @property
-    def at_work(self) -> int:
-        """The number of threads in all processes that step environments at the same time."""
-        return self.choice.entry.at_work(self.processes, self.threads, self.choice.options)
-
-    @property
-    def steps_own_classes(self) -> bool:
-        """Whether the cell steps vebench's own environment classes, not Gymnasium's."""
-        return self.own_classes is not None and not self.own_classes.refused
 
 
 @dataclass(frozen=True)
@@ -219,7 +190,8 @@ class CellSummary:
     repeats: int
     failed_repeats: int
     faulty_repeats: int  # the number of failed repeats that the user did not interrupt
-    built: BuiltCell
+    built: CellRecord  # of the first repeat that went well, or as planned if the cell was never ready
+    cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
     work: Work
     conditions: Conditions
     sample: Sample = _NO_RATES  # frames per second of the windows that count
@@ -252,6 +224,23 @@ class CellSummary:
     def envs_per_worker(self) -> int:
         """The number of environments for each worker that the user requested."""
         return self.key.envs_per_worker
+
+    @property
+    def at_work(self) -> int:
+        """The number of threads in all processes that step environments at the same time."""
+        return self.entry.at_work(self.built.processes, self.built.threads, self.built.options)
+
+    @property
+    def steps_own_classes(self) -> bool:
+        """Whether the cell steps vebench's own environment classes, not Gymnasium's."""
+        return self.built.own_classes is not None and not self.built.own_classes.refused
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The numbers in which cells agree that do the same work on the same resources."""
+        replicas = max(1, len(self.built.replicas))
+        counts = {name: getattr(self.built, name) for name in ("num_envs", "batch_size", "frame_skip")}
+        return {**counts, "cpus_owned": self.cpus_owned, "replicas": replicas}
 
     @property
     def verdict(self) -> WorkVerdict | None:
@@ -304,7 +293,7 @@ class CellSummary:
     @property
     def work_in_words(self) -> str:
         """The verdict on the work, with ``(before)`` if no rows of the cell itself were compared."""
-        proof, replicas = self.work.proof, self.built.replicas
+        proof, replicas = self.work.proof, len(self.built.replicas)
         if self.verdict not in SAME or self.label == REFERENCE:
             return self.verdict or ""
         if proof is None or not proof.rows:

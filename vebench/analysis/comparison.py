@@ -47,8 +47,6 @@ POWER = 0.8  # the probability of finding a difference that a comparison can res
 # temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
 # differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
-# Cells that differ in one of these attributes do not do the same work on the same resources.
-DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
@@ -374,14 +372,14 @@ class _Sides:
             # If both sides are excluded for known other work, they do the same other work.
             if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
-        decisive: Sequence[str] = DECISIVE
+        decisive = dict(old.shape)
         if not self.same_cpus:
             # Reference rows use every CPU that they own, and may have any number of environments.
-            decisive = ("frame_skip",) if old.reference_row else [name for name in DECISIVE if name != "cpus_owned"]
-        for field in decisive:
-            one, other = getattr(old.built, field), getattr(new.built, field)
-            if one != other:
-                sides = f"{names.baseline} {one}, {names.candidate} {other}"
+            decisive = {"frame_skip": old.built.frame_skip} if old.reference_row else decisive
+            decisive.pop("cpus_owned", None)
+        for field, count in decisive.items():
+            if count != new.shape[field]:
+                sides = f"{names.baseline} {count}, {names.candidate} {new.shape[field]}"
                 yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
 
     def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:
@@ -465,14 +463,6 @@ def _lack(cell: CellSummary) -> str | None:
     return None if cell.sample.positive else "a window without a step"
 
 
-class Best(NamedTuple):
-    """The fastest cell of each run, and the ratio of their rates. Their backends and sizes may differ."""
-
-    one: CellSummary
-    other: CellSummary
-    ratio: Estimate
-
-
 @dataclass(frozen=True)
 class TaskComparison:
     """One task of both runs."""
@@ -481,7 +471,8 @@ class TaskComparison:
     places: tuple[CellComparison, ...]  # all cells, in the order of the first run, each with its ratio or a reason
     mean: Estimate | None = None  # the geometric mean of the ratios in ``counted``
     counted: tuple[CellComparison, ...] = ()  # cells with a ratio and the same CPUs in both runs; no reference rows
-    best: Best | None = None
+    # The fastest cell of each run, whose backends and sizes may differ, and the ratio of their rates.
+    best: tuple[CellSummary, CellSummary, Estimate] | None = None
 
 
 def compared_tasks(
@@ -511,7 +502,7 @@ def compared_tasks(
 def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) -> TaskComparison:
     in_turn = spread is None
     pairs = [one for one in places if one.ratio and one.baseline and not one.baseline.reference_row]
-    counted = tuple(one for one in pairs if len({cell.built.cpus_owned for cell in one.cells if cell}) == 1)
+    counted = tuple(one for one in pairs if len({cell.cpus_owned for cell in one.cells if cell}) == 1)
     mean = mean_ratio(counted, spread).estimate if counted else None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=in_turn) for cells in of_runs)
@@ -524,7 +515,7 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
         pair = next((pair for pair in pairs if pair.key == one.key), None)
         if one.key != other.key:
             pair = CellComparison(one.key, one, other, "inconclusive", terms=((1.0, other.sample), (-1.0, one.sample)))
-        best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
+        best = None if pair is None else (one, other, mean_ratio([pair], spread).estimate)
     return TaskComparison(env, tuple(places), mean, counted, best)
 
 

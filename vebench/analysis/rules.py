@@ -282,7 +282,7 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 
 
 def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
-    conditions, owned = cell.conditions, cell.built.cpus_owned
+    conditions, owned = cell.conditions, cell.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
     if conditions.oversubscribed_by is not None and cell.status != "skipped":
         what = "workers" if conditions.oversubscribed_by == "workers" else "processes or threads"

@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from vebench.analysis import windows as of_windows
-from vebench.analysis.cell import BuiltCell, CellSummary, Conditions, Exclusion, Figures, Work, base_of
+from vebench.analysis.cell import CellSummary, Conditions, Exclusion, Figures, Work, base_of
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof, WorkVerdict
 from vebench.machine.kernel import ranges
-from vebench.plan.cells import CellKey, Spent
+from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 from vebench.results.records import CellRecord, Run, RunRecord
@@ -33,7 +33,7 @@ _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was comp
 FEWEST_PROCESSES = 5
 
 
-class _Measured(NamedTuple):
+class _Repeats(NamedTuple):
     records: Sequence[CellRecord]
     windows: Windows  # the windows of successful repeats
     counting: Windows  # the windows that count
@@ -41,7 +41,7 @@ class _Measured(NamedTuple):
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, with its findings, in the order of the run. Remedies quote the name ``file``."""
-    measured = _measured(run)
+    measured = _repeats_of(run)
     sweep = _rated(measured, run.header, file)
     conditions = {cell.key: cell.condition for cell in sweep.cells}
     by_cpu_time = pooled({key: _frames(each.counting, "cpu_ns") for key, each in measured.items()}, conditions)
@@ -67,7 +67,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
-            efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
+            efficiency=None if speedup is None else speedup.scaled(1 / cell.cpus_owned),
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
@@ -93,18 +93,18 @@ def rated(run: Run) -> tuple[CellSummary, ...]:
 
     This takes a fraction of the time of ``summarise``. Histories and races use it.
     """
-    return _rated(_measured(run), run.header, "").cells
+    return _rated(_repeats_of(run), run.header, "").cells
 
 
-def _measured(run: Run) -> dict[CellKey, _Measured]:
+def _repeats_of(run: Run) -> dict[CellKey, _Repeats]:
     cells = by_cell(run)
     windows = windows_of(cells.values())
     ends = np.searchsorted(windows["cell"], range(1, len(cells)))
     parts = zip(cells.items(), np.split(windows, ends), strict=False)
-    return {key: _Measured(records, part, part[part["counts"]]) for (key, records), part in parts}
+    return {key: _Repeats(records, part, part[part["counts"]]) for (key, records), part in parts}
 
 
-def _rated(measured: Mapping[CellKey, _Measured], header: RunRecord, file: str) -> Sweep:
+def _rated(measured: Mapping[CellKey, _Repeats], header: RunRecord, file: str) -> Sweep:
     """Return the cells with their rates."""
     cells = {key: _cell(each, header) for key, each in measured.items()}
     samples = {key: _frames(each.counting) for key, each in measured.items()}
@@ -150,7 +150,7 @@ def _times_by_batch(windows: Windows) -> Sample:
     return Sample.of(windows["repeat"], windows["ns"], batches)
 
 
-def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
+def _cell(measured: _Repeats, header: RunRecord) -> CellSummary:
     """Return a cell without its rates."""
     records = measured.records
     well = [record for record in records if record.status == "ok"]
@@ -161,21 +161,8 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     hosts, here = header.hosts, header.host.usable_cpus
     there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
     usable = sum(there) or here
-    built = BuiltCell(
-        choice=first.choice,
-        num_envs=first.num_envs,
-        batch_size=first.batch_size,
-        processes=first.processes,
-        threads=first.threads,
-        cpus=first.cpus,
-        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
-        frame_skip=first.frame_skip,
-        replicas=max(1, len(first.replicas)),
-        differences=first.differences,
-        engines=first.engines,
-        own_classes=first.own_classes,
-    )
-    conditions = _conditions(measured, built, usable)
+    cpus_owned = max(1, min(len(first.cpus), first.workers, usable))
+    conditions = _conditions(measured, first, cpus_owned, usable)
     excluded_for = None
     if conditions.strayed and header.spec.pin.pins and header.host.pinning:
         excluded_for = Exclusion.NOT_PINNED
@@ -188,14 +175,15 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        built=built,
+        built=first,
+        cpus_owned=cpus_owned,
         work=_work(records, first, header),
         conditions=conditions,
         excluded_for=excluded_for,
     )
 
 
-def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Conditions:
+def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: int) -> Conditions:
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
@@ -204,7 +192,7 @@ def _conditions(measured: _Measured, built: BuiltCell, usable: int) -> Condition
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif built.at_work > built.cpus_owned:
+    elif built.entry.at_work(built.processes, built.threads, built.options) > cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
         windows=len(windows),
@@ -276,8 +264,8 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
 
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None without proofs."""
-    if len(proofs) < 2:  # noqa: PLR2004 - a single proof stays as it is
-        return proofs[0] if proofs else None
+    if not proofs:
+        return None
     # Each repeat compares other environments, until all were compared.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
@@ -329,14 +317,11 @@ def why_not_same(proof: CellProof) -> str | None:
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
-def time_spent(cells: Iterable[CellRecord]) -> Spent | None:
-    """Return the seconds that cells took, by purpose; None if there are no cells, or if a cell's time is unknown."""
-    of_each = []
+def seconds_taken(cells: Iterable[CellRecord]) -> float | None:
+    """Return the seconds that cells and their proofs took; None if there are no cells, or if a time is unknown."""
+    seconds = []
     for cell in cells:
         if cell.took_ns is None:
             return None
-        known = [cell.startup_ns or 0, cell.warmup_ns or 0, sum(window.ns for window in cell.windows)]
-        proof = (cell.proof.seconds or 0.0) if cell.proof else 0.0
-        starts, warm_up, windows = (ns / 1e9 for ns in known)
-        of_each.append((starts, warm_up, windows, proof, max(0, cell.took_ns - sum(known)) / 1e9))
-    return Spent(*map(sum, zip(*of_each, strict=True))) if of_each else None
+        seconds.append(cell.took_ns * _NANO + ((cell.proof.seconds or 0.0) if cell.proof else 0.0))
+    return sum(seconds) or None

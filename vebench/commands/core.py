@@ -13,15 +13,7 @@ from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
 from vebench.commands import proving
-from vebench.commands.session import (
-    World,
-    known,
-    plan_here,
-    plan_to_finish,
-    refuse_idle,
-    refuse_useless,
-    session,
-)
+from vebench.commands.session import World, known, plan_here, plan_to_finish, refuse_idle, refuse_useless, session
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import packages_here
 from vebench.machine import kernel

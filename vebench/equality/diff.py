@@ -8,7 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
 from math import inf
@@ -22,7 +22,6 @@ from scipy.stats import ks_2samp
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace
-from vebench.child.actions import parse_policy
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
 from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place_of
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
 
 _DISTRIBUTION = "distribution"
 _EPISODES = 200  # ended episodes of each side before distributions are compared
-_MOST_NUMBERS = 200  # of an observation; larger observations are left out of the comparison of distributions
 _SCRIPTED = "hold", "sweep"
-_LIMIT = re.compile(r"(?P<number>[0-9.eE+-]+)(?P<kind>%|ulp)?(?:@(?P<steps>\d+))?")
 _MEANINGS = {
     "identical": "the same bytes of observations, the same rewards, flags and infos, in all rows that were compared",
     "equal": "the same after a cast of numbers, which the table names",
@@ -52,17 +49,13 @@ _MEANINGS = {
     "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"
-_RULE_OF_THREE = 3.0  # An event that never occurred in n trials has a probability of at most 3 / n (95 % bound).
 # Tests whether the episodes of both sides have the same distribution:
 LEVEL = 0.05  # of significance, for all tests together
 _TESTS = 4
 _POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
 _SHUFFLES = 999
 _FLOOR = 1e-4  # Smaller differences, in standard deviations of an outcome, may be rounding errors.
-_FLAGS = 3  # reward, terminated and truncated at the end of a step's numbers
-_MOST_STEPS = 20_000  # With more steps in all, the regression uses about this many.
 _FEW = 20  # A number with at most this many values has a column for each value.
-_MOST_COLUMNS = 24  # With at most this many columns, all products of two columns are predictors.
 
 # The first observation; for each step, the observation before it, the action, the observation after it, reward, flags.
 Episode = tuple[list[float], list[list[float]]]
@@ -96,18 +89,18 @@ def limits_of(texts: Sequence[str]) -> dict[str, Tolerance]:
     found: dict[str, Tolerance] = {}
     for text in chain.from_iterable(text.split(",") for text in texts):
         name, _, value = text.strip().partition("=")
-        match = _LIMIT.fullmatch(value)
+        match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(%|ulp)?(?:@(\d+))?", value)
         number = -1.0
         with contextlib.suppress(ValueError):
-            number = float(match["number"]) if match else number
+            number = float(match[1]) if match else number
         if match is None or not 0 <= number < inf or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
             raise UsageError(
                 f"--within {shown(text)}: write observations=1e-6, rewards=1%, infos/KEY=1 or observations/LEAF=4ulp, "
                 f"with @STEPS for the first steps of an episode only, or {_DISTRIBUTION}"
             )
-        kinds = {None: {"absolute": number}, "%": {"relative": number / 100}, "ulp": {"ulps": int(number)}}
-        steps = match["steps"]
-        found[name] = Tolerance(**kinds[match["kind"]], steps=None if steps is None else int(steps))  # type: ignore[arg-type] # by kind
+        steps = None if match[3] is None else int(match[3])
+        limits = {None: Tolerance(number), "%": Tolerance(0, number / 100), "ulp": Tolerance(ulps=int(number))}
+        found[name] = replace(limits[match[2]], steps=steps)
     return found
 
 
@@ -124,7 +117,11 @@ def compare_two(asked: PairRequest) -> PairPage:
     if not in_distribution and any(_DISTRIBUTION in text for text in asked.within):
         raise UsageError(f"--within {_DISTRIBUTION} stands alone: it compares episodes, not rows")
     limits = {} if in_distribution else limits_of(asked.within)
-    policy = _function_of(asked.policy or "")
+    policy = asked.policy or ""
+    if policy in ("", *_SCRIPTED) or policy.endswith(".npy"):
+        policy = ""
+    elif not re.fullmatch(r"[\w.]+:\w+", policy) or policy.startswith("mlp:"):
+        raise UsageError(f"--policy {shown(policy)}: for A B, write hold, sweep, actions.npy or MODULE:FUNCTION")
     try:
         with both([request_of(text) for text in asked.names], asked.timeout) as two:
             one, other = (side.about for side in two.sides)
@@ -147,16 +144,6 @@ def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind
     for of in limits:
         if of.startswith(f"{kind}/") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
             raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves) or 'none')}")
-
-
-def _function_of(policy: str) -> str:
-    """Return the policy if it is a function, otherwise "". Raises UsageError if it is not a source of actions."""
-    if not policy or policy in _SCRIPTED or policy.endswith(".npy"):
-        return ""
-    with contextlib.suppress(ValueError):
-        if parse_policy(policy).target == policy:
-            return policy
-    raise UsageError(f"--policy {shown(policy)}: for A B, write hold, sweep, actions.npy or MODULE:FUNCTION")
 
 
 def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
@@ -214,11 +201,6 @@ def _same_rows(two: Two, asked: PairRequest) -> Verdict:
             return _different(two, case, found, source, fixed=fixed)
         two.stats.kept = found.field
         cases.extendleft((each,) for each in reversed(case))
-    return _agreeing(two)
-
-
-def _agreeing(two: Two) -> Verdict:
-    """Return the verdict on two sides that have not differed."""
     stats = two.stats
     if stats.raised:
         return Verdict("unverified", stats, why=f"both raise: {stats.raised}")
@@ -235,9 +217,8 @@ def _agreeing(two: Two) -> Verdict:
 def _different(two: Two, case: Case, found: FirstDifference, source: Source, *, fixed: bool) -> Verdict:
     """Return the verdict on two sides that differ, with the smallest example if both sides are repeatable."""
     if names := two.unrepeated(case, found):
-        verb = "give" if len(names) > 1 else "gives"
+        verb, word = ("give", "unverified") if len(names) > 1 else ("gives", "different")
         why = f"{' and '.join(names)} {verb} different rows when the case is repeated: the seed does not determine them"
-        word = "unverified" if len(names) > 1 else "different"
         return Verdict(word, two.stats, why=f"{why}; --within {_DISTRIBUTION} compares episodes")
     example = two.smallest(case, found, source.constants(), fixed=fixed)
     if not example.script:
@@ -253,7 +234,7 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
     sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
-    seen = len(sizes) == 1 and max(sizes) <= _MOST_NUMBERS
+    seen = len(sizes) == 1 and max(sizes) <= 200  # larger observations are left out  # noqa: PLR2004
     one: list[Episode] = []
     other: list[Episode] = []
     ends = 0
@@ -325,14 +306,14 @@ def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], wi
     One regression for both sides predicts outcomes from the action and an observation of ``width`` numbers. The scores
     of an episode are sums over its steps: of residuals times each predictor, and of squared residuals.
     """
-    every = 1 + sum(map(len, episodes)) // _MOST_STEPS
+    every = 1 + sum(map(len, episodes)) // 20_000  # of more steps, about this many are used
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
     table = np.nan_to_num(np.concatenate(kept))
     places = np.cumsum([len(each) for each in kept])[:-1]
-    outcomes = table[:, -width - _FLAGS :]
+    outcomes = table[:, -width - 3 :]
     outcomes[:, :width] -= table[:, :width]  # The change is easier to predict than the observation.
     outcomes = (outcomes - outcomes.mean(0)) / np.maximum(outcomes.std(0), _FLOOR)
-    inputs = _predictors(table[:, : -width - _FLAGS])
+    inputs = _predictors(table[:, : -width - 3])
     left = outcomes - inputs @ np.linalg.lstsq(inputs, outcomes, rcond=None)[0]
     left = np.sign(left) * np.maximum(np.abs(left) - _FLOOR, 0)
     pairs = zip(np.split(inputs, places), np.split(left, places), strict=True)
@@ -354,7 +335,7 @@ def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
             columns += [number == value for value in values[1:]]
         elif len(values) > 1:
             columns.append((number - number.mean()) / number.std())
-    all_pairs = len(columns) <= _MOST_COLUMNS
+    all_pairs = len(columns) <= 24  # noqa: PLR2004 - with more, only squares
     pairs = [(i, j) for i in range(len(columns)) for j in range(i, len(columns)) if i in (0, j) or all_pairs]
     return np.stack([columns[i] * columns[j] for i, j in pairs], 1)
 
@@ -399,14 +380,14 @@ class PairPage(DataPage):
         code = () if verdict.example is None else tuple(verdict.example.script.splitlines())
         sentence = "Run the smallest example with PYTHONPATH=. python .vebench/example.py"
         answers = (AnswerText("", (sentence,), code),) if code else ()
-        facts = tuple((name, one_line(text)) for name, text in self._rests_on())
+        facts = tuple((name, one_line(text)) for name, text in self._facts() if text)
         legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
         if verdict.why and verdict.word == "different":
             legend.clear()
         if verdict.word in _AGREE and not stats.ends:
             legend.append("No episode ended, so that resets after an end were not compared: more --steps.")
         elif verdict.word in _AGREE and not stats.comparer.skipped:
-            bound = min(1.0, _RULE_OF_THREE / stats.ends)
+            bound = min(1.0, 3 / stats.ends)  # the rule of three
             legend.append(
                 f"At most {bound:.1%} of episodes under such actions differ (95 %, from {stats.ends:,} ends)."
             )
@@ -426,7 +407,8 @@ class PairPage(DataPage):
         only = {"A": ", ".join(sorted(first - second)), "B": ", ".join(sorted(second - first))}
         return found + [f"only {name} has {names}" for name, names in only.items() if names]
 
-    def _rests_on(self) -> Iterator[tuple[str, str]]:
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts behind the verdict. Those that do not apply are empty."""
         verdict, stats, example = self.verdict, self.verdict.stats, self.verdict.example
         if example is not None:
             found, case = example.difference, example.case
@@ -435,33 +417,25 @@ class PairPage(DataPage):
             yield "A has", found.found[0]
             yield "B has", found.found[1]
             yield "example", f"{count}, {figures.counted(made(case, found), 'action')}, seed {case[0].seed}"
-        if verdict.why:
-            yield "why", verdict.why
-        if stats.rows:
-            yield "compared", f"{stats.rows:,} rows, {stats.ends:,} ends, {stats.truncated:,} of them truncated"
-        for words, times in sorted(stats.comparer.casts.items()):
-            yield "equal by", f"{words}: {times:,} times"
-        for words, furthest in sorted(stats.comparer.furthest.items()):
-            yield "furthest", f"{words}: {furthest:.3g} apart"
-        if stats.comparer.skipped:
-            yield "left out", f"{stats.comparer.skipped:,} arrays later in an episode than the @STEPS of --within"
-        if stats.kept:
-            yield "state", f"both keep state through reset(seed=): {stats.kept} after the reset depend on earlier steps"
-        yield from self._sides()
-        if self.policy:
-            yield "actions", f"--policy {self.policy}"
-        yield "drawn from", f"--seed {self.seed}"
-
-    def _sides(self) -> Iterator[tuple[str, str]]:
-        stats = self.verdict.stats
+        ends = f"{stats.ends:,} ends, {stats.truncated:,} of them truncated"
+        later = f"{stats.comparer.skipped:,} arrays later in an episode than the @STEPS of --within"
+        kept = f"both keep state through reset(seed=): {stats.kept} after the reset depend on earlier steps"
+        limits = [about["spec"].get("max_episode_steps") for about in self.abouts]
+        known = None not in limits and limits[0] != limits[1]
+        yield "why", verdict.why
+        yield "compared", f"{stats.rows:,} rows, {ends}" if stats.rows else ""
+        yield from (("equal by", f"{cast}: {times:,} times") for cast, times in sorted(stats.comparer.casts.items()))
+        yield from (("furthest", f"{of}: {far:.3g} apart") for of, far in sorted(stats.comparer.furthest.items()))
+        yield "left out", later if stats.comparer.skipped else ""
+        yield "state", kept if stats.kept else ""
         for name, about in zip("AB", self.abouts, strict=True):
             mode = about["mode"].replace("_", " ")
             yield name, f"a vector environment, autoreset {mode}" if about["vector"] else "an environment"
-        a, b = (about["spec"] for about in self.abouts)
-        for name in sorted(name for name in a.keys() & b.keys() if a[name] != b[name]):
-            yield "env.spec", f"{name}: {a[name] or 'none'} and {b[name] or 'none'}"
-        for name in sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1]):
-            yield "not compared", f"{name}: {stats.not_compared[name]}"
+        yield "env.spec", f"max_episode_steps: {limits[0]} and {limits[1]}" if known else ""
+        compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
+        yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)
+        yield "actions", f"--policy {self.policy}" if self.policy else ""
+        yield "drawn from", f"--seed {self.seed}"
 
     @property
     def data(self) -> dict[str, object]:

@@ -7,8 +7,10 @@ needs only the two implementations, numpy and Gymnasium. The script of an adapte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby, product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,11 +32,8 @@ Action = Any
 _MOST_RUNS = 400  # cases that are stepped to find a small one, at most
 _SEEDS = 20  # seeds that are tried for a smaller example
 _FAR_APART = 10_000  # distance of the seeds of segments; environments add their numbers
-_LONGER, _SHORT, _MANY = 4, 20, 5  # factor of steps in long cases, steps in short cases, environments in many
-_HOLDS = 20  # An action is held for fewer steps than this.
-_CONSTANTS = 6
+_SHORT = 20  # steps in short cases; an action is held for fewer
 FEW_ENDS = 3  # With fewer ends of episodes, longer cases are stepped.
-_DEFAULTS = {field.name: field.default for field in fields(Task)}
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
 # The function for scripts returns None if an environment has no value of this name.
 _INFO = """
@@ -103,7 +102,7 @@ class Source:
     def constants(self) -> list[Action]:
         """Return simple actions, the simplest first: the numbers 0, 1, ... clipped to the space, without duplicates."""
         leaves = trees.leaves(self._space)
-        numbers = range(_CONSTANTS) if all(leaf.integer for leaf in leaves) else (0, 1, -1)
+        numbers = range(6) if all(leaf.integer for leaf in leaves) else (0, 1, -1)
         found: list[Action] = []
         for number in numbers:
             action = [plain(np.clip(number, leaf.low, leaf.high).astype(leaf.low.dtype)) for leaf in leaves]
@@ -125,7 +124,7 @@ class Source:
 
         The last FEW_ENDS cases are longer. They are not needed if episodes have ended.
         """
-        many = num_envs if fixed else max(_MANY, num_envs)
+        many = num_envs if fixed else max(5, num_envs)
         one = num_envs if fixed else 1
         short = min(steps, _SHORT)
         yield self.segment(num_envs, steps), self.segment(num_envs, short, seed=0)
@@ -133,7 +132,7 @@ class Source:
         yield (self.segment(many, min(steps, 2 * _SHORT), "hold"),)
         yield self.segment(many, steps, "sweep"), self.segment(many, short)
         for _ in range(FEW_ENDS):
-            yield (self.segment(one, _LONGER * steps, "hold"),)
+            yield (self.segment(one, 4 * steps, "hold"),)
 
     def _lane(self, number: int, steps: int, how: str) -> tuple[Action, ...]:
         lane: list[Action] = []
@@ -143,10 +142,10 @@ class Source:
                 row = self.given[len(lane) % len(self.given)]
                 lane.append([plain(row[number % len(row)])])
             elif how == "sweep":
-                lane.append(simple[(number if number % 3 else len(lane) // _HOLDS) % len(simple)])
+                lane.append(simple[(number if number % 3 else len(lane) // _SHORT) % len(simple)])
             else:
                 action = [plain(leaf) for leaf in trees.leaves(sample(self._space, self._rng))]
-                lane += [action] * (int(self._rng.integers(1, _HOLDS)) if how == "hold" else 1)
+                lane += [action] * (int(self._rng.integers(1, _SHORT)) if how == "hold" else 1)
         return tuple(lane[:steps])
 
 
@@ -161,41 +160,34 @@ def smallest(
 ) -> tuple[Case, FirstDifference]:
     """Return a small case in which the two still differ, and the first difference in it.
 
-    Environments are removed first, then segments and actions. Actions are replaced by the first of the ``constants``
-    that works, and seeds by small ones. With ``fixed``, the number of environments does not change. The search ends
-    when it is no longer ``timely``, or after _MOST_RUNS cases.
+    Actions are replaced by the first of the ``constants`` that works. With ``fixed``, the number of environments does
+    not change. The search ends when it is no longer ``timely``, or after _MOST_RUNS cases.
     """
-    best, runs = (case, difference), 0
+    tried: set[str] = set()
 
     def better(candidates: Iterable[Case]) -> bool:
         """Take the first smaller candidate that differs. Cut the actions after the row that differs if possible."""
-        nonlocal best, runs
+        nonlocal case, difference
         for candidate in candidates:
-            if runs >= _MOST_RUNS or not timely():
+            if len(tried) >= _MOST_RUNS or not timely():
                 return False
-            runs += 1
+            if _size(candidate, constants) >= _size(case, constants) or repr(candidate) in tried:
+                continue
+            tried.add(repr(candidate))
             found = stepped(candidate)
             if found is None:
                 continue
-            smaller = candidate, found
             # Without the actions after the row, other environments may make fewer calls, and hide the difference.
-            cut = _cut(*smaller)
-            if cut != candidate and (again := stepped(cut)) is not None:
-                smaller = cut, again
-            if _size(smaller[0], constants) < _size(best[0], constants):
-                best = smaller
-                return True
+            cut = _cut(candidate, found)
+            again = stepped(cut) if cut != candidate else None
+            case, difference = (candidate, found) if again is None else (cut, again)
+            return True
         return False
 
     better([_cut(case, difference)])
-    orders = _fewer_environments, _fewer_segments, _constant, _fewer_actions, _simpler_actions, _other_seeds
-    again = True
-    while again:
-        again = False
-        for candidates in orders:
-            while better(candidates(*best, constants, fixed)):
-                again = True
-    return best
+    while better(_candidates(case, difference, constants, fixed=fixed)):
+        pass
+    return case, difference
 
 
 def _cut(case: Case, difference: FirstDifference) -> Case:
@@ -213,57 +205,38 @@ def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
     return len(case[0].actions), len(case), sum(each.length for each in case), places, seeds
 
 
-def _fewer_environments(case: Case, difference: FirstDifference, _: Sequence[Action], fixed: bool) -> Iterator[Case]:
+def _candidates(case: Case, difference: FirstDifference, constants: Sequence[Action], *, fixed: bool) -> Iterator[Case]:
+    """Yield cases with fewer environments, fewer segments, one simple action, or fewer actions, then simpler ones."""
+    *before, last = case
     count = len(case[0].actions)
     for width in range(1, 1 if fixed else count):
         for first in range(max(0, difference.env - width + 1), min(difference.env, count - width) + 1):
             yield tuple(Segment(each.seed + first, each.actions[first : first + width]) for each in case)
-
-
-def _fewer_segments(case: Case, *_: object) -> Iterator[Case]:
-    for gone in range(len(case) - 1):
-        yield case[:gone] + case[gone + 1 :]
-    for at, each in enumerate(case[:-1]):
-        for length in sorted({0, 1, each.length // 2}):
-            if length < each.length:
-                yield (*case[:at], each.cut(length), *case[at + 1 :])
-
-
-def _constant(case: Case, _: FirstDifference, constants: Sequence[Action], __: bool) -> Iterator[Case]:
-    *before, last = case
+    for at, each in enumerate(before):
+        yield case[:at] + case[at + 1 :]
+        yield from ((*case[:at], each.cut(length), *case[at + 1 :]) for length in (0, 1, each.length // 2))
     for action in constants:
-        yield (*before, replace(last, actions=tuple((action,) * last.length for _ in last.actions)))
-
-
-def _fewer_actions(case: Case, *_: object) -> Iterator[Case]:
-    *before, last = case
+        yield (*before, replace(last, actions=((action,) * last.length,) * count))
     chunk = last.length // 2
     while chunk:
         for first in range(0, last.length, chunk):
             kept = tuple(lane[:first] + lane[first + chunk :] for lane in last.actions)
             yield (*before, replace(last, actions=kept))
         chunk //= 2
+    yield from _simpler(case, constants)
 
 
-def _simpler_actions(case: Case, _: FirstDifference, constants: Sequence[Action], __: bool) -> Iterator[Case]:
+def _simpler(case: Case, constants: Sequence[Action]) -> Iterator[Case]:
+    """Yield cases with one simpler action, and with small seeds, of which some need fewer actions."""
     for at, each in enumerate(case):
         for number, lane in enumerate(each.actions):
-            for step, action in enumerate(lane):
-                for simple in constants:
-                    if simple == action:
-                        break
-                    changed = (*lane[:step], simple, *lane[step + 1 :])
-                    lanes = (*each.actions[:number], changed, *each.actions[number + 1 :])
-                    yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
-
-
-def _other_seeds(case: Case, *_: object) -> Iterator[Case]:
-    """Yield the case with other seeds, also without its first action: some seeds need fewer actions."""
+            for step, simple in product(range(each.length), constants):
+                lanes = (*each.actions[:number], (*lane[:step], simple, *lane[step + 1 :]), *each.actions[number + 1 :])
+                yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
     for at, each in enumerate(case):
-        for seed in range(_SEEDS):
-            for skipped in range(min(2, each.length)):
-                changed = Segment(seed, tuple(lane[skipped:] for lane in each.actions))
-                yield (*case[:at], changed, *case[at + 1 :])
+        for seed, skipped in product(range(_SEEDS), range(min(2, each.length))):
+            other = Segment(seed, tuple(lane[skipped:] for lane in each.actions))
+            yield (*case[:at], other, *case[at + 1 :])
 
 
 class _Code(NamedTuple):
@@ -339,75 +312,59 @@ def _in_two_pythons(sides: Sequence[tuple[str, _Code]], has_value: bool) -> Iter
     yield "assert rows[0] == rows[1], 'they differ'"
 
 
-def _code(name: str, about: dict[str, Any], case: Case, calls: Sequence[Any], difference: FirstDifference) -> _Code:
-    num_envs = len(case[0].actions)
-    kept = [call for call in calls if call[0] in (None, difference.env)]
+def _code(name: str, about: Mapping[str, Any], case: Case, calls: Sequence[Any], difference: FirstDifference) -> _Code:
+    given = {"num_envs": len(case[0].actions), "seed": case[0].seed}
     if about["adapter"]:
         module, _, kind = about["adapter"].partition(":")
         imports = [f"from {module} import {kind}", "from vebench.backends.interface import Setup, Task"]
-        stated = [f"{key}={value!r}" for key, value in about["task"].items() if value != _DEFAULTS.get(key)]
-        task = f"Task({', '.join(stated)})"
-        options = "".join(f", {key}={value!r}" for key, value in about["options"].items())
-        made = f"{kind}(Setup({task}, workers={num_envs}, seed={case[0].seed}){options})"
+        defaults = {field.name: field.default for field in fields(Task)}
+        task = _in_words({key: value for key, value in about["task"].items() if value != defaults[key]})
+        setup = f"Setup(Task({task}), workers={given['num_envs']}, seed={given['seed']})"
+        made = f"{kind}({', '.join(filter(None, [setup, _in_words(about['options'])]))})"
     else:
-        imports, made = _made(about, num_envs, case[0].seed)
+        values = {**about["values"], **{name: given[name] for name in about["takes"]}}
+        module, _, kind = about["called"].partition(":")
+        imports, made = [f"import {module}"], f"{module}.{kind}({_in_words(values)})"
+        if not module:
+            words = ", ".join(filter(None, [repr(values.pop("id")), _in_words(values)]))
+            suites = [suite for suite in SUITES.values() if suite.plugin and suite.namespace]
+            plugins = [suite.plugin for suite in suites if words.startswith(f"'{suite.namespace}")]
+            imports = ["import gymnasium", *(f"import {plugin}  # registers it" for plugin in plugins)]
+            made = f"gymnasium.make({words})"
     if difference.field.startswith("infos/"):
         imports.append(_INFO)
-    lines = [f"{name} = {made}", *_calls(name, about, kept)]
-    return _Code(imports, lines, _value(f"{name}_row", about, difference))
+    kept = [call for call in calls if call[0] in (None, difference.env)]
+    return _Code(imports, [f"{name} = {made}", *_calls(name, about, kept)], _value(f"{name}_row", about, difference))
 
 
-def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], str]:
-    """Return the lines with imports for a side, and the expression that makes the side."""
-    given = {"num_envs": num_envs, "seed": seed}
-    values = {**about["values"], **{name: given[name] for name in about["takes"]}}
-    if about["called"]:
-        module, _, name = about["called"].partition(":")
-        words = ", ".join(f"{key}={value!r}" for key, value in values.items())
-        return [f"import {module}"], f"{module}.{name}({words})"
-    words = ", ".join([repr(values.pop("id")), *(f"{key}={value!r}" for key, value in values.items())])
-    suites = [suite for suite in SUITES.values() if suite.plugin and suite.namespace]
-    plugins = [suite.plugin for suite in suites if words.startswith(f"'{suite.namespace}")]
-    return ["import gymnasium", *(f"import {plugin}  # registers it" for plugin in plugins)], f"gymnasium.make({words})"
+def _in_words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in values.items())
 
 
-def _calls(name: str, about: dict[str, Any], calls: Sequence[Any]) -> list[str]:
+def _calls(name: str, about: Mapping[str, Any], calls: Sequence[Any]) -> list[str]:
     """Return lines that make these calls. Consecutive steps are a loop over their actions."""
     lines: list[str] = []
-    actions: list[str] = []
-    adapter = bool(about["adapter"])
-
-    def stepped(action: str) -> list[str]:
-        if adapter:
-            return [f"{name}.send({action})", f"{name}_row = {name}.recv()"]
-        return [f"{name}_row = {name}.step({action})"]
-
-    def flush() -> None:
-        if len(actions) == 1:
-            lines.extend(stepped(actions[0]))
-        elif actions:
+    receive = f"{name}_row = {name}.recv()"
+    step = [f"{name}.send(action)", receive] if about["adapter"] else [f"{name}_row = {name}.step(action)"]
+    for kind, group in groupby(calls, key=itemgetter(1)):
+        values = [value for _, _, value in group]
+        if kind == "step":
+            actions = [_literal(about, value) for value in values]
             same = len(set(actions)) == 1
             listed = f"[{actions[0]}] * {len(actions)}" if same else f"[{', '.join(actions)}]"
-            lines.append(f"for action in {listed}:")
-            lines.extend(f"    {line}" for line in stepped("action"))
-        actions.clear()
-
-    for _, kind, value in calls:
-        if kind == "step":
-            actions.append(_literal(about, value))
-            continue
-        flush()
-        if kind == "mask":
-            lines.append(f"{name}_row = {name}.reset(options={{'reset_mask': np.array({value})}})")
-        elif adapter:
-            lines += [f"{name}.reset({value})", f"{name}_row = {name}.recv()"]
-        else:
-            lines.append(f"{name}_row = {name}.reset({'' if value is None else f'seed={value}'})")
-    flush()
+            loop = [f"for action in {listed}:", *(f"    {line}" for line in step)]
+            lines += loop if len(actions) > 1 else [line.replace("(action)", f"({actions[0]})") for line in step]
+        for value in values:
+            if kind == "mask":
+                lines.append(f"{name}_row = {name}.reset(options={{'reset_mask': np.array({value})}})")
+            elif kind == "reset" and about["adapter"]:
+                lines += [f"{name}.reset({value})", receive]
+            elif kind == "reset":
+                lines.append(f"{name}_row = {name}.reset({'' if value is None else f'seed={value}'})")
     return lines
 
 
-def _literal(about: dict[str, Any], action: Any) -> str:
+def _literal(about: Mapping[str, Any], action: Any) -> str:
     """Return an action, or a batch of them, as Python code."""
     if about["vector"]:
         leaves = [np.stack(leaf) for leaf in leaves_of_all(action)]
@@ -427,7 +384,7 @@ def _written(form: Any, texts: Iterator[str]) -> str:
     return f"({''.join(f'{_written(part, texts)}, ' for part in form)})" if isinstance(form, list) else next(texts)
 
 
-def _value(row: str, about: dict[str, Any], difference: FirstDifference) -> str:
+def _value(row: str, about: Mapping[str, Any], difference: FirstDifference) -> str:
     """Return the value of the field in a row, as Python code."""
     field, _, leaf = difference.field.partition("/")
     inner = "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in leaf.split("/") if part)

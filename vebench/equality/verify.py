@@ -33,8 +33,6 @@ MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
 _STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
 _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
-_ENOUGH_ENDS = 3  # ends of each environment below which the table warns: few rows after an end were compared
-_MORE_STEPS, _TIMES_MORE = 5000, 5  # steps, or factor of steps, of the proposed command if no episode has ended
 _ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
@@ -87,12 +85,12 @@ def _file(number: int) -> str:
 def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
     """Return the smallest case in which a backend differs from the reference, None if the search fails."""
     until = time.monotonic() + EXAMPLE_S
-    loop = registry.find(REFERENCE)
     for exact in (True, False):  # Some backends differ only in the task's variant with chance.
         task = {**asdict(cell.task), "exact": exact}
         own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
-        reference = REFERENCE, sys.executable, {"adapter": loop.target, "values": {}, "task": task}
-        with both([reference, (cell.backend.label, cell.python or sys.executable, own)], spec.timeout) as two:
+        reference = {"adapter": registry.find(REFERENCE).target, "values": {}, "task": task}
+        asked = [(REFERENCE, sys.executable, reference), (cell.backend.label, cell.python or sys.executable, own)]
+        with both(asked, spec.timeout) as two:
             # An adapter with same-step autoreset returns no final observation.
             finals = all(side.about["mode"] == "next_step" for side in two.sides)
             two.stats = DiffStats(Comparer(), finals=finals)
@@ -100,8 +98,7 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
             for case in source.cases(cell.workers, steps, fixed=False):
                 if time.monotonic() > until:
                     return None
-                found = two.step(case, two.stats.anew(""))
-                if found is not None:
+                if (found := two.step(case, two.stats.anew(""))) is not None:
                     left = max(0.0, until - time.monotonic())
                     return two.smallest(case, found, source.constants(), fixed=False, seconds=left)
     return None
@@ -198,16 +195,15 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
 
 def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    few = proof.verdict in SAME and proof.fewest_ends < _ENOUGH_ENDS
+    few = proof.verdict in SAME and proof.fewest_ends < 3  # noqa: PLR2004 - few rows after an end were compared
     frames = figures.DASH
     if proof.simulated is not None and proof.claimed is not None:
         of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
         frames = f"{proof.simulated:,}{of_claimed}"
+    counts = proof.rows, proof.ends, proof.cut_off
     texts = (
         Text((proof.verdict,), tone, proof.verdict),
-        Text((f"{proof.rows:,}",), value=proof.rows),
-        Text((f"{proof.ends:,}",), value=proof.ends),
-        Text((f"{proof.cut_off:,}",), value=proof.cut_off),
+        *(Text((f"{count:,}",), value=count) for count in counts),
         Text((f"{proof.fewest_ends:,}",), "missing" if few else "plain", proof.fewest_ends),
         Text((frames,), value=proof.simulated),
     )
@@ -228,21 +224,16 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
             lines.append(f"what it printed: {proof.log}")
         first, *others = map(one_line, lines or ["no reason was given"])
         where = f" on {cell.task.id}" if several else ""
-        text = one_line(f"{cell.backend.label}{where}: {first}")
-        yield Remark(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
+        remedy, command = f"{way_out(proof.reason or '')}the same again:", page.again(cell)
+        if no_end:
+            remedy, command = "compare more:", page.again(cell, steps=max(5000, 5 * page.steps))
+        elif proof.verdict == "unverified" and not proof.failed:
+            remedy, command = "compare it on another task, or leave it out with -b", ""
+        yield Remark(proof.verdict, one_line(f"{cell.backend.label}{where}: {first}"), tuple(others), remedy, command)
     unable = figures.by_key((cell.skip, cell.backend.label) for cell, _ in page.proofs if cell.skip is not None)
     for reason, labels in unable.items():
         text = one_line(f"{', '.join(labels)}: {reason}")
         yield Remark("unverified", text, (), "provide what is missing, or leave it out with -b")
-
-
-def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
-    """Return the remedy of a verdict, and a command to paste or ""."""
-    if no_end:
-        return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
-    if proof.verdict == "unverified" and not proof.failed:
-        return "compare it on another task, or leave it out with -b", ""
-    return f"{way_out(proof.reason or '')}the same again:", page.again(cell)
 
 
 def _remarks(proof: Proof) -> Iterator[str]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.cell import CellSummary, Code, base_of, in_report_order, is_base, yardstick_of
-from vebench.analysis.comparison import DECISIVE, Metric, RunSpread
+from vebench.analysis.comparison import Metric, RunSpread
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
@@ -320,7 +320,7 @@ def history_of(
             if isinstance(level, str):
                 left_out[level] += 1
             else:
-                shape = tuple(getattr(cell.built, name) for name in DECISIVE)
+                shape = tuple(cell.shape.values())
                 points.setdefault((cell.key, past[index].conditions, shape), []).append((index, level))
     series = []
     # All tests together have the significance level of one.

@@ -322,7 +322,7 @@ def _facts(cell: CellSummary | None) -> dict[str, object] | None:
         "options": dict(built.choice.options),
         **{name: getattr(cell, name) for name in of_cell},
         **{name: getattr(built, name) for name in of_built},
-        "cpus": built.cpus_owned,
+        "cpus": cell.cpus_owned,
         "envs_of_a_row": built.num_envs / max(1, built.batch_size),
         "steps_per_second": found.steps_per_second,
         "seconds_per_batch": batch and batch.scaled(1e-9),

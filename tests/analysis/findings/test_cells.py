@@ -24,12 +24,6 @@ def test_failed_repeats_are_counted() -> None:
     assert found.message == "1 of 2 passes: boom"
 
 
-def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again() -> None:
-    ((found,),) = findings(make_cell("gym-async", 2, status="failed", reason="boom"), file="my runs/a.jsonl")
-    assert "my runs/a.jsonl.log" in found.remedy
-    assert "vebench run --resume 'my runs/a.jsonl'" in found.remedy
-
-
 ILLEGAL = "RuntimeError: environment 0: ValueError: job 0 is done: legal are [1, 3], in step 28"
 
 
@@ -57,25 +51,6 @@ def test_what_fails_with_all_backends_is_the_environments_fault(loop: str) -> No
     steps = STEADY if loop == "ok" else ()
     cells = make_cell("for-loop", 1, steps, status=loop), make_cell("gym-async", 2, status="failed", reason="boom")
     assert ("it is the environment" in findings(*cells)[1][0].remedy) == (loop == "failed")
-
-
-def test_an_interrupted_cell_needs_no_fixing() -> None:
-    ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
-    assert (found.code, found.remedy) == ("incomplete", "measure it again with: vebench run --resume a.jsonl")
-
-
-def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
-    reasons = ("boom", "interrupted")
-    cells = [make_cell("for-loop", 1, status="failed", reason=why, repeat=repeat) for repeat, why in enumerate(reasons)]
-    ((found,),) = findings(*cells)
-    assert (found.code, found.message) == ("failed", "1 of 2 passes: boom")
-
-
-def test_more_environments_are_no_remedy_where_each_is_a_process() -> None:
-    cells = (make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY), make_cell("shm-sync", 2, STEADY))
-    _, (process_each,), (process_per_cpu,) = findings(*cells)
-    assert "--envs-per-worker" not in process_each.remedy
-    assert "--envs-per-worker" in process_per_cpu.remedy
 
 
 def test_a_backend_within_the_noise_of_the_ceiling_is_not_reported() -> None:
@@ -129,29 +104,10 @@ def test_where_an_interrupt_left_few_windows_the_remedy_is_to_go_on(plan: dict[s
     assert (found.code, found.remedy) == ("imprecise", remedy)
 
 
-def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
-    for count, expected in ((2, [("imprecise", "measure with --passes 4 or more")]), (4, [])):
-        (found,) = findings(*(make_cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count)))
-        assert [(finding.code, finding.remedy) for finding in found] == expected
-
-
-def test_a_loop_that_costs_over_a_microsecond_is_reported() -> None:
-    assert codes(make_cell("null", 1, (900_000,) * 4)) == [["loop-cost"]]
-    assert codes(make_cell("null", 1, (1_100_000,) * 4)) == [[]]
-
-
 @pytest.mark.parametrize(("steps", "share"), [(30_000, "1%"), (150_000, "1%"), (300_000, "10%"), (1_900_000, "10%")])
 def test_the_share_of_the_loop_is_reported_in_steps(steps: int, share: str) -> None:
     _, (found,) = findings(make_cell("null", 1, (2_000_000,) * 4), make_cell("for-loop", 1, (steps,) * 4))
     assert found.message == f"the measuring loop itself takes over {share} of the time"
-
-
-def test_a_rate_that_drifts_is_reported_with_the_remedy_that_fits() -> None:
-    rising = tuple(round(1000 * 1.02**window) for window in range(6))
-    (up,), (down,) = findings(make_cell("for-loop", 1, rising), make_cell("for-loop", 2, rising[::-1]))
-    assert [up.code, down.code] == ["drifting", "drifting"]
-    assert "warmup" in up.remedy
-    assert "falls" in down.message
 
 
 @pytest.mark.parametrize(
@@ -171,23 +127,6 @@ def test_windows_with_too_few_slow_resets_are_reported(
     measured = tuple(Window(ns=10**9, rows=steps + resets, resets=resets) for steps, resets in windows)
     record = replace(make_cell(windows=measured, num_envs=1, batch_size=1), reset_ns=reset_ms * 10**6)
     assert [code for code in codes(record)[0] if code == "few-resets"] == found
-
-
-def test_more_workers_than_cpus_are_reported_unless_skipped() -> None:
-    found = codes(make_cell("for-loop", 4, STEADY), make_cell("gym-async", 4, status="skipped", reason="no memory"))
-    assert found == [["oversubscribed"], ["skipped"]]
-
-
-def test_more_processes_than_cpus_are_reported() -> None:
-    ((found,),) = findings(make_cell("gym-async", 2, STEADY, processes=16, envs_per_worker=8))
-    assert (found.code, found.message) == ("oversubscribed", "more processes or threads than its 2 CPUs")
-    assert "--envs-per-worker" in found.remedy
-
-
-def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_reported() -> None:
-    kept, strayed = (("0-1",), ("0",)), (("0-1",), ("0-2",))
-    cells = (make_cell("gym-async", 2, STEADY, seats=kept), make_cell("shm-sync", 2, STEADY, seats=strayed))
-    assert codes(*cells) == [[], ["unpinned"]]
 
 
 @pytest.mark.parametrize(

@@ -112,15 +112,6 @@ def test_sizes_are_named_by_ranges_of_workers_and_by_their_environments_where_th
     assert places == (f"ALE/Pong-v5: gym-sync at {where}",)
 
 
-def test_backends_with_the_same_finding_are_named_together() -> None:
-    loops = [make_cell("for-loop", workers, FAST) for workers in (2, 1)]
-    ((finding, places),) = groups_of(
-        *loops, *(make_cell(backend, 2, STEADY) for backend in ("gym-sync", "shm-sync"))
-    ).items()
-    assert places == ("ALE/Pong-v5: gym-sync, shm-sync at 2 workers",)
-    assert finding.code == "slower"
-
-
 def test_the_gravest_finding_comes_first() -> None:
     groups = groups_of(
         make_cell("for-loop", 1, FAST),

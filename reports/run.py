@@ -22,7 +22,7 @@ from vebench.analysis.comparison import (
 )
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import summarise, time_spent
+from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
@@ -239,12 +239,9 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def time_of_run(run: Run) -> str:
-    """Return the time that the run took, with shares by purpose; empty if unknown."""
-    if (found := time_spent(run.cells)) is None:
-        return ""
-    whole = sum(found) or 1.0
-    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
-    return f"{figures.long_time(whole)}: {', '.join(shares)}"
+    """Return the time that the run took; empty if unknown."""
+    seconds = seconds_taken(run.cells)
+    return "" if seconds is None else figures.long_time(seconds)
 
 
 def rate_tables(

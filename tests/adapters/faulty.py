@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from multiprocessing import shared_memory
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup
-from vebench.child.request import seeds_of
 
 
 class Sound:
@@ -79,24 +77,6 @@ class HasWorkers(Bystander):
         super().__init__(setup)
         if os.fork() == 0:
             time.sleep(600)
-
-
-class FirstDies(Sound):
-    """Of two replicas, the first ends soon after it is warm, and long before the second is."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._first = setup.seed == seeds_of(0)[0]
-        self._end = time.monotonic() + 0.5
-        if not self._first:
-            while not Path(os.environ["FIRST_DIES"]).exists():
-                time.sleep(0.01)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(actions)
-        if self._first and time.monotonic() > self._end:
-            Path(os.environ["FIRST_DIES"]).touch()
-            os._exit(7)
 
 
 class Hangs(Bystander):
@@ -176,19 +156,6 @@ class Killed(Bystander):
         self._end = time.monotonic() + 1
 
 
-class Chatty(Sound):
-    """Prints megabytes, on both streams and past Python's."""
-
-    def recv(self) -> Batch:
-        print("chatter " * 10_000)
-        os.write(2, b"noise " * 10_000)
-        return super().recv()
-
-
-class ChattyAndRaises(Raises, Chatty):
-    """Prints megabytes, and then raises."""
-
-
 class HoldsSharedMemory(Sound):
     """Takes a named segment of shared memory, and steps on."""
 
@@ -256,20 +223,3 @@ class BecomesAnother(Sound):
 
     def reset(self, seed: int) -> None:
         os.execve(sys.executable, nameless(), {})  # noqa: S606 - the fault
-
-
-class FramelessInfo(Sound):
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, frame_skip=0)
-
-
-class UnheardOfAutoreset(Sound):
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="sometimes")  # type: ignore[arg-type] # the fault
-
-
-class CountsFromOne(Sound):
-    def recv(self) -> Batch:
-        return super().recv()._replace(env_ids=np.arange(1, self._rows + 1))

@@ -57,11 +57,6 @@ def driven(num_envs: int, script: Script, autoreset: Autoreset = "next_step") ->
     return Loop(backend, Tape([np.array([value]) for value in range(3)]), clock), backend, clock
 
 
-def test_an_end_in_the_last_batch_has_its_reset_counted_in_the_next_window() -> None:
-    loop, _, _ = driven(1, [([0], [0]), ([0], [1]), ([0], [0]), ([0], [0])])
-    assert [loop.run_for(2000, 1).resets for _ in range(4)] == [0, 1, 0, 1]
-
-
 def test_a_backend_that_resets_within_the_row_of_the_end_has_no_reset_rows() -> None:
     loop, _, _ = driven(2, [([0, 1], [0, 1]), ([0, 1], [0, 0])], "same_step")
     assert loop.run_for(10_000, 1).resets == 0

@@ -137,22 +137,6 @@ def test_a_throttled_window_is_measured_again_at_most_twice_and_then_none(
     assert len(windows_of(answers_of(FakeLoop(), asked))) == expected
 
 
-WINDOW = ["read", "begins", "10 ms", "ends", "read", "window"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["8 batches", "10 ms", *WINDOW] * 2])]
-)
-def test_a_window_is_announced_without_its_counters_and_lead(
-    mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = FakeLoop()
-    monkeypatch.setattr(module.answers, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
-    answers = answers_of(loop, replace(REQUEST, mode=mode), b"\n" * 3 * (mode == "in_turn"))
-    assert [window.ns for window in windows_of(answers)] == [1429 * FakeLoop.BATCH] * 2
-    assert loop.log == log
-
-
 class SlowResets(FakeLoop):
     """A loop of one environment whose steps take 1 ms. After ``episode`` steps, a reset takes ``reset_ms``."""
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from vebench.backends.interface import Setup, Task
-from vebench.child.answers import CellProof, Done, ReplicaWindow
-from vebench.child.request import Replaying, Request, Settings
+from vebench.child.answers import Done
+from vebench.child.request import Request, Settings
 from vebench.engine.cell_process import FarCell, Limit
 from vebench.engine.runner import CellError
 from vebench.hosts import LostHostError, Said, Site
@@ -109,22 +109,17 @@ def done(far: FarCell, host: Host) -> Done:
     return next(answer for answer in far.messages() if isinstance(answer, Done))
 
 
-def test_times_are_those_of_our_clock(clock: Clock) -> None:
-    host = Host(clock, ahead_ns=5 * SECOND)
-    far = replica(host)
-    far.start(1000)
-    assert host.told == ["start", str(5 * SECOND + 1000)]
-    host.has_measured(5 * SECOND + 1500, 1)
-    answer = next(far.messages())
-    assert isinstance(answer, ReplicaWindow)
-    assert answer.start_ns == 1500
-
-
 @pytest.mark.parametrize("ahead", [-(10**15), 0, 5 * SECOND])
 def test_an_offset_is_that_of_the_shortest_of_a_few_round_trips(clock: Clock, ahead: int) -> None:
     host = Host(clock, ahead_ns=ahead, trip_ns=1_000_000)
-    (share,) = done(replica(host), host).hosts or ()
+    far = replica(host)
+    far.start(10**16)
+    assert host.told == ["start", str(10**16 + ahead)]
+    (share,) = done(far, host).hosts or ()
     assert (share.offset_ns, share.error_ns) == (ahead, 500_000)
+    host.says(ended="its process exited with status 0", log="bye")
+    far.end()
+    assert (far.log(), len(host.told)) == ("bye", 2), "a cell that is done is not told to end"
 
 
 def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_started(clock: Clock) -> None:
@@ -147,16 +142,6 @@ def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(
     assert (share.steps_per_second, share.taken_ns, share.disturbed) == (10.0, 4 * taken, disturbed)
 
 
-def test_one_that_ends_once_it_is_done_is_no_fault_and_is_not_told_to_end(clock: Clock) -> None:
-    host = Host(clock)
-    far = replica(host)
-    host.answers(Done={})
-    assert isinstance(next(far.messages()), Done)
-    host.says(ended="its process exited with status 0", log="bye")
-    far.end()
-    assert (far.log(), host.told) == ("bye", ["start"])
-
-
 @pytest.mark.parametrize(("lost", "log"), [("", "bye"), ("lost: it burns", "")])
 def test_one_that_ends_or_is_lost_before_it_is_done_has_failed(clock: Clock, lost: str, log: str) -> None:
     host = Host(clock)
@@ -176,14 +161,6 @@ def test_a_working_cell_is_told_to_end_once(clock: Clock) -> None:
     far.end()
     far.end()
     assert (host.told, far.log()) == (["start", "end"], "what it printed")
-
-
-def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
-    host = Host(clock)
-    far = far_cell(host, mode="alone", job=Replaying(()))
-    assert host.told == ["start"]
-    host.answers(CellProof={"verdict": "identical"})
-    assert next(far.messages()) == CellProof("identical")
 
 
 def is_accused(
@@ -212,16 +189,13 @@ def is_accused(
     return False
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.0, 9.0])
 @pytest.mark.parametrize(("windows", "found"), [(2, False), (3, True), (12, True)])
-def test_a_clock_at_half_the_pace_is_found_in_three_windows(
-    clock: Clock, windows: int, found: bool, seconds: float
-) -> None:
-    assert is_accused(clock, seconds, windows, rate=0.5) is found
+def test_a_clock_at_half_the_pace_is_found_in_three_windows(clock: Clock, windows: int, found: bool) -> None:
+    assert is_accused(clock, 1.0, windows, rate=0.5) is found
 
 
-@pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize("windows", [1, 3, 12])
+@pytest.mark.parametrize("seconds", [0.01, 1.0])
+@pytest.mark.parametrize("windows", [3, 12])
 @pytest.mark.parametrize("means", [(0.02,), (1.0, 0.002)], ids=["busy", "starved at begin"])
 def test_no_honest_cell_is_accused(clock: Clock, means: tuple[float, ...], windows: int, seconds: float) -> None:
     chance, mean = Random(repr((means, windows, seconds))), cycle(means)

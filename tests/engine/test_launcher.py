@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from vebench.engine.launcher import Launcher
 from vebench.engine.runner import CellFinished, Outcome, WindowDone, run
 from vebench.machine import guardian, kernel
 from vebench.machine.host import format_cpu_list
-from vebench.plan.cells import Cell, Plan, Replica
+from vebench.plan.cells import Cell, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.process_guard import Interrupts, ProcessGuard
@@ -94,24 +93,6 @@ def test_a_sound_backend_is_measured() -> None:
     assert (sound.done.peak_rss_bytes or 0) > 1 << 20
 
 
-def test_the_end_of_a_long_log_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.child.process.MOST_LOG", 1 << 18)
-    first, second = outcomes(cell("ChattyAndRaises"), cell("Chatty"))
-    assert (first.status, first.reason) == ("failed", "ValueError: the simulator exploded, in step 9")
-    assert "Traceback (most recent call last)" in first.log
-    assert "in every detail" in first.log
-    assert second.status == "ok"
-
-
-def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FIRST_DIES", str(tmp_path_factory.mktemp("marks") / "first"))
-    replicas = tuple(Replica(1, Shape(3, 3, 1, 1), (), first_env=first) for first in (0, 3))
-    (outcome,) = outcomes(replace(cell("FirstDies"), replicas=replicas))
-    assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process exited with status 7")
-
-
 def test_a_backend_that_hangs_is_ended_at_its_timeout_and_its_shared_memory_is_freed() -> None:
     (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=3.0)
     assert (outcome.status, outcome.reason) == ("failed", "timed out after 3 s (--timeout), in a step")
@@ -172,15 +153,6 @@ def test_a_backend_may_close_and_processes_with_an_environment_of_their_own_are_
     assert not (ADAPTERS / "MUJOCO_LOG.TXT").exists()
     assert second.reason == "its process is still running, but has closed the pipe for its answers"
     assert processes_that_name(tmp_path) == []
-
-
-def test_an_adapter_with_a_wrong_info_or_batch_fails_before_windows() -> None:
-    cells = map(cell, ("FramelessInfo", "UnheardOfAutoreset", "CountsFromOne"))
-    frameless, unheard_of, from_one = (str(outcome.reason) for outcome in outcomes(*cells))
-    assert frameless.startswith("ValueError: frame_skip must be a whole number from 1 to")
-    assert unheard_of.startswith("its answer cannot be read: Invalid enum value 'sometimes'")
-    assert from_one.startswith("BrokenInterfaceError: ")
-    assert from_one.endswith(", in reset")
 
 
 def test_a_cell_runs_on_its_cpus_with_one_thread_for_each_library() -> None:
@@ -300,28 +272,6 @@ def test_cells_have_fresh_interpreters_where_none_can_be_forked_and_one_note_say
         found = [(status, len(launch._zygotes)) for status in ended]
     assert found == [("ok", 0), ("failed", 0), ("ok", 0)]
     assert capsys.readouterr().err.count("nowhere") == 1
-
-
-def test_a_zygote_may_load_for_as_long_as_a_cell_may_take(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("modules")
-    (folder / "slow_to_load.py").write_text("import time; time.sleep(25)")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ("slow_to_load",))
-    began = time.monotonic()
-    (hung,) = outcomes(cell("Sound"), timeout=1)
-    assert hung.reason == "timed out after 1 s (--timeout), while it was built or reset"
-    assert time.monotonic() - began < 15
-
-
-def test_a_cell_ends_with_what_it_was_forked_from() -> None:
-    with launched(cell("Sound"), windows=500) as (launch, events):
-        for event in events:
-            if isinstance(event, WindowDone):
-                os.kill(next(iter(launch._zygotes.values())).pid, signal.SIGKILL)
-    assert isinstance(event, CellFinished)
-    assert event.outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
 
 
 def preloads() -> set[tuple[str, ...]]:

@@ -65,11 +65,6 @@ def test_what_a_backend_returned_before_it_failed_is_compared_all_the_same() -> 
     assert asked[1] == "judge gym-sync (it raised)"
 
 
-def test_a_backend_that_writes_a_verdict_of_its_own_is_compared_all_the_same() -> None:
-    found, _ = proven([cell("gym-sync")], {"gym-sync": [SAME, Done()]}, {"gym-sync": [Proof("different", 3)]})
-    assert found == ["gym-sync different"]
-
-
 def test_a_judge_that_gives_no_proof_costs_the_other_backends_nothing() -> None:
     cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync")]
     found, _ = proven(cells, {"gym-sync": [Failure("it raised")]}, {"gym-sync": [HANGS], "shm-sync": [HANGS]})
@@ -91,13 +86,6 @@ def test_an_environment_that_hangs_is_waited_for_once_and_not_by_each_backend() 
     why = f"not compared: for-loop cannot step mine/Own-v0: {hung[0].reason}"
     assert found == [f"gym-sync unverified {why}", f"shm-sync unverified {why}"]
     assert asked == ["step for-loop", f"judge for-loop ({HANGS})"]
-
-
-def test_an_environment_is_tried_once_before_backends() -> None:
-    _, asked = proven([cell("gym-sync", MINE), cell("shm-sync", MINE)], {}, {})
-    assert asked[:3] == ["step for-loop", "judge for-loop", "step gym-sync"]
-    assert len(asked) == 6
-    assert proven([cell("for-loop", MINE)], {}, {})[1] == ["step for-loop", "judge for-loop"]
 
 
 def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -> None:

@@ -15,11 +15,10 @@ from vebench.backends.interface import Engine
 from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
 from vebench.engine.cell_process import Replicas, common_window, joined_facts
 from vebench.engine.runner import CellError
-from vebench.errors import UsageError
 from vebench.machine.host import Node, Placement, Topology, place
 from vebench.plan.cells import divided, expand
-from vebench.plan.grammar import BackendChoice, Pinning
-from vebench.plan.spec import PER_NODE, RunSpec, check_spec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import PER_NODE, RunSpec
 from vebench.plan.tasks import TASKS
 from vebench.process_guard import Wakeful
 
@@ -67,12 +66,6 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     assert (cell.cpus, cell.nodes) == ((0, 1, 2, 3, 4, 5), (0, 1))
 
 
-@pytest.mark.parametrize("asked", [{"replicas": 2, "pin": Pinning("none")}, {"pin": Pinning("none", memory="bind")}])
-def test_replicas_and_bound_memory_need_cpus_of_their_own(asked: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="CPUs of its own"):
-        check_spec(RunSpec(("Pong",), (2,), **asked))
-
-
 def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> ReplicaWindow:
     return ReplicaWindow(start, Window(ns=ns, rows=rows, resets=0, **fields))
 
@@ -83,11 +76,6 @@ def test_only_the_time_in_which_all_replicas_ran_is_counted() -> None:
     window = common_window([early, late])
     assert (window.ns, window.rows, window.cpu_ns) == (9 * SECOND // 10, 900 + 1800, 9 * SECOND // 5)
     assert (window.steal_ns, window.throttled_ns, window.throttles, window.others_ns) == (27, 8, 1, None)
-
-
-def test_replicas_that_hardly_ran_at_the_same_time_give_no_window() -> None:
-    with pytest.raises(CellError, match="use a longer --duration"):
-        common_window([window_at(0, 1000), window_at(6 * SECOND // 10, 1000)])
 
 
 class FakeReplica:
@@ -134,15 +122,13 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
 
 def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:
     engine, other = Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), Engine("MuJoCo", "3.6", "3.7", "mujoco==3.6")
-    first = replace(READY.layout, memory_policy="bind:0", differences=("a", "b"), engines=(engine,))
-    second = replace(
-        READY.layout, memory_policy="default", differences=("b", "c"), engines=(other, engine), unbound="not permitted"
-    )
+    first = replace(READY.layout, differences=("a", "b"), engines=(engine,))
+    second = replace(READY.layout, differences=("b", "c"), engines=(other, engine), unbound="not permitted")
     ready, _ = together(*(FakeReplica(Ready(5, layout), Warm(), DONE) for layout in (first, second)), windows=0)
     assert isinstance(ready, Ready)
-    assert (ready.layout.unbound, ready.layout.memory_policy) == ("not permitted", "bind:0; default")
+    assert ready.layout.unbound == "not permitted"
     assert (ready.layout.differences, ready.layout.engines) == (("a", "b", "c"), (engine, other))
-    assert joined_facts([first, replace(second, memory_policy=None)]).memory_policy is None
+    assert joined_facts([first, replace(second, affinity=None)]).affinity is None
 
 
 @pytest.mark.parametrize("ahead", [(), (READY, Warm())], ids=["at once", "after two"])
@@ -180,4 +166,4 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
         assert (cell["num_envs"], len(cell["windows"])) == (2, 2)
         seats = {thread for process in cell["seats"] for thread in process}
         assert seats == {",".join(map(str, first)), ",".join(map(str, second))}
-        assert cell["unbound"] is not None or cell["memory_policy"].startswith("bind:")
+        assert cell["unbound"] in (None, "Operation not permitted")

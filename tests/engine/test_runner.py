@@ -111,15 +111,6 @@ def finished(events: list[object]) -> list[CellFinished]:
     return [event for event in events if isinstance(event, CellFinished)]
 
 
-def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
-    events = taken(Table(w1=WHOLE), cell(1))
-    kinds = [type(event) for event in events]
-    assert kinds == [RunStarted, WindowDone, WindowDone, CellFinished]
-    outcome = finished(events)[0].outcome
-    assert (outcome.status, outcome.reason, outcome.windows) == ("ok", None, (WINDOW, WINDOW))
-    assert (outcome.startup_ns, outcome.done.peak_rss_bytes, outcome.layout) == (5, 1 << 20, READY.layout)
-
-
 @pytest.mark.parametrize("fault", [CellError("timed out after 5 s"), Failure("timed out after 5 s")])
 def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(fault: object) -> None:
     first, second = finished(taken(Table(w1=(READY, WINDOW, fault), w2=WHOLE), cell(1), cell(2)))
@@ -205,16 +196,3 @@ def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
     told = [(event.cell.workers, event.outcome) for event in finished(taken(table, *seated(1, 2, 3), interrupted=True))]
     assert [(workers, outcome.cause) for workers, outcome in told] == [(n, Cause.INTERRUPTED) for n in (1, 2, 3)]
     assert [len(outcome.windows) for _, outcome in told] == [1, 1, 2]
-
-
-def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> None:
-    table = Table(w1=IN_TURN, w2=IN_TURN, w3=WHOLE)
-    one, other = seated(1, 2)
-    events = taken(table, cell(9, skip="no"), one, replace(other, group=1), cell(3))
-    assert table.turns == [1, 1, 1, 2, 2, 2]
-    assert [(event.cell.workers, event.outcome.status) for event in finished(events)] == [
-        (9, "skipped"),
-        (1, "ok"),
-        (2, "ok"),
-        (3, "ok"),
-    ]

@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.waiting import eventually
 
 from vebench.machine import guardian
 from vebench.process_guard import LOCK, Interrupts, ProcessGuard, sweep
@@ -44,41 +42,6 @@ def test_processes_with_the_token_end_with_the_context() -> None:
     assert other.poll() is None
     other.kill()
     other.wait()
-
-
-BOMB = """
-import os, time
-end = time.monotonic() + 60
-os.fork(), os.fork()
-print(flush=True)
-while time.monotonic() < end:
-    if os.fork():
-        os._exit(0)
-"""
-
-
-def test_a_fork_bomb_ends_with_its_group() -> None:
-    with ProcessGuard() as guarded:
-        ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
-        bomb = subprocess.Popen([sys.executable, "-c", BOMB], env=ours, start_new_session=True, stdout=subprocess.PIPE)
-        guarded.add(bomb.pid)
-        assert bomb.stdout is not None
-        bomb.stdout.readline()
-    bomb.wait()
-    try:
-        assert eventually(lambda: not lives(bomb.pid))
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(bomb.pid, signal.SIGKILL)
-        bomb.stdout.close()
-
-
-def lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:

@@ -51,20 +51,13 @@ def some_allowed(draw: st.DrawFn) -> tuple[Topology, frozenset[int]]:
     return topology, draw(st.frozensets(st.sampled_from(topology.online), min_size=1))
 
 
-@given(some_allowed(), POLICY, SMT)
-def test_an_order_has_each_allowed_cpu_once(case: tuple[Topology, frozenset[int]], policy: str, smt: str) -> None:
-    topology, allowed = case
-    order = order_of(topology, allowed, policy, smt)
-    assert len(set(order)) == len(order)
-    assert set(order) <= allowed
-    assert smt == "off" or set(order) == allowed
-
-
 @given(some_allowed(), POLICY, SMT, st.integers(1, 60))
 def test_one_worker_more_owns_the_same_cpus_plus_one_whatever_the_machine(
     case: tuple[Topology, frozenset[int]], policy: str, smt: str, workers: int
 ) -> None:
     placement = place(policy, case[1], topology=case[0], smt=smt)
+    assert set(placement.order) <= case[1]
+    assert smt == "off" or sorted(placement.order) == sorted(case[1])
     fewer, more = placement.owned(workers), placement.owned(workers + 1)
     assert more[: len(fewer)] == fewer
     assert len(more) == min(workers + 1, placement.usable)
@@ -132,11 +125,6 @@ def test_without_second_threads_only_cores_are_usable() -> None:
     assert place("2,1,0,3", four, topology=smt, smt="off").order == (2, 1)
     limited = place("compact", four, quota=2.7)
     assert (limited.usable, limited.owned(8)) == (2, (0, 1))
-
-
-def test_cpus_that_are_not_allowed_are_named() -> None:
-    with pytest.raises(UsageError, match=r"--pin 0-3: CPU 2-3 is not allowed here \(allowed: 0-1\)"):
-        place("0-3", frozenset({0, 1}))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,1", "0-99999999", "²", "compakt", "0-65535," * 2000])

@@ -290,15 +290,17 @@ class Fitting(Actions):
 
 
 class Policy:
-    """Chooses actions in three steps, whose times are reported separately. Each step returns when it is complete."""
+    """Chooses actions in three steps, whose times are reported separately. Each step returns when it is complete.
+
+    ``infer`` chooses actions for what ``upload`` returned.
+    """
+
+    def __init__(self, infer: Callable[[Any], Any]) -> None:
+        self.infer = infer
 
     def upload(self, observations: ArrayTree) -> Any:
         """Copy observations, ``(rows, *observation_shape)`` or a dict or tuple of arrays, to the policy's device."""
         return observations
-
-    def infer(self, there: Any) -> Any:
-        """Choose actions for the observations that ``upload`` returned."""
-        raise NotImplementedError
 
     def download(self, chosen: Any) -> ArrayTree:
         """Return the actions as a new array of the action space's type, ``(rows, *action_shape)``."""
@@ -306,31 +308,26 @@ class Policy:
         return actions
 
 
-class _Sleeping(Policy):
-    """Sleeps, as if a device computed meanwhile, and takes its actions from a tape."""
+def _sleeping(seconds: float, tape: Sequence[ArrayTree]) -> Policy:
+    """Return a policy that sleeps, as if a device computed meanwhile, and takes its actions from a tape."""
+    actions = cycle(tape)
 
-    def __init__(self, seconds: float, tape: Sequence[ArrayTree]) -> None:
-        self._seconds, self._actions = seconds, cycle(tape)
+    def infer(there: ArrayTree) -> Any:
+        time.sleep(seconds)
+        return trees.part(next(actions), slice(len(trees.leaves(there)[0])))
 
-    def infer(self, there: ArrayTree) -> ArrayTree:
-        time.sleep(self._seconds)
-        actions: ArrayTree = trees.part(next(self._actions), slice(len(trees.leaves(there)[0])))
-        return actions
+    return Policy(infer)
 
 
-class _Called(Policy):
-    """A user's function from observations to actions. Both are arrays, or dicts or tuples of arrays.
+def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> Policy:
+    """Return the policy of a user's function from observations to actions: arrays, or dicts or tuples of arrays.
 
-    The time of the function includes a copy of its actions, because the function may use its array again.
+    Its time includes a copy of the actions, because the function may use its array again. It raises ValueError unless
+    the function returns one action for each row.
     """
+    import numpy as np
 
-    def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
-        self._function, self._spaces = function, spaces
-
-    def infer(self, there: ArrayTree) -> ArrayTree:
-        """Return the function's actions. Raises ValueError unless it returns one action for each row."""
-        import numpy as np
-
+    def infer(there: ArrayTree) -> Any:
         rows = len(trees.leaves(there)[0])
 
         def checked(space: ActionSpace, actions: Any) -> ArrayTree:
@@ -340,11 +337,12 @@ class _Called(Policy):
             return given
 
         try:
-            chosen: ArrayTree = trees.mapped(checked, self._spaces, self._function(there))
+            return trees.mapped(checked, spaces, function(there))
         except (KeyError, IndexError, TypeError) as error:
-            words = trees.in_words(trees.form(self._spaces))
+            words = trees.in_words(trees.form(spaces))
             raise ValueError(f"the policy did not return actions as {words}: {error!r}") from error
-        return chosen
+
+    return Policy(infer)
 
 
 class _Network(Policy):
@@ -358,6 +356,7 @@ class _Network(Policy):
         import numpy as np
         import torch
 
+        super().__init__(self._infer)
         self._torch, self._contiguous = torch, np.ascontiguousarray
         torch.set_num_threads(policy.threads)
         torch.manual_seed(seed)
@@ -384,8 +383,7 @@ class _Network(Policy):
         self._torch.cuda.synchronize(self._device)
         return there
 
-    def infer(self, there: Any) -> Any:
-        """Choose actions, on the device."""
+    def _infer(self, there: Any) -> Any:
         torch = self._torch
         with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             chosen = self._choose(there)
@@ -437,13 +435,13 @@ def make_policy(
     Its weights are drawn from ``seed``. Raises ValueError if the policy does not fit the environment.
     """
     if chosen.kind == "sleep":
-        return _Sleeping(parse_time(chosen.pause), tape)
+        return _sleeping(parse_time(chosen.pause), tape)
     if chosen.kind == "function":
         module, _, path = chosen.target.partition(":")
         function: Any = importlib.import_module(module)
         for part in path.split("."):
             function = getattr(function, part)
-        return _Called(function, spaces)
+        return _calling(function, spaces)
     if isinstance(observations, (dict, tuple)) or isinstance(spaces, (dict, tuple)):
         taken = [trees.in_words(trees.form(tree)) for tree in (observations, spaces)]
         raise ValueError(  # noqa: TRY004 - by contract

@@ -225,7 +225,6 @@ class Layout(_Counted):
     differences: tuple[str, ...] = ()
     affinity: tuple[int, ...] | None = None  # the CPUs that the kernel reports for the measuring process
     engines: tuple[Engine, ...] = ()
-    memory_policy: str | None = None  # the policy that the kernel reports for the measuring process
     unbound: str | None = None  # why memory is not bound as requested, None if it is
     own_classes: OwnClasses | None = None  # see ``BackendInfo``
 

@@ -67,7 +67,6 @@ def measure(
         differences=tuple(difference.text for difference in info.differences),
         affinity=affinity,
         engines=info.engines,
-        memory_policy=kernel.memory_policy(),
         unbound=unbound,
         own_classes=info.own_classes,
     )

@@ -61,7 +61,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
     setup = replace(request.setup, pinned=request.setup.pinned and kernel.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = kernel.restrict(setup.cpus) if setup.pinned else kernel.allowed()
-    unbound = kernel.set_memory_policy(request.settings.memory, request.nodes)
+    unbound = kernel.bind_memory(request.nodes) if request.settings.memory == "bind" else None
     priorities = kernel.priorities([os.getpid()])
     _own(memory)
     # Last in the path: the user's folder must not shadow a library.

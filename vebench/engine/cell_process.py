@@ -408,7 +408,6 @@ _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("differences", "engines", "priorities"), _unique),
     **dict.fromkeys(("affinity", "seats", "hosts"), lambda each: tuple(chain.from_iterable(each))),
     "settled": all,
-    "memory_policy": lambda each: "; ".join(dict.fromkeys(each)),
 }
 
 

@@ -1,8 +1,8 @@
 """All that is asked of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
 
 The measuring child loads this module before any large library. A missing or damaged file counts as an empty one, and a
-counter is None if the system does not have it. Only version 2 of control groups is read. Memory policies are set by
-system calls, as libnuma does. They need no privilege, but some containers forbid them. Formats: proc(5), cgroups(7),
+counter is None if the system does not have it. Only version 2 of control groups is read. Memory is bound by a
+system call, as by libnuma, which needs no privilege, but some containers forbid it. Formats: proc(5), cgroups(7),
 and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
@@ -179,7 +179,6 @@ SUPPORTED = hasattr(os, "sched_setaffinity")
 # The user's choices.
 PIN_POLICIES = ("compact", "scatter", "none")  # the CPUs that cells run on
 SMT_POLICIES = ("last", "off", "close")  # the use of second threads of cores
-MEMORY_POLICIES = ("local", "bind", "preferred")
 
 # Each library gets one thread in each worker. Otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
 # A library reads these variables when it is loaded, so the parent sets them.
@@ -188,13 +187,6 @@ ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {
     "VECLIB_MAXIMUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
-
-# The numbers of get_mempolicy and set_mempolicy in the kernel's tables of system calls.
-_CALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "riscv64": (236, 237)}
-_NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
-# Policies by their numbers in linux/mempolicy.h. Number 5 allows several preferred nodes, since Linux 5.15.
-_NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
-_MOST_NODES = 1024  # the largest number of nodes that a kernel can be built for (CONFIG_NODES_SHIFT)
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
@@ -232,38 +224,18 @@ def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
         os.sched_setaffinity(thread, {cpu})
 
 
-def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
-    """Set the memory policy of this thread and of all that it will start. Return why it was not set, None if it was.
-
-    ``local``: memory comes from the node of the CPU that touches it first, which is the kernel's default. ``bind``:
-    memory comes only from ``nodes``. ``preferred``: memory comes from ``nodes`` while they have free memory.
-    """
-    if policy == "local":
-        nodes = ()
-    elif not nodes:
+def bind_memory(nodes: Sequence[int]) -> str | None:
+    """Give memory of ``nodes`` only to this thread and all that it will start. Return why not, None if it worked."""
+    if not nodes:
         return "no memory node is known for these CPUs"
-    if _NUMBERS is None:
-        return None if policy == "local" else "not supported on this system"
-    mode = ctypes.c_int({"local": 4, "bind": 2, "preferred": 5}[policy])
-    mask = sum(1 << node for node in nodes).to_bytes(_MOST_NODES // 8, "little") if nodes else None
-    # The kernel uses one bit less than the count that it gets.
-    failed = libc().syscall(_NUMBERS[1], mode, mask, ctypes.c_ulong(_MOST_NODES + 1 if nodes else 0))
+    # The number of set_mempolicy in the kernel's tables of system calls.
+    number = {"x86_64": 238, "aarch64": 237, "riscv64": 237}.get(os.uname().machine)
+    if number is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
+        return "not supported on this system"
+    most = 1024  # the largest number of nodes that a kernel can be built for; it uses one bit less than it is told
+    mask = sum(1 << node for node in nodes).to_bytes(most // 8, "little")
+    failed = libc().syscall(number, ctypes.c_int(2), mask, ctypes.c_ulong(most + 1))  # MPOL_BIND
     return os.strerror(ctypes.get_errno()) if failed else None
-
-
-def memory_policy() -> str | None:
-    """Return the policy of this thread in the style of ``numa_maps``, such as ``bind:0``; None if it cannot be read."""
-    if _NUMBERS is None:
-        return None
-    mode, mask = ctypes.c_int(), ctypes.create_string_buffer(_MOST_NODES // 8)
-    none, bits = ctypes.c_ulong(0), ctypes.c_ulong(_MOST_NODES + 1)
-    if libc().syscall(_NUMBERS[0], ctypes.byref(mode), mask, bits, None, none):
-        return None
-    number = mode.value & 0xFFF  # higher bits are flags
-    name = _NAMES[number] if number < len(_NAMES) else f"mode {number}"
-    held = int.from_bytes(mask.raw, "little")
-    nodes = [str(node) for node in range(_MOST_NODES) if held >> node & 1]
-    return f"{name}:{','.join(nodes)}" if nodes else name
 
 
 @cache

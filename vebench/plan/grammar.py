@@ -18,7 +18,7 @@ from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import MAX_COUNT, BackendEntry
 from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.machine.kernel import MEMORY_POLICIES, SMT_POLICIES
+from vebench.machine.kernel import SMT_POLICIES
 
 # Groups of options, in the order of the help. Options of the last group are rare, so only --help-all shows them.
 GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")
@@ -403,7 +403,7 @@ def _values(given: Mapping[str, str], readers: Mapping[str, Callable[[str], Any]
 
 def parse_pin(text: str) -> Pinning:
     """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError."""
-    kinds = {"smt": word(*SMT_POLICIES), "reserve": whole(0, MAX_COUNT), "mem": word(*MEMORY_POLICIES)}
+    kinds = {"smt": word(*SMT_POLICIES), "reserve": whole(0, MAX_COUNT), "mem": word("local", "bind")}
     cpus, details = _detailed(text, kinds)
     pin = Pinning(cpus, details.get("smt", "last"), details.get("reserve", 0), details.get("mem", "local"))
     if pin.memory != "local" and not pin.pins:

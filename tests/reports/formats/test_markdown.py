@@ -6,15 +6,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from markdown_it import MarkdownIt
 from support.charts import make_chart
-from support.pages import Pages, make_pages
+from support.pages import Pages
 from support.records import make_header, write_run
 
 from vebench.errors import UsageError
 from vebench.reports import charts
 from vebench.reports.console import save
-from vebench.reports.document import AnswerText, Table
+from vebench.reports.document import Table
 from vebench.reports.formats import MARKDOWN, markdown
 from vebench.reports.run import RunPage
 from vebench.results.records import Run
@@ -87,21 +86,3 @@ def test_a_figure_never_overwrites_a_run_file(page: RunPage, sweep: Run, tmp_pat
     assert "report-1-pong-rate.svg: is a run file, and would be overwritten" in str(error.value)
     assert [*tmp_path.iterdir()] == [run]
     assert run.read_bytes() == before
-
-
-def test_a_verdict_and_its_reasons_are_in_the_open() -> None:
-    page = make_pages()["check"]
-    text = markdown.markdown_text(page)
-    (document,) = page.documents
-    in_the_open = text[: text.index("<details>")]
-    assert all(f"- **{one.label}**: " in in_the_open for one in document.explanations)
-    assert all(f"### {table.title}\n" in in_the_open for table in document.tables)
-    assert text.index("<summary>How to read this") < text.index("slower, faster: by more than")
-
-
-def test_code_in_which_a_line_is_a_fence_is_one_block(page: RunPage) -> None:
-    (document,) = page.documents
-    answer = AnswerText("ALE/Pong-v5", ("A wins.",), ("make()", "```", "end"))
-    text = markdown.markdown_text(Pages(replace(document, answers=(answer,))))
-    (fence,) = (token for token in MarkdownIt().parse(text) if token.type == "fence")
-    assert (fence.info, fence.content.splitlines()) == ("python", [*answer.code])

@@ -97,6 +97,16 @@ def test_workers_and_environments_swept_together_are_several_tables() -> None:
     assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 
+def test_rows_that_were_compared_are_counted_but_not_before_any_were() -> None:
+    def notes(*proofs: CellProof) -> list[str]:
+        cells = [make_cell("gym-sync", workers, (900,) * 4, proof=proof) for workers, proof in enumerate(proofs, 1)]
+        return [note for note in table_of(page_of(*cells)).notes if "compared" in note]
+
+    none, some = CellProof("unverified", reason="was not started"), CellProof("identical", rows=40)
+    assert notes(none, none) == []
+    assert notes(some, none) == ["40 rows of 1 of 2 cells compared, none different"]
+
+
 def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
     table = table_of(everything)
     assert table.rows[-1].texts[0].lines == ("0.40 µs ±11%", "a batch")
@@ -209,7 +219,7 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
         for name, took in (("for-loop", 10 * 10**9), ("gym-sync", 9 * 10**9))
     ]
     proven = replace(cells[1], proof=CellProof("identical", seconds=1.0))
-    words = "20 s: starts 10%, warm-up 10%, windows 60%, proofs 5%, rest 15%"
+    words = "20 s"
     assert dict(document_of(page_of(cells[0], proven)).facts)["time"] == words
     assert "time" not in dict(document_of(page_of(cells[0], replace(proven, took_ns=None))).facts)
 

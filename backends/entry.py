@@ -56,7 +56,7 @@ def alive_per_row(ratio: int) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The planned counts of a cell, reported before anything is built."""
+    """The counts of a cell, as planned or built."""
 
     num_envs: int
     batch_size: int
@@ -65,14 +65,10 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Built:
+class Built(Shape):
     """A built cell, by its backend's own report. ``options``: the options that differ from their defaults."""
 
     task: Task
-    num_envs: int
-    batch_size: int
-    processes: int
-    threads: int
     options: Options
 
     def given(self, *names: str) -> list[str]:

@@ -22,7 +22,7 @@ from vebench.analysis.comparison import (
 )
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import summarise, time_spent
+from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
@@ -138,18 +138,18 @@ def _document(section: Section, letter: str, view: View) -> Document:
         findings=() if view.early else tuple(_findings(section, shown, view)),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=tuple(_first_look(cells)) if view.early else answers(found, section),
+        answers=tuple(_first_look(cells, found)) if view.early else answers(found, section),
         charts=run_charts(cells, head, found, letter, where),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )
 
 
-def _first_look(cells: Sequence[CellSummary]) -> Iterator[AnswerText]:
-    """Yield the highest rate of each task in an unfinished run. A few windows do not decide on a winner."""
+def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
+    """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner."""
     seen = set()
     for cell in fastest_first(cell for cell in cells if not cell.excluded):
-        if cell.env not in seen:
+        if cell.env not in seen and cell.label in found[cell.env].contestants:
             seen.add(cell.env)
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
             yield AnswerText(one_line(cell.env), (sentence,), settled=False)
@@ -239,12 +239,9 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def time_of_run(run: Run) -> str:
-    """Return the time that the run took, with shares by purpose; empty if unknown."""
-    if (found := time_spent(run.cells)) is None:
-        return ""
-    whole = sum(found) or 1.0
-    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
-    return f"{figures.long_time(whole)}: {', '.join(shares)}"
+    """Return the time that the run took; empty if unknown."""
+    seconds = seconds_taken(run.cells)
+    return "" if seconds is None else figures.long_time(seconds)
 
 
 def rate_tables(

@@ -13,7 +13,7 @@ import click
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-from vebench.options import Call, Section, argument, command, option
+from vebench.options import Call, argument, command, option
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
 from vebench.plan.spec import OPTIONS, RunSpec, asked
 
@@ -44,17 +44,8 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
     except OSError as error:
         _discard(sys.stdout)
         return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
-    except BaseException as error:
-        if not _was_interrupt(error):
-            raise
+    except KeyboardInterrupt:
         return _fail("interrupted", InterruptedRunError.exit_status)
-
-
-def _was_interrupt(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused an error. Python 3.11 wraps it in RuntimeError while a class is being defined."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _fail(text: str, status: int) -> int:
@@ -87,7 +78,7 @@ def app(context: click.Context, *, version: bool) -> None:
 
 @command(
     app,
-    Section.MEASURE,
+    "Measure",
     options.NAMED,
     *options.of_plan("run"),
     option(HOW_LONG, "--quick", "The same as --effort low."),
@@ -128,7 +119,7 @@ def run_(call: Call) -> int:
 
 @command(
     app,
-    Section.MEASURE,
+    "Measure",
     options.NAMED,
     *options.of_plan("tune"),
     option(WHAT, "--batch N", "Rows that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
@@ -164,7 +155,7 @@ def tune(call: Call) -> int:
 
 @command(
     app,
-    Section.READ,
+    "Read",
     argument("files", "[FILE]...", Path),
     options.form("run", default=None),
     options.output("run"),
@@ -199,7 +190,7 @@ def report_(call: Call) -> None:
 
 @command(
     app,
-    Section.REGRESSIONS,
+    "Regressions",
     argument("runs", "RUN...", Path),
     *options.ONLY,
     options.budget("Longest time to measure, from two passes on.", 600.0),
@@ -255,7 +246,7 @@ def check_(call: Call) -> int:
 
 @command(
     app,
-    Section.REGRESSIONS,
+    "Regressions",
     argument("a", "PYTHON_A"),
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
@@ -285,7 +276,7 @@ def compare_(call: Call) -> int:
 
 @command(
     app,
-    Section.REGRESSIONS,
+    "Regressions",
     *options.of_plan("bisect"),
     option(WHAT, "--good NAME", "A commit or release before the change.", Kind()),
     option(WHAT, "--bad NAME", "A later one after it.", Kind()),
@@ -320,7 +311,7 @@ def bisect_(call: Call) -> int:
 
 @command(
     app,
-    Section.REGRESSIONS,
+    "Regressions",
     argument("folder", "[DIR]", Path, default=Path(".vebench")),
     *options.ONLY,
     option(OUTPUT, "--store RUN", "Copy this run file to DIR first, and commit it if DIR is a git work tree.", FILE),
@@ -346,7 +337,7 @@ def history_(call: Call) -> int:
 
 @command(
     app,
-    Section.SAME_RESULTS,
+    "Same results",
     argument("pair", "[A B]", nargs=-1),
     *options.of_plan("verify"),
     option(HOW_LONG, "--steps N", "Least steps of each environment in the first layout.", whole(1, 10**7), 400),
@@ -397,14 +388,14 @@ def verify_(call: Call) -> int:
     return page.status
 
 
-@app.group("share", cls=options.Commands, section=Section.SHARE)
+@app.group("share", cls=options.Commands, section="Share")
 def share_group() -> None:
     """Submit a run for others to check, publish submissions, or quote a run."""
 
 
 @command(
     share_group,
-    Section.SHARE,
+    "Share",
     argument("run", "RUN", Path),
     option(OUTPUT, "--output -o DIR", "Write the submission to this new folder.", FILE, name="folder"),
 )
@@ -424,7 +415,7 @@ def make_(call: Call) -> int:
     return submissions.make_submission(call.run, call.folder)
 
 
-@command(share_group, Section.SHARE, argument("folders", "DIR...", Path), options.form("submission"), name="check")
+@command(share_group, "Share", argument("folders", "DIR...", Path), options.form("submission"), name="check")
 def share_check_(call: Call) -> int:
     """Check submissions for mistakes, and say how to correct them.
 
@@ -442,7 +433,7 @@ def share_check_(call: Call) -> int:
 
 @command(
     share_group,
-    Section.SHARE,
+    "Share",
     argument("folder", "DIR", Path),
     option(OUTPUT, "--output -o DIR", "Write to this folder: a new one, or an earlier site.", FILE, name="site"),
 )
@@ -462,7 +453,7 @@ def site_(call: Call) -> int:
     return publish.build_site(call.folder, call.site)
 
 
-@command(share_group, Section.SHARE, argument("run", "RUN", Path), options.output("cite"))
+@command(share_group, "Share", argument("run", "RUN", Path), options.output("cite"))
 def cite_(call: Call) -> None:
     """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
 
@@ -478,7 +469,7 @@ def cite_(call: Call) -> None:
     publish.cite(call.run, outlet)
 
 
-@command(app, Section.THIS_MACHINE, name="list")
+@command(app, "This machine", name="list")
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
@@ -487,7 +478,7 @@ def list_(_call: Call) -> None:
     show(list_page())
 
 
-@command(app, Section.THIS_MACHINE, argument("names", "NAME..."))
+@command(app, "This machine", argument("names", "NAME..."))
 def install_(call: Call) -> int:
     """Set up the backends of other projects.
 
@@ -505,7 +496,7 @@ def install_(call: Call) -> int:
 
 @command(
     app,
-    Section.THIS_MACHINE,
+    "This machine",
     option(OUTPUT, "--workers -w N", "Show where this many would be.", whole(1, MAX_COUNT)),
     options.Parameter(OPTIONS["pin"], RunSpec.pin),
     option(OUTPUT, "--sysroot DIR", "Show a copy of another's /sys and /proc.", FILE),

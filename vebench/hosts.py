@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -91,14 +92,12 @@ def payload() -> bytes:
 class HostFacts:
     """The facts that ``facts`` in ``vebench.child.process`` reports about a host."""
 
-    name: str
     python: str  # the version of its Python
     path: str  # the path of its Python
     packages: dict[str, str]
     modules: list[str]
     host: Host
     memory_available: int | None
-    load: float  # the number of processes that run or wait for a CPU
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,7 @@ class Site:
             self._writing.close()
 
     def close(self) -> None:
-        """Hang up, and wait at most ``_CLOSE_S`` seconds until the host has closed its end."""
-        self.hang_up()
+        """After ``hang_up``, wait at most ``_CLOSE_S`` seconds until the host has closed its end."""
         until = wakeful() + _CLOSE_S
         with suppress(LostHostError):
             while wakeful() < until:
@@ -296,17 +294,18 @@ class Far:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         self._printed.seek(0)
-        return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+        return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:LONGEST_QUOTE]
 
 
 def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the living nodes that have CPUs, by host name. Further nodes on a host are called ``host:2`` and so on."""
-    alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
     found: dict[str, Mapping[str, Any]] = {}
-    for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
-        host = node["NodeManagerHostname"]
-        number = 1 + sum(name.partition(":")[0] == host for name in found)
-        found[host if number == 1 else f"{host}:{number}"] = node
+    of_host: Counter[str] = Counter()
+    for node in sorted(nodes, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
+        if node["Alive"] and node["Resources"].get("CPU"):
+            host = node["NodeManagerHostname"]
+            of_host[host] += 1
+            found[host if of_host[host] == 1 else f"{host}:{of_host[host]}"] = node
     return found
 
 
@@ -333,9 +332,7 @@ def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> st
     except ray.exceptions.GetTimeoutError:
         return f"Ray did not provide all CPUs of the node within {limit_s:g} s: does another program use them?"
     except ray.exceptions.RayError as error:
-        # The last unindented line of the text states the reason.
-        lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
-        return lines[-1][:300] if lines else type(error).__name__
+        return str(error).strip().rpartition("\n")[2][:LONGEST_QUOTE] or type(error).__name__
 
 
 def main(address: str, name: str = "", python: str = "") -> None:

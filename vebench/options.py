@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,6 @@ if TYPE_CHECKING:  # these load msgspec and Rich, which the help does not need
     from vebench.commands.session import World
     from vebench.reports.console import Outlet
     from vebench.reports.document import PageKind
-
-
-class Section(StrEnum):
-    """The sections of commands in the help, in its order."""
-
-    MEASURE = "Measure"
-    READ = "Read"
-    REGRESSIONS = "Regressions"
-    SAME_RESULTS = "Same results"
-    SHARE = "Share"
-    THIS_MACHINE = "This machine"
 
 
 class Parameter(click.Option):
@@ -225,7 +213,7 @@ class Commands(click.Group):
 
 
 def command(
-    group: click.Group, section: Section, *params: click.Parameter, name: str | None = None
+    group: click.Group, section: str, *params: click.Parameter, name: str | None = None
 ) -> Callable[[Callable[[Call], int | None]], click.Command]:
     """Return a decorator that adds a command, with the name of its function, to a group."""
 
@@ -283,7 +271,7 @@ def output(kind: PageKind, run_file: str = "") -> Parameter:
     def files(texts: Sequence[str]) -> tuple[Path, ...]:
         from vebench.results import store
 
-        return tuple(map(store.output, texts))
+        return tuple(map(store.output_path, texts))
 
     *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
     suffixes = f"{', '.join(first)} or {last}"

@@ -121,24 +121,24 @@ class GymnasiumShare:
 
     def step(self) -> Remarks | None:
         """Step every environment with its row of the actions."""
-        return self._step_all(self._read) or None
+        return self._step_all(map(self._read, self._indices)) or None
 
-    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks:
-        start = self._start
-        return [(start + index, info) for index in self._indices if (info := self._step(index, action_of))]
+    def _step_all(self, actions: Iterable[Any]) -> Remarks:
+        infos = [self._step(index, action) for index, action in enumerate(actions)]
+        return [(self._start + index, info) for index, info in enumerate(infos) if info]
 
     def step_one(self, index: int) -> Remarks | None:
         """Step one environment with its row of the actions."""
-        info = self._step(index, self._read)
+        info = self._step(index, self._read(index))
         return [(self._start + index, info)] if info else None
 
-    def _step(self, index: int, action_of: Callable[[int], Any]) -> _Info:
+    def _step(self, index: int, action: Any) -> _Info:
         """Step one environment, or reset it after an end. Return its info."""
         self.current = index
         environment = self._environments[index]
         if self._ended[index]:
             return self._begin(index, *environment.reset())
-        observation, reward, terminated, truncated, info = environment.step(action_of(index))
+        observation, reward, terminated, truncated, info = environment.step(action)
         try:
             self._rewards[index] = reward
         except (TypeError, ValueError):  # an array with one element
@@ -176,7 +176,7 @@ class GymnasiumShare:
     def answer(self, name: str, argument: Any) -> Remarks | list[tuple[int, Any]]:
         """Answer ``reset``, ``step`` or ``apply``. Their arguments are for the environments of all shares."""
         if name == "step":  # with actions that shared memory does not hold
-            return self._step_all(argument[self._start : self._start + len(self._indices)].__getitem__)
+            return self._step_all(argument[self._start : self._start + len(self._indices)])
         if name == "reset":
             seeds, mask, options = argument
             calls = [(env_id, (seed,)) for env_id, seed in enumerate(seeds) if mask is None or mask[env_id]]

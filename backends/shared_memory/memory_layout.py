@@ -118,13 +118,11 @@ class Division:
 class Memory:
     """Zeroed memory without a name. The system frees it once no process maps it, however the processes end.
 
-    First come the words by which processes report their progress. A word that one side writes and the other polls has
-    its own cache lines, because polling slows down every write to the same line. Then come the arrays of all
-    environments.
+    First come the words by which processes report their progress, then the arrays of all environments. A word that one
+    side writes and the other polls has its own cache lines, because polling slows down every write to the same line.
 
-    Forked processes inherit the memory. Other processes receive it as an argument and map it. The file behind the
-    memory continues with places for texts, which are not mapped: place 0 for the message to all workers, then places
-    for remarks. Reading a text does not remove it, so a process can read it again after an interrupt.
+    The file behind the memory continues with places for texts, which are not mapped: place 0 for the message to all
+    workers, then places for remarks. Reading a text does not remove it, so it can be read again after an interrupt.
     """
 
     def __init__(
@@ -173,9 +171,8 @@ class Memory:
     def words(self, worker: int) -> tuple[memoryview, ...]:
         """Return the words by which the caller and one worker communicate.
 
-        ``request``: the number of entries that the caller has made. ``done``: the number that the worker has answered.
-        ``asleep``: whether the worker sleeps. ``entries``: a ring of requests. ``remarks``: a ring of the lengths in
-        bytes of the worker's remarks on the entries.
+        They are the number of requests, the number of answers, whether the worker sleeps, a ring of requests, and a
+        ring of the lengths in bytes of the worker's remarks on them.
         """
         start = LINE + worker * self._of_worker
         rings = start + 3 * LINE

@@ -4,8 +4,8 @@
 
 Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as Ctrl-C's does.
 The state of the team then stays ``RUNNING``, in which only two calls work: ``close``, and ``ask`` with ``anew``, which
-discards earlier requests. A new process or descriptor would leak if an interrupt came before its number is stored, so
-handlers are ``held_back`` while these are opened or closed.
+discards earlier requests. Handlers are ``held_back`` while processes and descriptors are opened or closed, which would
+leak if an interrupt came before their numbers are stored.
 """
 
 from __future__ import annotations
@@ -186,22 +186,21 @@ class Team:
         for worker in self.workers:
             worker.ask(MESSAGE)
 
-    def receive(self, timeout: float | None = None) -> list[Any]:
+    def receive(self) -> list[Any]:
         """Wait for the end of the round. Return each share's answer, mostly None. Raises the errors of ``gather``."""
-        answers = self.gather(timeout)
+        answers = self.gather()
         self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
         """Return the answers as ``receive`` does. ``finish`` must set the state.
 
-        The caller's own part is always done to its end. Raises TimeoutError after ``timeout`` seconds, and can then be
-        called again. Raises an environment's exception, after which the round is over. Raises WorkerError if a worker
-        has died.
+        Raises TimeoutError after ``timeout`` seconds, and can then be called again. Raises an environment's exception,
+        which ends the round. Raises WorkerError if a worker has died.
         """
         answers = self._answers
         with self.inside:
-            if not answers:
+            if not answers:  # the caller's own part is always done to its end
                 try:
                     answers.append((self._request or self.own.step)())
                 except Exception as error:  # noqa: BLE001 - raised when all have answered
@@ -210,7 +209,7 @@ class Team:
             for worker in self.workers[len(answers) - 1 :]:
                 if not worker.is_done():
                     self.wait_for(worker.is_done, deadline, timeout)
-                answers.append(worker.answer())
+                answers.extend(remark for _, remark in worker.answers())
         for answer in answers:
             if type(answer) is WorkerFailure:
                 self.finish()
@@ -264,11 +263,10 @@ class Team:
             raise BrokenOffError
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
-        """End every worker, by force after ``within`` seconds or an interrupt.
+        """End every worker, by force after ``within`` seconds or an interrupt. A second call completes the first.
 
-        A second call completes a call that an interrupt has aborted. ``lost`` is raised in a thread that waits for a
-        round. If another thread steps the caller's own share, wait for it ``within`` seconds. If it takes longer, that
-        share is closed once the team is forgotten.
+        A thread that waits for a round raises ``lost``. If another thread steps the caller's own share for longer than
+        ``within`` seconds, that share is closed once the team is forgotten.
         """
         if self.owner != os.getpid():
             return  # a forked copy: the workers belong to the original
@@ -286,7 +284,7 @@ class Team:
 def _end(
     workers: Sequence[WorkerHandle], own: ProcessShare, memory: Memory, within: float = END_WITHIN_SECONDS
 ) -> None:
-    """End all parts of a team. A second call completes a call that an interrupt has aborted."""
+    """End all parts of a team."""
     try:
         with held_back():
             for worker in workers:
@@ -338,16 +336,18 @@ class InFlight:
     def __init__(self, team: Team) -> None:
         self._team = team
         self._ready: list[int] = []
-        self.remarks: dict[int, Any] = {}  # remarks on the last steps, by environment
+        self.remarks: dict[int, Any] = {}  # remarks on steps, by environment; whoever receives a row takes its remark
         self._failed: list[int] = []  # ready environments whose remark is a failure
         self._own: deque[int] = deque()  # environments that the caller must step
         self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
         self._next_look = 0.0
         # For each environment, a function that requests its step, and its index in the share of its process.
-        self._ask: list[tuple[Callable[[int], None], int]] = []
-        self._ask.extend((self._own.append, index) for index in range(team.division.own))
+        asks: list[tuple[Callable[[int], None], int]] = [
+            (self._own.append, index) for index in range(team.division.own)
+        ]
         for worker in team.workers:
-            self._ask.extend((worker.put, index) for index in range(worker.stop - worker.start))
+            asks += [(worker.put, index) for index in range(worker.stop - worker.start)]
+        self._ask = asks
 
     def send(self, env_ids: Sequence[int]) -> None:
         """Request a step of the environments. None of them may be requested or ready already."""
@@ -373,8 +373,8 @@ class InFlight:
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return ``least`` to ``most`` ids, in the order in which the environments became ready.
 
-        ``Team.finish`` must set the state. Raises RuntimeError if fewer were requested, and the errors of
-        ``Team.receive``. After an error, environments that are ready stay ready.
+        ``Team.finish`` must set the state. Raises RuntimeError if fewer were requested, and the errors of ``gather``,
+        after which environments that are ready stay ready.
         """
         waiting = self.away.count(1)
         if waiting < least:
@@ -407,6 +407,7 @@ class InFlight:
         self._ready.extend(env_ids if ready else ())
         for env_id in env_ids:
             self.away[env_id] = ready
+            self.remarks.pop(env_id, None)
 
     def _collect(self, least: int, timeout: float | None) -> None:
         """Step or wait until ``least`` environments are ready. ``Team.finish`` must set the state."""
@@ -423,8 +424,7 @@ class InFlight:
 
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
         """Step the caller's own environments until ``least`` are ready. If it has none to step, wait for workers."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        team = self._team
+        team, deadline = self._team, math.inf if timeout is None else time.monotonic() + timeout
         self._take()
         while len(self._ready) < least:
             if time.monotonic() >= deadline:
@@ -438,7 +438,7 @@ class InFlight:
                     remark = WorkerFailure.of(error, team.own.current)
                 self._mark(env_id, remark)
             else:
-                team.wait_for(self._any_answer, deadline, timeout)
+                team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
             self._take()
 
     def _take(self) -> None:
@@ -447,12 +447,6 @@ class InFlight:
             for env_id, remark in worker.answers():
                 self._mark(env_id, remark)
         self._raise_failure()
-
-    def _any_answer(self) -> bool:
-        for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
-            if worker.has_answers():
-                return True
-        return False
 
     def _wait_for_threads(self, least: int, timeout: float | None) -> None:
         """Wait until the caller's threads have stepped ``least`` environments."""
@@ -466,13 +460,11 @@ class InFlight:
             raise OverdueError(timeout)
 
     def _mark(self, env_id: int, remark: Any) -> None:
-        """Mark an environment as ready, and replace the remark on an earlier step."""
+        """Mark an environment as ready, and keep the remark on its step."""
         if remark is not None:
             self.remarks[env_id] = remark
             if type(remark) is WorkerFailure:
                 self._failed.append(env_id)
-        elif self.remarks:
-            self.remarks.pop(env_id, None)
         self._ready.append(env_id)
 
     def _raise_failure(self) -> None:

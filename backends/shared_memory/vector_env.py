@@ -147,9 +147,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     An exception in an environment is raised unchanged. Its cause is a ``WorkerError`` with the environment's number and
     the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
-    Ctrl-C, or another signal handler that raises, may interrupt any call. Afterwards only ``reset`` of all environments
-    and ``close`` work, and other calls raise ``BrokenOffError``. An interrupt between a request and its ``..._wait``
-    has no effect. ``close`` can be called again, and by another thread.
+    After an interrupt by Ctrl-C in a call, only ``reset`` of all environments and ``close`` work. Other calls raise
+    ``BrokenOffError``. ``close`` can be called again, and by another thread.
     """
 
     _example: Environment | None = None  # has the spaces; None: the first function makes it
@@ -183,7 +182,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if not self.env_fns:
             raise ValueError("env_fns must be at least one function that makes an environment")
         self.batch_size = count if batch_size is None else checked_number("batch_size", batch_size, 1, count)
-        in_flight = self.batch_size < count
+        self._single = self.batch_size < count
         cpus = _checked(context, cpus, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
@@ -197,13 +196,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._read_spaces()
         self.form_infos: Callable[[int, Iterable[tuple[int, dict[str, Any]]]], Any] = share.batch_infos
         self._last_ids = self._to_reset = np.arange(count)
-        asked = Division(count, processes, caller_steps, cpus, spin, in_flight)
+        asked = Division(count, processes, caller_steps, cpus, spin, self._single)
         division, make_share = self._make_share(asked, infos=infos)
         arrays = share.array_specs(self.single_observation_space), share.array_specs(self.single_action_space)
         with clear_mpi_env_vars():
             self._team = Team(division, *arrays, make_share, context, daemon=daemon, name=type(self).__name__)
         self.closed = False
-        self._in_flight = InFlight(self._team) if in_flight else None
+        self._in_flight = InFlight(self._team)
         rows = self._team.arrays
         self._results, self._actions = rows[1:4], rows.actions
         self.observations = share.batch_of(self.single_observation_space, rows.observations)
@@ -314,11 +313,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         infos = self._wait_for_infos(State.RESET, timeout)
         observed = self._observed()
         reset = self._to_reset.tolist()
-        if self._in_flight is not None:
-            self._in_flight.put_back(reset, ready=False)
-            away, gone = self._in_flight.away, set(reset)
-            kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
-            self._last_ids = np.array([*kept, *reset])
+        self._in_flight.put_back(reset, ready=False)
+        away, gone = self._in_flight.away, set(reset)
+        kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
+        self._last_ids = np.array([*kept, *reset])
         self._team.finish()
         return observed, infos
 
@@ -330,7 +328,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def step_async(self, actions: Any) -> None:
         """Start a step of all environments, which ``step_wait`` finishes."""
         self._check_free("step_async")
-        if self._in_flight is not None:
+        if self._single:
             raise RuntimeError(f"with batch_size={self.batch_size} of {self.num_envs}, use send() and recv()")
         if self._write_step(actions):
             self._team.send()
@@ -354,8 +352,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Start a step of each environment with its row of actions, by default of those last received or reset."""
-        self._check_free("send")
-        in_flight = self._checked_in_flight()
+        in_flight = self._checked_in_flight("send")
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
         for env_id in ids:
             if not 0 <= env_id < self.num_envs:
@@ -373,13 +370,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
         seconds, and RuntimeError if fewer steps are pending; nothing is lost in either case.
         """
-        self._check_free("recv")
-        in_flight, most = self._checked_in_flight(), self.batch_size
+        in_flight, most = self._checked_in_flight("recv"), self.batch_size
         least = most if min_batch is None else checked_number("min_batch", min_batch, 1, most)
         ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
-        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.get(env_id, ())]
+        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.pop(env_id, ())]
         infos = share.batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
@@ -495,14 +491,15 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise AlreadyPendingCallError(words, pending)
         team.check_free(anew=anew)
 
-    def _checked_in_flight(self) -> InFlight:
-        if self._in_flight is None:
+    def _checked_in_flight(self, name: str) -> InFlight:
+        self._check_free(name)
+        if not self._single:
             raise RuntimeError("send() and recv() need batch_size, less than the number of environments; use step()")
         return self._in_flight
 
     def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Send the team a request. Unless ``anew``, wait for single steps first."""
-        if self._in_flight is not None and not anew:
+        if not anew:
             self._in_flight.settle()
         self._team.ask(name, argument, anew=anew)
 

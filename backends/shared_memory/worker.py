@@ -55,10 +55,10 @@ class WorkerFailure(NamedTuple):
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException, env_id: int | None, text: str = "") -> WorkerFailure:
+    def of(cls, error: BaseException, env_id: int | None) -> WorkerFailure:
         """Describe an exception in an environment. ``env_id`` is None if the exception's text names the environment."""
-        text = text or ("" if env_id is None else f"{type(error).__name__}: ")
-        return cls(env_id, error, f"{text}{message_of(error)}", "".join(traceback.format_exception(error)))
+        kind = "" if env_id is None else f"{type(error).__name__}: "
+        return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
         """Return the exception that the caller raises: the environment's own, whose cause is a ``WorkerError``."""
@@ -98,8 +98,19 @@ def ignore_sigint() -> None:
 # Waiting for the other side.
 
 
-def _new_fence() -> Callable[[], None]:
-    """Return a fence: all loads and stores of this thread before the call happen before all those after it."""
+def _membarrier(command: int) -> bool:
+    """Return whether the kernel has obeyed a command of linux/membarrier.h."""
+    return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0
+
+
+def light_fence() -> Callable[[], None] | None:
+    """Return a fence: all loads and stores before a call of it happen before all those after.
+
+    Return None if the processor and the heavy fences of other processes suffice.
+    """
+    registered = _membarrier(4)  # MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: heavy fences include this process
+    if registered and KEEPS_ORDER:
+        return None
     lock = threading.Lock()
 
     def fence() -> None:
@@ -109,23 +120,6 @@ def _new_fence() -> Callable[[], None]:
             pass
 
     return fence
-
-
-def _membarrier(command: int) -> bool:
-    """Return whether the kernel has obeyed a command of linux/membarrier.h."""
-    return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0
-
-
-def light_fence() -> Callable[[], None] | None:
-    """Return a new fence, or None if the processor and the heavy fences of other processes suffice."""
-    registered = _membarrier(4)  # MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: heavy fences include this process
-    return None if registered and KEEPS_ORDER else _new_fence()
-
-
-def heavy_fence() -> None:
-    """Fence this process and, if the kernel supports it, every process of the team that is running."""
-    if not _membarrier(2):  # MEMBARRIER_CMD_GLOBAL_EXPEDITED
-        _new_fence()()
 
 
 def ring(writer: Connection) -> None:
@@ -160,6 +154,7 @@ class Waiter:
         self._pipe = pipe
         self._bell = select.poll()  # select() refuses descriptors from 1024 on
         self._bell.register(pipe.fileno(), select.POLLIN)
+        self._fence = light_fence()
         self._most_ns = spin_ns
         # A wake-up takes 30 to 50 microseconds, so polling for about that time pays. A process polls longer if that was
         # enough in the last waits, like a hypervisor that polls before it halts a virtual CPU (Linux,
@@ -182,7 +177,9 @@ class Waiter:
         flag = self._flag
         while True:
             flag[0] = 1
-            heavy_fence()
+            # MEMBARRIER_CMD_GLOBAL_EXPEDITED, the heavy fence: it fences all processes of the team that are running.
+            if not _membarrier(2) and self._fence:
+                self._fence()
             if changed():
                 break
             left = end - time.monotonic_ns()
@@ -329,7 +326,7 @@ class WorkerHandle:
         self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
         self.sent = 0  # entries put into the ring
-        self._read = 0  # answers read, or left to ``answer``
+        self._read = 0  # answers read or discarded
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
         # The caller may have ended before a spawned worker calls prctl.
@@ -341,17 +338,15 @@ class WorkerHandle:
             self.process.start()
         pipe.close()  # the worker has its own copy
 
-    # Asking.
-
     def put(self, entry: int) -> None:
         """Put an entry into the ring. The index of an environment in the share asks for that environment's step."""
         self.entries[self.sent % self._slots] = entry
         self.sent += 1
 
     def ask(self, entry: int) -> None:
-        """Ask the worker for one answer, which ``answer`` returns. It must have answered all earlier entries."""
-        self.put(entry)
+        """Ask the worker for one answer. It must have answered all earlier entries, whose answers are discarded."""
         self._read = self.sent
+        self.put(entry)
         self.notify()
 
     def ask_to_end(self) -> None:
@@ -371,8 +366,6 @@ class WorkerHandle:
         if self.request[0] != self.sent:
             _tell(self.request, self.sent, self.asleep, self._pipe, self._fence)
 
-    # Answers.
-
     def is_done(self) -> bool:
         """Return whether every entry has been answered."""
         return self._done[0] == self.sent
@@ -381,32 +374,19 @@ class WorkerHandle:
         """Return whether there is an answer that ``answers`` has not read yet."""
         return self._done[0] != self._read
 
-    def answer(self) -> Any:
-        """Return the remark on the last entry, mostly None. The entry must have been answered."""
-        if self._fence:
-            self._fence()
-        slot = (self.sent - 1) % self._slots
-        return self._remark(slot) if self._remarks[slot] else None
-
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Yield the new answers: the id of the environment and the remark, mostly None."""
+        """Yield the new answers: the environment of a single step, and the remark, mostly None."""
         done = self._done[0]
         if self._fence:
             self._fence()
         while self._read != done:
             slot = self._read % self._slots
             self._read += 1
-            yield self.start + self.entries[slot], self._remark(slot) if self._remarks[slot] else None
-
-    def _remark(self, slot: int) -> Any:
-        text = self._memory.read(self._first_place + slot, self._remarks[slot])
-        try:
-            return pickle.loads(text)  # noqa: S301 - from our own worker
-        except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
-            what = f"what environments {self.start} to {self.stop - 1} returned cannot be read here: "
-            return WorkerFailure.of(error, None, what)
-
-    # The end of the process.
+            remark = None
+            if self._remarks[slot]:
+                text = self._memory.read(self._first_place + slot, self._remarks[slot])
+                remark = pickle.loads(text)  # noqa: S301 - from our own worker
+            yield self.start + self.entries[slot], remark
 
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""

@@ -50,11 +50,6 @@ def test_the_interval_is_the_documented_one() -> None:
     assert found.high == pytest.approx(found.median * exp(half))
 
 
-@pytest.mark.parametrize(("sample", "expected"), [([], None), ([7.0], Estimate(7.0)), ([0.0, 0.0], Estimate(0.0))])
-def test_too_few_windows_have_no_interval(sample: list[float], expected: Estimate | None) -> None:
-    assert estimate(several(sample)) == expected
-
-
 def test_a_process_without_a_step_leaves_no_interval() -> None:
     idle, busy = several([0.0, 100.0, 110.0]), several([100.0, 100.0])
     assert estimate(idle) == Estimate(100.0)
@@ -143,11 +138,6 @@ def test_a_sample_that_comes_twice_is_no_two_independent_ones() -> None:
     twice = contrast([(1, ONE), (1, ONE)])
     single = contrast([(1, ONE)])
     assert twice.error.variance == pytest.approx(4 * single.error.variance)
-
-
-@pytest.mark.parametrize("rates", [(), (5.0,), (0.0, 0.0)])
-def test_a_sample_without_an_interval_has_no_contrast(rates: tuple[float, ...]) -> None:
-    assert contrast([(1, ONE), (-1, Sample(rates, one_process=True))]) is None
 
 
 EFFECTS = {0: -0.3, 1: 0.1, 2: 0.2}

@@ -85,12 +85,6 @@ def test_without_a_for_loop_there_is_no_speedup() -> None:
         assert (found.speedup, found.figures.efficiency) == (None, None)
 
 
-def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree() -> None:
-    windows = tuple(Window(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
-    (found,) = summaries(make_cell(windows=windows, frame_skip=4))
-    assert found.figures.frames_per_cpu_second == Estimate(2000.0)
-
-
 def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup() -> None:
     null, loop = summaries(make_cell("null", 2, (4_000_000, 4_000_000), batch_size=2), make_cell("for-loop", 1, STEADY))
     assert null.loop_ns_per_batch == of_one_process(500.0)

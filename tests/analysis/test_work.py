@@ -67,11 +67,6 @@ def test_a_rate_above_the_ceiling_is_struck_and_keeps_only_how_far_above_it_is()
     assert (loop.exclusion, bare.exclusion) == (None, None)
 
 
-def test_a_reference_above_the_ceiling_is_not_struck_since_the_ceiling_was_disturbed() -> None:
-    loop, _ = summaries(make_cell("for-loop", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4))
-    assert not loop.excluded
-
-
 def test_a_rate_of_a_cell_that_was_not_held_to_its_cpus_is_struck_and_nothing_is_compared_with_it() -> None:
     loop, other = summaries(make_cell("for-loop", 1, STEADY, affinity=(0, 1)), make_cell("gym-sync", 1, STEADY))
     assert (loop.exclusion, loop.speedup, other.exclusion, other.speedup) == ("not pinned", None, None, None)

@@ -84,10 +84,6 @@ LOADED = {
     "the command line": ("click", WAITS),
     "what a command needs": ("msgspec", WAITS),
     "a class with generated methods": ("msgspec", f"exec({WAITS!r})"),
-    "a class with names that are set": (
-        "msgspec",
-        f"class Name:\n  def __set_name__(self, *_):\n    {WAITS}\nclass A:\n  name = Name()",
-    ),
     "a callback": (
         "msgspec",
         f"import weakref\nclass A: ...\na = A()\nr = weakref.ref(a, lambda _: exec({WAITS!r}))\ndel a\n{WAITS}",

@@ -33,6 +33,7 @@ def said(*lines: bytes) -> list[Said]:
     found: list[Said] = []
     with pytest.raises(LostHostError, match="lost: the program that connects hung up"):
         _hear(host, found)
+    host.hang_up()
     host.close()
     return found
 

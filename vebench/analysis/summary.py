@@ -21,7 +21,7 @@ from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof, WorkVerdict
 from vebench.machine.kernel import ranges
-from vebench.plan.cells import CellKey, Spent
+from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 from vebench.results.records import CellRecord, Run, RunRecord
@@ -33,7 +33,7 @@ _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was comp
 FEWEST_PROCESSES = 5
 
 
-class _Measured(NamedTuple):
+class _Repeats(NamedTuple):
     records: Sequence[CellRecord]
     windows: Windows  # the windows of successful repeats
     counting: Windows  # the windows that count
@@ -41,7 +41,7 @@ class _Measured(NamedTuple):
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, with its findings, in the order of the run. Remedies quote the name ``file``."""
-    measured = _measured(run)
+    measured = _repeats_of(run)
     sweep = _rated(measured, run.header, file)
     conditions = {cell.key: cell.condition for cell in sweep.cells}
     by_cpu_time = pooled({key: _frames(each.counting, "cpu_ns") for key, each in measured.items()}, conditions)
@@ -93,18 +93,18 @@ def rated(run: Run) -> tuple[CellSummary, ...]:
 
     This takes a fraction of the time of ``summarise``. Histories and races use it.
     """
-    return _rated(_measured(run), run.header, "").cells
+    return _rated(_repeats_of(run), run.header, "").cells
 
 
-def _measured(run: Run) -> dict[CellKey, _Measured]:
+def _repeats_of(run: Run) -> dict[CellKey, _Repeats]:
     cells = by_cell(run)
     windows = windows_of(cells.values())
     ends = np.searchsorted(windows["cell"], range(1, len(cells)))
     parts = zip(cells.items(), np.split(windows, ends), strict=False)
-    return {key: _Measured(records, part, part[part["counts"]]) for (key, records), part in parts}
+    return {key: _Repeats(records, part, part[part["counts"]]) for (key, records), part in parts}
 
 
-def _rated(measured: Mapping[CellKey, _Measured], header: RunRecord, file: str) -> Sweep:
+def _rated(measured: Mapping[CellKey, _Repeats], header: RunRecord, file: str) -> Sweep:
     """Return the cells with their rates."""
     cells = {key: _cell(each, header) for key, each in measured.items()}
     samples = {key: _frames(each.counting) for key, each in measured.items()}
@@ -150,7 +150,7 @@ def _times_by_batch(windows: Windows) -> Sample:
     return Sample.of(windows["repeat"], windows["ns"], batches)
 
 
-def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
+def _cell(measured: _Repeats, header: RunRecord) -> CellSummary:
     """Return a cell without its rates."""
     records = measured.records
     well = [record for record in records if record.status == "ok"]
@@ -183,7 +183,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     )
 
 
-def _conditions(measured: _Measured, built: CellRecord, cpus_owned: int, usable: int) -> Conditions:
+def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: int) -> Conditions:
     records, windows, counting = measured
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
@@ -264,8 +264,8 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
 
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None without proofs."""
-    if len(proofs) < 2:  # noqa: PLR2004 - a single proof stays as it is
-        return proofs[0] if proofs else None
+    if not proofs:
+        return None
     # Each repeat compares other environments, until all were compared.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
@@ -317,14 +317,11 @@ def why_not_same(proof: CellProof) -> str | None:
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
 
 
-def time_spent(cells: Iterable[CellRecord]) -> Spent | None:
-    """Return the seconds that cells took, by purpose; None if there are no cells, or if a cell's time is unknown."""
-    of_each = []
+def seconds_taken(cells: Iterable[CellRecord]) -> float | None:
+    """Return the seconds that cells and their proofs took; None if there are no cells, or if a time is unknown."""
+    seconds = []
     for cell in cells:
         if cell.took_ns is None:
             return None
-        known = [cell.startup_ns or 0, cell.warmup_ns or 0, sum(window.ns for window in cell.windows)]
-        proof = (cell.proof.seconds or 0.0) if cell.proof else 0.0
-        starts, warm_up, windows = (ns / 1e9 for ns in known)
-        of_each.append((starts, warm_up, windows, proof, max(0, cell.took_ns - sum(known)) / 1e9))
-    return Spent(*map(sum, zip(*of_each, strict=True))) if of_each else None
+        seconds.append(cell.took_ns * _NANO + ((cell.proof.seconds or 0.0) if cell.proof else 0.0))
+    return sum(seconds) or None

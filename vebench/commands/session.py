@@ -254,12 +254,8 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
 
 def measured(plan: Plan, run: Run) -> set[CellKey]:
     """Return the keys of the cells that need no measurement: successful ones, and those skipped before and now."""
-    before = {cell.key: cell for cell in run.cells}
-    return {
-        cell.key
-        for cell in plan.cells
-        if (known := before.get(cell.key)) and (known.status == "ok" or (known.status == "skipped" and cell.skip))
-    }
+    ok, skipped = ({cell.key for cell in run.cells if cell.status == status} for status in ("ok", "skipped"))
+    return {cell.key for cell in plan.cells if cell.key in ok or (cell.skip and cell.key in skipped)}
 
 
 class Session:
@@ -406,8 +402,6 @@ class Session:
         what = f"{here} of {whole} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
             what += f" ({lost} without proof of the same work, which --resume does not redo)"
-        if here == whole and not self.run.header.spec.only:
-            return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}{self._also}"
         return f"interrupted: {what}; {self.go_on}"
 
 

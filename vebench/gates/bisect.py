@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from vebench.analysis.comparison import CellComparison
+from vebench.analysis.statistics import Estimate
 from vebench.commands.session import World
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, did_you_mean, one_line
 from vebench.files import contents, decoded
@@ -77,7 +78,7 @@ def bisect(request: BisectRequest, output: Path | None, resume: Path | None, out
     Steps are written to the file ``output``. Steps in the file ``resume`` are not repeated. Raises UsageError for bad
     ends, NotComparableError if the ends do not differ, and InterruptedRunError if the user interrupts the command.
     """
-    candidates = _releases(request, world) if request.package else _commits(request)
+    candidates = _candidates(request, world)
     if len(candidates) <= 1:
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
     plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": candidates}
@@ -95,20 +96,17 @@ def bisect(request: BisectRequest, output: Path | None, resume: Path | None, out
     return page.status
 
 
-def _releases(request: BisectRequest, world: World) -> list[Candidate]:
-    """Return the releases from the good end to the bad one. Raises UsageError for an unknown end."""
-    names = world.releases(request.package)
-    for option, name in (("--good", request.good), ("--bad", request.bad)):
-        if name not in names:
-            raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, names)}")
-    return [Candidate(name) for name in names[names.index(request.good) : names.index(request.bad) + 1]]
-
-
-def _commits(request: BisectRequest) -> list[Candidate]:
-    """Return the commits from the good end to the bad one, by first parents. Raises UsageError without such a path."""
+def _candidates(request: BisectRequest, world: World) -> list[Candidate]:
+    """Return the releases, or the commits by first parents, from the good end to the bad one. Raises UsageError."""
+    ends = (("--good", request.good), ("--bad", request.bad))
+    if request.package:
+        names = world.releases(request.package)
+        for option, name in ends:
+            if name not in names:
+                raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, names)}")
+        return [Candidate(name) for name in names[names.index(request.good) : names.index(request.bad) + 1]]
     first, last = (
-        _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}")
-        for option, name in (("--good", request.good), ("--bad", request.bad))
+        _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}") for option, name in ends
     )
     lines = _git(request.folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
     newest_first = [Candidate(*line.split("\t", 2)) for line in lines]
@@ -330,16 +328,17 @@ class BisectPage(DataPage):
             ("steps", one_line(self.file)),
         )
         rows = []
-        for at, ratio in sorted(self._ratios.items()):
-            steps, chance, best = self._steps_of(at), self.posterior.chances[at], self.found and at == suspects.first
-            texts = (
-                Text((figures.ratio_text(ratio.estimate),), value=ratio.estimate),
-                Text((str(steps),), value=steps),
-                Text((f"{chance:.1%}",), "best" if best else "plain", chance),
-            )
-            rows.append(TableRow(self.candidates[at].label, texts))
+        for at, (candidate, ratio, steps, _) in enumerate(self._by_candidate()):
+            chance, best = self.posterior.chances[at], self.found and at == suspects.first
+            if ratio is not None:
+                texts = (
+                    Text((figures.ratio_text(ratio),), value=ratio),
+                    Text((str(steps),), value=steps),
+                    Text((f"{chance:.1%}",), "best" if best else "plain", chance),
+                )
+                rows.append(TableRow(candidate.label, texts))
+        skipped = figures.by_key((one_line(why), one.label) for one, _, _, why in self._by_candidate() if why)
         title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s"
-        skipped = figures.by_key((one_line(why), self.candidates[at].label) for at, why in self._skipped.items())
         document = Document(
             title=f"Bisect: {self.outcome}",
             facts=facts,
@@ -353,22 +352,21 @@ class BisectPage(DataPage):
         )
         return (document,)
 
-    @property
-    def _ratios(self) -> dict[int, LogRatio]:
-        """The ratios of the candidates that were compared with the good end."""
-        return self.posterior.ratios | {len(self.candidates) - 1: self.change}
-
-    @property
-    def _skipped(self) -> dict[int, str]:
-        return {step.at: step.skipped for step in sorted(self.steps, key=lambda step: step.at) if step.skipped}
-
-    def _steps_of(self, at: int) -> int:
-        return sum(step.at == at for step in self.steps)
+    def _by_candidate(self) -> Iterator[tuple[Candidate, Estimate | None, int, str | None]]:
+        """Yield each candidate with its ratio, the number of its steps, and why it was skipped."""
+        ratios = self.posterior.ratios | {len(self.candidates) - 1: self.change}
+        for at, one in enumerate(self.candidates):
+            steps = [step for step in self.steps if step.at == at]
+            skipped = next((step.skipped for step in steps if step.skipped), None)
+            yield one, ratios[at].estimate if at in ratios else None, len(steps), skipped
 
     @property
     def data(self) -> dict[str, object]:
         """The answer, and an object for each candidate."""
-        suspects, ratios = self.posterior.suspects, self._ratios
+        suspects, candidates = self.posterior.suspects, []
+        for (one, ratio, steps, skipped), chance in zip(self._by_candidate(), self.posterior.chances, strict=True):
+            facts = {"ratio": ratio, "steps": steps, "chance": chance, "skipped": skipped}
+            candidates.append({"name": one.name, "day": one.day or None, "subject": one.subject or None, **facts})
         return {
             "status": self.status,
             "outcome": self.outcome,
@@ -376,19 +374,8 @@ class BisectPage(DataPage):
             "first": self.candidates[suspects.first].name,
             "last": self.candidates[suspects.last].name,
             "chance": suspects.chance,
-            "ratio": ratios[suspects.last].estimate if self.found else None,
+            "ratio": candidates[suspects.last]["ratio"] if self.found else None,
             "ends": self.change.estimate,
             "changed": [key._asdict() for key in self.changed],
-            "candidates": [
-                {
-                    "name": one.name,
-                    "day": one.day or None,
-                    "subject": one.subject or None,
-                    "ratio": ratios[at].estimate if at in ratios else None,
-                    "steps": self._steps_of(at),
-                    "chance": self.posterior.chances[at],
-                    "skipped": self._skipped.get(at),
-                }
-                for at, one in enumerate(self.candidates)
-            ],
+            "candidates": candidates,
         }

@@ -436,13 +436,11 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
 
 
 class Spent(NamedTuple):
-    """Seconds by purpose. ``rest``: loading libraries, steps before windows, reading counters, and ending cells."""
+    """Seconds by purpose. ``rest``: warm-up, windows, and ending."""
 
-    starts: float = 0.0
-    warm_up: float = 0.0
-    windows: float = 0.0
-    proofs: float = 0.0
-    rest: float = 0.0
+    starts: float
+    proofs: float
+    rest: float
 
 
 def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
@@ -466,5 +464,5 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
         # a quarter of the time of all windows, if episodes are long.
         warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 8
         windows = spec.windows * (spec.duration + AROUND_S)
-        found.append(Spent(start, warm_up, windows, proofs, END_S))
+        found.append(Spent(start, proofs, warm_up + windows + END_S))
     return found

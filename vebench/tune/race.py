@@ -23,19 +23,7 @@ from vebench.commands import proving, session
 from vebench.commands.session import Session, World
 from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError
-from vebench.plan.cells import (
-    AROUND_S,
-    END_S,
-    FORK_S,
-    LOAD_S,
-    Cell,
-    CellKey,
-    Plan,
-    in_groups,
-    next_pass,
-    placement_of,
-    without,
-)
+from vebench.plan.cells import FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.process_guard import Interrupts
@@ -232,9 +220,8 @@ class TuneBudget:
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
         labels = {record.label for record in chain.from_iterable(self.records.values())}
         start = (FORK_S if cell.backend.label in labels else LOAD_S) + each * shape.num_envs / at_once
-        # A cell makes at least 9 batches while it warms up, and 3 in each turn, including those before the window.
-        turns = spec.windows * (max(spec.duration, 3 * batch) + AROUND_S)
-        return start + max(spec.warmup, 9 * batch) + turns + END_S
+        # A cell makes at least 9 batches while it warms up, and 3 in each turn. The rest is for counters and the end.
+        return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
     def patience(self, cell: Cell) -> float:
         """Return the seconds after which ``cell`` is given up.

@@ -27,16 +27,11 @@ from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 ACTIONS = np.array([0, 1, 2, 1])
-STEPS = 2
 LONG = 120  # seconds; what hangs ends the test by SIGALRM
-MOMENTS = 24  # in each call; tools/interrupts.py tries others
-
-
-BOX = spaces.Box(0, 1, (3,), np.float32)
 
 
 def make(**options: Any) -> SharedMemoryVectorEnv:
-    functions = [partial(Sampler, BOX, spaces.Discrete(3))] * 4
+    functions = [partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))] * 4
     return SharedMemoryVectorEnv(functions, **{"num_processes": 2, "caller_steps": True, **options})
 
 
@@ -56,7 +51,7 @@ def _limit() -> Iterator[None]:
 def rows_of(envs: SharedMemoryVectorEnv) -> list[Any]:
     """Return the observations of a reset and some steps."""
     rows = [envs.reset(seed=7)[0]]
-    for _ in range(STEPS):
+    for _ in range(2):
         if envs.batch_size == envs.num_envs:
             rows.append(envs.step(ACTIONS)[0])
             continue
@@ -71,10 +66,10 @@ def rows_of(envs: SharedMemoryVectorEnv) -> list[Any]:
 
 
 def moments(call: Callable[[], object]) -> list[int]:
-    """Return moments all over a call: an instruction in so many, and the very next as well."""
+    """Return 24 moments all over a call, in pairs of successive instructions. tools/interrupts.py tries others."""
     whole = Interrupt(0)
     whole.into(call)
-    return [at + more for at in range(1, whole.count, max(1, 2 * whole.count // MOMENTS)) for more in (0, 1)]
+    return [at + more for at in range(1, whole.count, max(1, whole.count // 12)) for more in (0, 1)]
 
 
 def level_of(environment: Sampler) -> float:
@@ -186,21 +181,19 @@ def test_after_an_interrupt_in_a_step_only_reset_and_close_work(
     functions = [partial(Interrupted, spaces.Discrete(9), spaces.Discrete(3))] * 4
     envs = SharedMemoryVectorEnv(functions, num_processes=2, caller_steps=True, batch_size=batch_size)
     envs.reset(seed=1)
-    refused: list[Callable[[], object]] = [
-        partial(envs.reset, options={"reset_mask": np.array([False, False, True, True])}),
-        *(partial(envs.get_attr, "level"), envs.reset_wait),
-    ]
+    steps: tuple[Callable[[], object], ...]
     if batch_size == 4:
+        steps = partial(envs.step, ACTIONS * 0), envs.step_wait
         with pytest.raises(KeyboardInterrupt):
             envs.step(given_as([0, 2, 0, 0]))
-        refused += [envs.step_wait, partial(envs.step, ACTIONS * 0)]
     else:
+        steps = partial(envs.send, np.zeros(1, np.int64), [3]), partial(envs.recv, min_batch=1)
         envs.send(np.array([0, 2, 0, 0]))
         with pytest.raises(KeyboardInterrupt):
             while True:
                 envs.recv(min_batch=1)
-        refused += [partial(envs.recv, min_batch=1), partial(envs.send, np.zeros(1, np.int64), [3])]
-    for call in refused:
+    of_some = partial(envs.reset, options={"reset_mask": np.array([False, False, True, True])})
+    for call in (*steps, of_some, partial(envs.get_attr, "level"), envs.reset_wait):
         with pytest.raises(BrokenOffError):
             call()
     envs.reset()
@@ -209,35 +202,34 @@ def test_after_an_interrupt_in_a_step_only_reset_and_close_work(
 
 
 def descriptors() -> int:
+    gc.collect()  # what others have left must not be closed in between
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
+in_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
+
+
+@in_proc
 def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -> None:
-    make().close()
-    gc.collect()  # what others have left must not be closed in between
+    built: list[SharedMemoryVectorEnv] = []
+    chosen = moments(lambda: built.append(make()))
+    built.pop().close()
     before = descriptors()
-    first: list[SharedMemoryVectorEnv] = []
-    chosen = moments(lambda: first.append(make()))
-    first.pop().close()
     for moment in chosen[::3]:
-        built: list[SharedMemoryVectorEnv] = []
         with suppress(KeyboardInterrupt):
-            Interrupt(moment).into(lambda: built.append(make()))  # noqa: B023 - it is called at once
+            Interrupt(moment).into(lambda: built.append(make()))
         if built:  # it was built before that moment
             built.pop().close()
         # One that was built and never given out is ended by a thread.
         assert eventually(lambda: multiprocessing.active_children() == [] and descriptors() <= before), moment
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
+@in_proc
 def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:
-    whole = Interrupt(0)
     envs = make()
-    whole.into(envs.close)
-    gc.collect()
+    chosen = moments(envs.close)
     before = descriptors()  # with that of memory which is mapped until its user is forgotten
-    for moment in range(1, whole.count, whole.count // 10):
+    for moment in chosen[::2]:
         envs = make()
         with suppress(KeyboardInterrupt):
             Interrupt(moment).into(envs.close)
@@ -265,7 +257,8 @@ def hanging(**options: Any) -> tuple[SharedMemoryVectorEnv, Any]:
 
 @pytest.mark.filterwarnings("ignore:.*pending call to `step`")  # where the interrupt comes before the wait
 @pytest.mark.parametrize("batch_size", [2, 1])
-def test_close_ends_a_hanging_step_that_was_interrupted(batch_size: int) -> None:
+def test_close_ends_a_hanging_step_that_was_interrupted(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.backends.shared_memory.vector_env.END_WITHIN_SECONDS", 0.1)
     envs, stepping = hanging(batch_size=batch_size)
 
     def interrupt() -> None:

@@ -79,12 +79,9 @@ def agree(left: VectorEnv[Any, Any, Any], right: VectorEnv[Any, Any, Any], steps
 def test_rows_and_infos_are_those_of_a_loop(build: Build, space: str, mode: str) -> None:
     ours = build(samplers(space), autoreset_mode=mode, num_processes=2)
     theirs = SyncVectorEnv(samplers(space), autoreset_mode=mode)
-    assert ours.observation_space == theirs.observation_space
-    assert ours.single_observation_space == theirs.single_observation_space
-    assert ours.action_space == theirs.action_space
-    assert ours.single_action_space == theirs.single_action_space
-    assert ours.metadata == theirs.metadata
-    assert ours.render_mode == theirs.render_mode
+    for name in ("observation_space", "single_observation_space", "action_space", "single_action_space"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert (ours.metadata, ours.render_mode) == (theirs.metadata, theirs.render_mode)
     agree(ours, theirs)
 
 
@@ -135,10 +132,9 @@ def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> Non
     ours = build(samplers(), num_processes=2)
     ours.reset(seed=0)
     assert ours.call("add", 1, right=2) == (3,) * 5
-    ours.set_attr("level", 9.0)
-    assert ours.get_attr("level") == (9.0,) * 5
-    ours.set_attr("level", [1.0, 2.0, 3.0, 4.0, 5.0])
-    assert ours.get_attr("level") == (1.0, 2.0, 3.0, 4.0, 5.0)
+    for level, each in ((9.0, (9.0,) * 5), ([1.0, 2.0, 3.0, 4.0, 5.0], (1.0, 2.0, 3.0, 4.0, 5.0))):
+        ours.set_attr("level", level)
+        assert ours.get_attr("level") == each
     with pytest.raises(ValueError, match="one for each of 5 environments"):
         ours.set_attr("level", [1.0])
     with pytest.raises(ValueError, match="use `step` directly"):
@@ -150,7 +146,6 @@ def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> Non
     long = np.arange(1 << 19)
     ours.set_attr("level", [long] * 5)
     assert all(np.array_equal(level, long) for level in ours.get_attr("level"))
-    ours.set_attr("level", 1.0)
     with pytest.raises(AttributeError):
         ours.get_attr("nothing")
     agree(ours, SyncVectorEnv(samplers()))  # after an error in a call, too

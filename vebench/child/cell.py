@@ -198,8 +198,8 @@ class Schedule:
     def warm_up(self) -> tuple[int, bool | None]:
         """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it settled, if known.
 
-        Then step for a random share of an episode: otherwise windows of all passes would begin at the same step of an
-        episode. If episodes take longer than half of all windows, or none ended, it is a share of that half.
+        Then step for a random share of an episode, or of half of all windows if that is shorter: otherwise all passes would
+        begin at the same step of an episode.
         """
         loop, settings = self._loop, self._settings
         if self._recorder is not None:

@@ -340,10 +340,9 @@ class _RunningCell:
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
-    """Return ``cell`` with a recording if its work needs proof.
+    """Return ``cell`` with a recording if its work needs proof, at moments that it cannot foresee.
 
-    The system's random source chooses the seed, so that a cell cannot foresee the moments. With the same ``chooser``,
-    each pass of a cell records other environments until all have been recorded.
+    With the same ``chooser``, each pass records other environments until all have been recorded.
     """
     if not needs_proof(cell, spec):
         return cell

@@ -189,12 +189,10 @@ def run(
                         unproven = [one for one in unproven if one.cell is not event.cell]
                     yield event
             except KeyboardInterrupt:
-                lost = answers.CellProof(
-                    "unverified", reason="interrupted before it was compared", cause=answers.Cause.INTERRUPTED
-                )
+                lost = answers.CellProof("unverified", reason="interrupted before it was compared")
                 for cell in (one.cell for one in unproven):
                     if isinstance(cell.job, Recording):
-                        yield ProofDone(cell, replace(lost, seed=cell.job.seed))
+                        yield ProofDone(cell, replace(lost, seed=cell.job.seed, cause=answers.Cause.INTERRUPTED))
                 raise
 
 

@@ -317,7 +317,7 @@ def publish_verdicts(page: CheckPage, outlet: Outlet) -> int:
     """Write the verdicts to the outlet, and where GitHub Actions expects them. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        console.save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+        console.save(page, MARKDOWN, store.output_path(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)

@@ -166,10 +166,7 @@ def _measure(
     once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
     known = [group for group in forever if group.resolves is not None]
     if known and all(group.verdict == "inconclusive" for group in known):
-        instead = "use another --metric, or vebench compare" if request.metric == "fps" else "give --history"
-        remedy = (
-            f"measure a baseline with more --passes, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
-        )
+        remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     enough = gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
     path = request.output or store.default_path(world.now(), spec.envs)

@@ -54,8 +54,7 @@ def start_tuning(
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
     A simpler setting may lack the share ``margin`` of the highest rate. Batches have ``batch`` rows, by default any
-    number. If ``asynchronous``, they may have the rows that are ready first. The run file is ``path``, by default a new
-    file in ``.vebench/``. Raises UsageError if nothing can be tried, and InterruptedRunError if the user interrupts.
+    number, and if ``asynchronous``, the rows that are ready first. Raises UsageError if nothing can be tried.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.

@@ -381,10 +381,7 @@ class Replicas(Conversation):
 
 
 def common_window(windows: Sequence[answers.ReplicaWindow]) -> answers.Window:
-    """Return the window in which all replicas ran. Its counts are sums over the replicas' shares in this window.
-
-    Raises CellError if the replicas hardly ran at the same time.
-    """
+    """Return the window in which all replicas ran, with sums over their shares. Raises CellError if it is short."""
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
     if 2 * (end - begin) < max(one.window.ns for one in windows):

@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import (
-    Spaces,
-    frames_of_all,
-    make,
-    read_spaces,
-)
+from vebench.backends.environments.making import Spaces, frames_of_all, make, read_spaces
 from vebench.backends.interface import (
     THE_SIMULATOR,
     ActionSpace,
@@ -231,7 +226,10 @@ class GymAsync(OneInFlight):
             from multiprocessing import connection
 
             # Gymnasium's error does not name the process that has ended.
-            connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
+            ended = connection.wait([process.sentinel for process in self._vector.processes], CLOSE_S)
+            for process in self._vector.processes:
+                if process.sentinel in ended:
+                    process.join()
             raise_if_dead(self._vector.processes, "the process of environment")
             raise
         return rows

@@ -253,15 +253,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
 BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
 
 # Everything that some backend needs for some suite.
-PACKAGES: tuple[Package, ...] = tuple(
-    dict.fromkeys(
-        chain(
-            BASE,
-            *(suite.packages for suite in SUITES.values()),
-            *(entry.library.packages for entry in ENTRIES),
-        )
-    )
-)
+_NEEDED = (*(suite.packages for suite in SUITES.values()), *(entry.library.packages for entry in ENTRIES))
+PACKAGES: tuple[Package, ...] = tuple(dict.fromkeys(chain(BASE, *_NEEDED)))
 
 # The names of packages whose versions a run file records, since they affect a cell's work or speed. Policies need
 # torch, and users' environments and adapters may.
@@ -281,10 +274,9 @@ def find(name: str) -> BackendEntry:
 
     A third party's ``module:Class`` takes any option, and may run any task.
     """
-    theirs = Library(preloads=None)
-    return BY_NAME.get(name) or BackendEntry(
-        name, name, "a third party's adapter", steps_gymnasium=False, library=theirs
-    )
+    library = Library(preloads=None)
+    theirs = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
+    return BY_NAME.get(name, theirs)
 
 
 class Standing(NamedTuple):

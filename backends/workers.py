@@ -58,8 +58,7 @@ class Threads(CountsInside, OneInFlight):
         self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:
-        for resetting in [self._pool.submit(loop.reset, seed) for loop in self._loops]:
-            resetting.result()
+        list(self._pool.map(lambda loop: loop.reset(seed), self._loops))
         return self._rows.observations
 
     def _send(self, actions: Tree) -> None:

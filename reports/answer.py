@@ -229,7 +229,7 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
         return ()
     own = cell.built
     task = recorded_task(cell.env, own.frame_skip, spec.envs)
-    built = Built(task, own.num_envs, own.batch_size, own.processes, own.threads, own.choice.options)
+    built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
     lines = cell.entry.lines(built)
     batches = f"batches of {own.batch_size}, from " if own.batch_size < own.num_envs else ""
     workers = figures.counted(own.threads, "thread") if own.threads > 1 else figures.counted(own.processes, "process")

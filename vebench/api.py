@@ -17,7 +17,7 @@ from vebench.analysis.comparison import CellComparison, GroupComparison, Metric,
 from vebench.analysis.statistics import Estimate, contrast, verdicts
 from vebench.child.answers import Proof
 from vebench.commands.proving import drawn_seed
-from vebench.commands.session import World, known, plan_here, refuse_useless, session
+from vebench.commands.session import Session, World, known, plan_here, refuse_useless
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.equality.diff import PairPage
@@ -241,8 +241,8 @@ def measure(
         spec = spec_of("run", {"envs": envs, **plan})
         planned, head = plan_here(spec, world)
         refuse_useless(planned)
-        path = store.default_path(world.now(), spec.envs) if output is None else store.output(str(output))
-        with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
+        path = store.default_path(world.now(), spec.envs) if output is None else store.output_path(str(output))
+        with Session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
             measuring.measure(planned, planned)
     return load(path)
 
@@ -293,7 +293,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         request = checking.CheckRequest(
             a.path if isinstance(a, Run) else Path(a),
             b.path if isinstance(b, Run) else None if b is None else Path(b),
-            None if output is None else store.output(str(output)),
+            None if output is None else store.output_path(str(output)),
             tolerance=tolerance,
             metric=metric,
             envs=OPTIONS["envs"].value(envs) if envs else (),
@@ -334,7 +334,7 @@ def compare(
     world = replace(world or World(), arguments=tuple(words))
     with _quietly():
         spec = spec_of("compare", given)
-        path = None if output is None else store.output(str(output))
+        path = None if output is None else store.output_path(str(output))
         longest = None if budget is None else OPTIONS["budget"].value(budget)
         found = checking.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
         return Comparison(found)

@@ -64,8 +64,8 @@ scratch = tempfile.mkdtemp(prefix={PREFIX!r})
 try:
     zipfile.ZipFile(io.BytesIO(packed)).extractall(scratch + "/packages")
     sys.path.insert(0, scratch + "/packages")
-    from vebench.child.relay import main
-    main(scratch, asked)
+    from vebench.child.process import relay
+    relay(scratch, asked)
 finally:
     shutil.rmtree(scratch, ignore_errors=True)
 """
@@ -90,7 +90,7 @@ def payload() -> bytes:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The facts that ``facts`` in ``vebench.child.relay`` reports about a host."""
+    """The facts that ``facts`` in ``vebench.child.process`` reports about a host."""
 
     python: str  # the version of its Python
     path: str  # the path of its Python
@@ -102,7 +102,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class Said:
-    """A message from a host. ``vebench.child.relay`` lists the kinds of message."""
+    """A message from a host. ``vebench.child.process`` lists the kinds of message."""
 
     hello: HostFacts | None = None
     cell: int = 0

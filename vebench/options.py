@@ -271,7 +271,7 @@ def output(kind: PageKind, run_file: str = "") -> Parameter:
     def files(texts: Sequence[str]) -> tuple[Path, ...]:
         from vebench.results import store
 
-        return tuple(map(store.output, texts))
+        return tuple(map(store.output_path, texts))
 
     *first, last = (known.suffixes[0] for known in formats.of(kind) if known.suffixes)
     suffixes = f"{', '.join(first)} or {last}"

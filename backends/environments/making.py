@@ -107,13 +107,9 @@ class Spaces:
 
     def info(self, setup: Setup, **reported: Any) -> BackendInfo:
         """Return an adapter's report: the fields in ``reported``, and others from the setup."""
-        facts: dict[str, Any] = {
-            "num_envs": setup.batch_size,
-            "batch_size": setup.batch_size,
-            "action_space": self.actions,
-            "frame_skip": setup.task.frame_skip,
-        }
-        return BackendInfo(**{**facts, **reported})
+        size = setup.batch_size
+        counts = {"num_envs": size, "batch_size": size, **reported}
+        return BackendInfo(action_space=self.actions, frame_skip=setup.task.frame_skip, **counts)
 
 
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:

@@ -35,14 +35,13 @@ class SB3Dummy(OneInFlight):
 
     kind = "DummyVecEnv"
     differences: tuple[Difference, ...] = (FLOAT32_REWARDS, ONE_FLAG)
-    in_processes = False
 
     def __init__(self, setup: Setup) -> None:
         from stable_baselines3.common import vec_env
 
-        spaces, processes = spaces_for(setup, "Stable-Baselines3", dicts=True), setup.batch_size
-        reported = {"differences": self.differences, "processes": processes if self.in_processes else 1}
-        self._report(setup, spaces, autoreset="same_step", **reported)
+        spaces = spaces_for(setup, "Stable-Baselines3", dicts=True)
+        processes = 1 if self.kind == "DummyVecEnv" else setup.batch_size
+        self._report(setup, spaces, autoreset="same_step", processes=processes, differences=self.differences)
         self._vector = getattr(vec_env, self.kind)(makers(setup))
 
     def _reset(self, seed: int) -> Tree:
@@ -68,7 +67,6 @@ class SB3Subproc(SB3Dummy):
 
     kind = "SubprocVecEnv"
     differences = (ONE_FLAG,)
-    in_processes = True
 
     def _end(self) -> None:
         if not self._stepping:  # otherwise the library would wait for answers that may never come
@@ -88,13 +86,13 @@ class TianshouDummy(OneInFlight):
     """
 
     kind = "DummyVectorEnv"
-    in_processes = False
 
     def __init__(self, setup: Setup, environments: list[Any] | None = None) -> None:
         from tianshou import env
 
         spaces = spaces_for(setup, "tianshou")
-        self._report(setup, spaces, autoreset="same_step", processes=setup.batch_size if self.in_processes else 1)
+        processes = 1 if self.kind == "DummyVectorEnv" else setup.batch_size
+        self._report(setup, spaces, autoreset="same_step", processes=processes)
         self._vector = getattr(env, self.kind)(environments or makers(setup))
 
     def _reset(self, seed: int) -> Tree:
@@ -118,21 +116,18 @@ class TianshouSubproc(TianshouDummy):
     """``SubprocVectorEnv``: a process for each environment. Observations go over pipes, too."""
 
     kind = "SubprocVectorEnv"
-    in_processes = True
 
 
 class TianshouShmem(TianshouDummy):
     """``ShmemVectorEnv``: a process for each environment, with observations copied from shared memory."""
 
     kind = "ShmemVectorEnv"
-    in_processes = True
 
 
 class TianshouRay(TianshouDummy):
     """``RayVectorEnv``: an actor for each environment, in a separate Ray, which ends with the adapter."""
 
     kind = "RayVectorEnv"
-    in_processes = True
 
     def __init__(self, setup: Setup) -> None:
         from vebench.backends.peers.ray import local_ray

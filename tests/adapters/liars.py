@@ -67,14 +67,8 @@ RowZero = altering(
     rewards=lambda _, batch: row_zero(batch.rewards),
 )
 Stale = altering("Shows the last observations.", ANY, observations=lambda it, batch: before(it, batch.observations))
-Clipped = altering("Gives the signs of rewards.", ANY, rewards=lambda _, batch: np.sign(batch.rewards))
 Miscounts = altering("Counts rows twice.", ANY, env_ids=lambda _, batch: np.arange(2 * len(batch.env_ids)))
 Deaf = acting("Takes one action whatever it is sent.", ANY, lambda _, sent: np.zeros_like(sent))
-DeafLater = acting(
-    "Takes one action whatever it is sent, but not in its first steps.",
-    ANY,
-    lambda it, sent: sent if it.batches < 70 else np.zeros_like(sent),
-)
 ClaimsFour = reporting("Says that a step takes four frames where the task has none.", ANY, frame_skip=4)
 ReportsMoreLater = reporting("Says that a step has more frames once it was asked.", ANY, after=40, frame_skip=4)
 Idle = reporting(
@@ -100,14 +94,6 @@ ExcusesAll = altering(
 Endless = altering("Does not say that an episode has ended.", ANY, terminated=no_flags, truncated=no_flags)
 EndlessExcused = altering(
     "The same, and declares it.", ANY, claims={"differences": tuple(ENDS)}, terminated=no_flags, truncated=no_flags
-)
-Infinite = altering(
-    "Shows what is no finite number.",
-    ANY,
-    observations=lambda _, batch: batch.observations + np.float32([np.inf, np.nan, 0, 0]),
-)
-FewerLater = altering(
-    "Returns one row less from some batch on.", ANY, lambda _, batch: Batch(*(array[:-1] for array in batch)), since=39
 )
 Sticky = patching("Repeats the last action at times.", ANY, lambda _it, _index, environment: sticky(environment))
 OtherResize = patching(
@@ -136,14 +122,6 @@ class StaleLater(Altered):
     def alter(self, batch: Batch) -> Batch:
         last = before(self, batch.observations)
         return batch if self.batches < 70 else batch._replace(observations=last)
-
-
-class FrameSkipFive(ForLoop):
-    """Steps five frames, and says four."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(replace(setup, task=replace(setup.task, frame_skip=5)))
-        self.info = replace(self.info, frame_skip=setup.task.frame_skip)
 
 
 class ClaimsDoubleSilently(ForLoop):
@@ -230,16 +208,6 @@ class OddButPlain(Altered):
             array[...] = now
             array.flags.writeable = False
         return shown
-
-
-class ResetsOnce(Altered):
-    """Takes the seed of its first reset, and begins with that again."""
-
-    _seed: int | None = None
-
-    def reset(self, seed: int) -> None:
-        self._seed = seed if self._seed is None else self._seed
-        super().reset(self._seed)
 
 
 class Overwrites(Altered):

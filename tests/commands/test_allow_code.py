@@ -83,7 +83,6 @@ HARMLESS = {
     *("interleave", "isolation", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
     "suite",
 }
-DETAILS = {"pin.cpus", "pin.smt", "pin.memory", "policy.cpus", "policy.device"}
 HOSTILE = [spec for specs in NAMED.values() for spec in specs]
 COMMANDS = (
     ("run", "--resume", "theirs.jsonl"),
@@ -187,29 +186,6 @@ def test_the_refusal_names_the_value_and_the_flag_with_which_the_command_goes_on
     assert any(part in refused.refusal for part in (*map(str, named.get("envs", ())), "os:system", "evil.example"))
     with pytest.raises(ReachedError):
         vebench(*command, ALLOW)
-
-
-@pytest.mark.usefixtures("nothing_starts", "mark")
-@pytest.mark.parametrize("field", sorted(HARMLESS - {"pin"} | DETAILS))
-@pytest.mark.parametrize("text", ["os:system[command=touch {mark}]", "./python"])
-def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
-    vebench: Command, mark: Path, tmp_path: Path, field: str, text: str
-) -> None:
-    value = text.replace("{mark}", str(mark))
-    whole, _, detail = field.partition(".")
-    if detail:
-        naming(tmp_path / "theirs.jsonl", {whole: {detail: value}})
-        assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status == 2
-        assert not mark.exists()
-        return
-    default = getattr(RunSpec((), ()), field)
-    if not isinstance(default, str | tuple) or field in ("workers", "envs_per_worker"):
-        with pytest.raises(msgspec.ValidationError):
-            make_header(**{field: value})
-        return
-    naming(tmp_path / "theirs.jsonl", {field: value if isinstance(default, str) else [value]})
-    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status in (2, 3)
-    assert not mark.exists()
 
 
 @pytest.mark.usefixtures("nothing_starts")

@@ -45,9 +45,6 @@ def vector(num_envs, mode="next_step"):
 def clipped():
     return cart(lambda self, o, r, *more: (o, r * (self.step_number != 7), *more))
 
-def truncated():
-    return cart(lambda self, o, r, end, cut, info: (o, r, False, end or cut, info))
-
 def raising():
     return cart(lambda self, o, *more: (o if self.step_number < 4 else o[9], *more))
 
@@ -156,7 +153,6 @@ def test_rows_are_identical_in_every_autoreset_mode(verify: Verify, mode: str) -
     ("other", "expected", "ends_with"),
     [
         ("clipped", ("rewards", 1, 7), "AssertionError: they differ"),
-        ("truncated", ("terminated", 1, 8), "AssertionError: they differ"),
         ("raising", ("raised", 1, 4), "IndexError"),
         (f"clipped@{Path(sys.executable).parent}/../bin/python", ("rewards", 1, 7), "AssertionError: they differ"),
         ("alike", ("observations", 2, 0), "AssertionError: they differ"),
@@ -188,9 +184,7 @@ def last_line_of_failure(script: Path) -> str:
     ("other", "field", "near"),
     [
         ("told[wrong=text]", "infos/text", 1),
-        ("told[wrong=gone]", "infos/lives", 1),
         ("telling[wrong=gone]", "infos/lives", 1),
-        ("telling[wrong=lives]", "infos/lives", 0),
         ("telling[wrong=deep,mode=same_step]", "infos/deep/half", 0),
     ],
 )
@@ -201,9 +195,8 @@ def test_infos_that_differ_have_an_example(verify: Verify, other: str, field: st
     assert verify(f"mine:{other}", "--within", "infos/lives=7,infos/deep=0.25", one="mine:told")[0] == near
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: Verify, mode: str) -> None:
-    status, found = verify(f"mine:telling[mode={mode}]", one="mine:told")
+def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: Verify) -> None:
+    status, found = verify("mine:telling[mode=same_step]", one="mine:told")
     assert (status, found["verdict"]) == (0, "identical")
     assert found["not_compared"].keys() == {"infos/clock", "infos/it"}
 
@@ -213,22 +206,16 @@ def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: 
     [
         ("hold", "next_step", 8),
         ("sweep", "same_step", 8),
-        ("one.npy", "disabled", 30),
-        ("two.npy", "next_step", 30),
-        ("mine:balanced", "next_step", 30),
-        ("mine:balanced", "same_step", 30),
+        ("two.npy", "disabled", 30),
         ("mine:balanced", "disabled", 30),
     ],
 )
 def test_actions_may_be_those_of_the_user(verify: Verify, policy: str, mode: str, length: int) -> None:
-    np.save("one.npy", np.arange(30) % 2)
     np.save("two.npy", np.array([[0, 1, 0], [1, 0, 1]] * 20))
     status, found = verify(f"mine:vector[mode={mode}]", "--policy", policy)
     assert (status, found["verdict"], found["policy"]) == (0, "identical", policy)
     assert found["rows"] > 300
     assert found["rows"] > length * found["ends"]  # random actions let the pole fall after about 20 steps
-    found = verify("mine:clipped", "--policy", policy)[1]
-    assert (found["field"], found["environments"], found["actions"]) == ("rewards", 1, 7)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +224,11 @@ def test_actions_may_be_those_of_the_user(verify: Verify, policy: str, mode: str
         ("double", (), 0, "equal"),
         ("off", (), 1, "different"),
         ("off", ("--within", "observations=1e-4"), 0, "within limits"),
-        ("off", ("--within", "observations=5e-6"), 1, "different"),
         ("off", ("--within", "observations=5e-6@4"), 0, "within limits"),
         ("noisy", (), 1, "different"),
         ("noisy", ("--within", "distribution"), 1, "different"),
         ("unseeded", ("--within", "distribution"), 0, "same distribution"),
         ("unseeded[gravity=14]", ("--within", "distribution"), 1, "different"),
-        ("raising", ("--within", "distribution"), 1, "different"),
     ],
 )
 def test_a_verdict_is_never_stronger_than_its_class(
@@ -289,9 +274,8 @@ def test_state_that_survives_a_seed_is_named_and_compared_in_fresh_copies(verify
     assert (status, found["verdict"], found["state"]) == (0, "identical", "observations")
 
 
-@pytest.mark.parametrize("seed", ["3", "4"])
-def test_an_example_in_which_others_reset_fails_by_itself(verify: Verify, seed: str) -> None:
-    status, found = verify("mine:rolled", "--seed", seed)
+def test_an_example_in_which_others_reset_fails_by_itself(verify: Verify) -> None:
+    status, found = verify("mine:rolled", "--policy", "sweep")
     assert (status, found["environments"]) == (1, 2)
     assert found["actions"] <= 10
     assert last_line_of_failure(Path(".vebench/example.py")) == "AssertionError: they differ"

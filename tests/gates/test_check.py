@@ -148,22 +148,6 @@ def test_missing_cells_do_not_pass(check: Check, runs: Runs) -> None:
 ALL = range(5)
 
 
-@pytest.mark.parametrize(
-    ("baseline", "candidate", "status"),
-    [((), ALL, 1), ((), (3,), 1), (ALL, (), 3), (ALL, ALL, 3), ((3,), (3, 4), 0)],
-    ids=["all", "one", "before", "both", "some in both"],
-)
-def test_a_cell_that_failed_in_the_candidate_alone_is_status_1(
-    check: Check, runs: Runs, baseline: tuple[int, ...], candidate: tuple[int, ...], status: int
-) -> None:
-    a, b = edited(runs("a.jsonl"), failed(*baseline)), edited(runs("b.jsonl"), failed(*candidate))
-    found = check(a, b, "-f", "json")
-    answer = json.loads(found.out)
-    assert (found.status, answer["status"]) == (status, status)
-    worse = {cell["env"] for cell in answer["cells"] if cell["failed"]}
-    assert worse == ({"Ant-v5"} if status == 1 else set())
-
-
 def test_a_run_whose_cells_all_failed_is_a_worse_candidate_but_no_baseline(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=""))
     worse = check(a, b)

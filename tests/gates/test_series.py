@@ -50,18 +50,6 @@ def with_cell(run: Run, **fields: object) -> Run:
     return msgspec.structs.replace(run, cells=(*run.cells[:-1], replace(run.cells[-1], **fields)))
 
 
-def test_points_are_in_the_order_of_runs_and_unknown_times_come_first() -> None:
-    runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
-    names = ["c.jsonl", "a.jsonl", "b.jsonl"]
-    mixed = [(name, run) for name, (_, run) in zip(names, runs, strict=True)]
-    found = history_of(mixed[::-1])
-    assert [run.name for run in found.runs] == names
-    assert [round(exp(level)) for level in found.series[0].levels] == [1000, 2000, 3000]
-    blank = msgspec.structs.replace(make_header(), started="")
-    unknown = [(name, msgspec.structs.replace(run, header=blank)) for name, run in runs[:2]]
-    assert [run.name for run in history_of([runs[2], *unknown[::-1]]).runs] == ["000.jsonl", "001.jsonl", "002.jsonl"]
-
-
 @pytest.mark.parametrize("other", [UPGRADED, make_header(pin="scatter")])
 def test_a_cell_has_a_series_for_each_set_of_packages_and_each_placement(other: RunRecord) -> None:
     found = history_of([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, other, 3)])

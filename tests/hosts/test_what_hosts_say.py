@@ -9,7 +9,7 @@ from typing import IO, cast
 import msgspec
 import pytest
 
-from vebench.child import relay
+from vebench.child import process
 from vebench.child.process import Process
 from vebench.commands.session import unlike
 from vebench.hosts import HostFacts, LostHostError, Said, Site
@@ -45,7 +45,7 @@ def _hear(host: Site, found: list[Said]) -> None:
 
 def this_host(**machine: object) -> HostFacts:
     """Return what this machine would tell of itself as a host, with other facts of it."""
-    told = msgspec.json.decode(json.dumps(relay.facts(["numpy"], [])), type=HostFacts)
+    told = msgspec.json.decode(json.dumps(process.facts(["numpy"], [])), type=HostFacts)
     return replace(told, host=replace(told.host, **machine))
 
 

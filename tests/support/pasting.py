@@ -33,7 +33,7 @@ def task_of(entry: BackendEntry) -> Task:
 def built(entry: BackendEntry, task: Task, workers: int = 2, envs: int = 1, **options: bool | int | str) -> Built:
     """Return what a backend is planned to build on two CPUs."""
     shape = entry.shape_of(workers, envs, 2, options)
-    return Built(task, shape.num_envs, shape.batch_size, shape.processes, shape.threads, options)
+    return Built(shape.num_envs, shape.batch_size, shape.processes, shape.threads, task, options)
 
 
 def check(counted: Mapping[str, int], planned: Built, ends: bool | None = None) -> None:

@@ -41,7 +41,7 @@ _Cells = Mapping[CellKey, CellSummary]
 _Reason = tuple[SpeedVerdict, str]
 _Verdict = tuple[SpeedVerdict, str | None]
 
-LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
+_LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
 POWER = 0.8  # the probability of finding a difference that a comparison can resolve
 # Standard deviations of log rates between runs of the same code. Runs as a whole differ because load, clocks and
 # temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
@@ -231,8 +231,8 @@ class _Judge:
         self.pairs = pairs
         self._spread = spread
         self._low, self._high = 1 - tolerance, 1 + tolerance
-        self._level = LEVEL * part / 2
-        self._verdicts_on = partial(verdicts, low=self._low, level=self._level, same=LEVEL * part)
+        self._level = _LEVEL * part / 2
+        self._verdicts_on = partial(verdicts, low=self._low, level=self._level, same=_LEVEL * part)
         self._ratios = {key: mean_ratio([pair], spread) for key, pair in pairs.items()}
         self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
         for key in pairs:
@@ -248,7 +248,7 @@ class _Judge:
     def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:
         if "slower" in (of_mean, *of_cells):
             return "slower", None
-        if any(self._ratios[key].chance_above(self._low) <= LEVEL for key in self._members[group]):
+        if any(self._ratios[key].chance_above(self._low) <= _LEVEL for key in self._members[group]):
             return "inconclusive", _SEEMS_SLOWER
         if "faster" in (of_mean, *of_cells):
             return "faster", None

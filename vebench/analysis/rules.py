@@ -233,9 +233,12 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         few = seen < _ENOUGH
     if few:
         what = "passes" if seen > 1 and cell.repeats - cell.failed_repeats > 1 else "windows"
-        left = cell.repeats < spec.passes or (what == "windows" and spec.windows >= _ENOUGH)
-        remedy = f"continue with: {sweep.resume}" if left else f"measure with --{what} {_ENOUGH} or more"
-        yield Finding(Code.IMPRECISE, f"only {seen} {what}: too few for a good interval", remedy)
+        remedy = f"measure with --{what} {_ENOUGH} or more"
+        if cell.repeats < spec.passes:
+            remedy = f"continue with: {sweep.resume}"
+        elif what == "windows" and spec.windows >= _ENOUGH:
+            remedy = "measure again"
+        yield Finding(Code.IMPRECISE, f"too few {what} for a good interval: {seen}", remedy)
     known = estimate(sample)
     half = None if known is None else known.half_width  # without the spread of runs, so further passes narrow it
     asked = None if spec.until == UNTIL_BUDGET else spec.until

@@ -49,27 +49,16 @@ def measure(
 ) -> VectorBackend:
     """Build the backend, measure it, and return it without closing it. Each answer is sent as soon as it is known.
 
-    - ``affinity``: the CPUs that the process may use
-    - ``unbound``: why its memory is not bound as requested, None if it is
-    - ``priorities``: of its threads at the start
-    - ``started``: when the process started, by ``clock``
+    ``affinity``: the CPUs that the process may use. ``unbound``: why its memory is not bound as requested.
+    ``priorities``: of its threads at the start. ``started``: when the process started, by ``clock``.
     """
     job = request.job
     backend, first, first_info, reset_ns = build(request, factory, clock)
     startup_ns, info = clock() - started, backend.info
-    layout = answers.Layout(
-        info.num_envs,
-        info.batch_size,
-        info.processes,
-        info.threads,
-        info.frame_skip,
-        autoreset=info.autoreset,
-        differences=tuple(difference.text for difference in info.differences),
-        affinity=affinity,
-        engines=info.engines,
-        unbound=unbound,
-        own_classes=info.own_classes,
-    )
+    alike = ("num_envs", "batch_size", "processes", "threads", "frame_skip", "autoreset", "engines", "own_classes")
+    facts = {name: getattr(info, name) for name in alike}
+    differences = tuple(difference.text for difference in info.differences)
+    layout = answers.Layout(**facts, differences=differences, affinity=affinity, unbound=unbound)
     answer(answers.Ready(startup_ns, layout, reset_ns))
     memory = kernel.proportional_memory(kernel.process_tree(os.getpid()))
     recorder = None
@@ -193,7 +182,6 @@ class Schedule:
         # All cells of a pass begin at the same share of an episode, so that ratios compare like with like.
         self._draw = Random(request.tape_seed).random
         self._pace = 1  # batches between two clock readings in a window
-        self._began = 0  # when the last window began
         self._left = self._waited_ns = 0  # when the last window was over, and the total time spent waiting for turns
         self._owed: dict[str, int] = {}  # negative time of counters that the next window must make up for
         self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
@@ -201,8 +189,8 @@ class Schedule:
     def warm_up(self) -> tuple[int, bool | None]:
         """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it settled, if known.
 
-        Then step for a random share of an episode: otherwise windows of all passes would begin at the same step of an
-        episode. If episodes take longer than half of all windows, or none ended, it is a share of that half.
+        Then step for a random share of an episode, or of half of all windows if that is shorter: otherwise all passes
+        would begin at the same step of an episode.
         """
         loop, settings = self._loop, self._settings
         if self._recorder is not None:
@@ -266,7 +254,6 @@ class Schedule:
                         self._late += self._clock() - began
                     self._late -= self._pause()
                 window = self._window(watched)
-                self._finish(window)
                 spent = self._clock() - self._started - self._waited_ns
                 has_time = spent + (windows + 1) * self._duration < timeout  # for a repetition and all other windows
                 if window.undisturbed(len(watched.cpus)) or not has_time:
@@ -275,11 +262,6 @@ class Schedule:
                 tries = 1
         if mode == "in_turn":
             self._take_turn()  # wait, so that further answers and close() do not disturb other cells
-
-    def _finish(self, window: answers.Window | answers.ReplicaWindow) -> None:
-        self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
-        self._answer(window)
-        self._between()
 
     def _between(self) -> None:
         """Record no random moments until the next window, but one batch with the number of frames simulated so far.
@@ -298,7 +280,7 @@ class Schedule:
         return self._loop.run_for(span, self._pace)
 
     def _window(self, watched: answers.Watched, begin: int | None = None) -> answers.Window:
-        """Measure a window that begins now, or at the time ``begin``."""
+        """Measure and send a window that begins now, or a replica's window that begins at the time ``begin``."""
         while begin is None and not 0 <= self._late < self._duration:
             if self._late < 0:
                 self._late += self._run(-self._late).ns
@@ -312,13 +294,17 @@ class Schedule:
             self._recorder.expect(self._moments)
         begun = self._loop.batches
         self._answer(answers.Begins())
-        self._began = self._clock()
+        began = self._clock()
         left = self._duration - self._late
-        stretch = self._run(left)
-        self._late = stretch.ns - left
+        ns, rows, resets, times = self._run(left)
+        self._late = ns - left
         self._answer(answers.Ends())
         counts = answers.difference(before, answers.read_counters(watched), self._owed)
-        return answers.Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
+        window = answers.Window(ns, rows, resets, **counts, **times, steps_before=begun)
+        self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
+        self._answer(window if begin is None else answers.ReplicaWindow(began, window))
+        self._between()
+        return window
 
     def _take_turn(self) -> None:
         if not os.read(self._request.go_ahead, 1):
@@ -343,8 +329,7 @@ class Schedule:
         for number in range(self._settings.windows):
             begin = int(line) + number * (self._duration + pause)
             self._run(begin - 2_000_000 - self._clock())  # the counters are read in the rest of the time
-            window = self._window(watched, begin)
-            self._finish(answers.ReplicaWindow(self._began, window))
+            self._window(watched, begin)
         self._run(pause)
 
 

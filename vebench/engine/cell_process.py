@@ -210,9 +210,8 @@ class LocalCell(CellProcess):
 class FarCell(CellProcess):
     """A cell or replica on the host of ``site``.
 
-    Before a replica is started, the host's clock is read over the connection a few times. The shortest round trip gives
-    the smallest error, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Hosts need not
-    agree on the time of day: monotonic clocks are compared.
+    Before a replica is started, the host's clock is read a few times. The shortest round trip gives the smallest error,
+    since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Monotonic clocks are compared.
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, limit: Limit) -> None:
@@ -228,8 +227,7 @@ class FarCell(CellProcess):
         try:
             if request.mode == "in_step":
                 self._read_clock(request.settings.duration)
-            # The host ends the cell by itself some time after the limit.
-            site.tell(start=request.as_json(), seconds=limit.seconds + 30, cell=self._number)
+            site.tell(start=request.as_json(), cell=self._number)
         except CellError as error:
             self._refusal = error
 
@@ -247,9 +245,8 @@ class FarCell(CellProcess):
         self._error_ns, self.ahead_ns = min(trips)
         error = self._error_ns / _SECOND
         if error > max(0.005, 0.01 * duration):
-            raise CellError(
-                f"its clock is known only to within {error:.2g} s, over 1% of a window: use a longer --duration"
-            )
+            within = f"{error:.2g} s, over 1% of a window"
+            raise CellError(f"its clock is known only to within {within}: use a longer --duration")
 
     def take(self) -> answers.Answer | None:
         """Return the cell's next answer. ``Done`` also has the host's share."""
@@ -262,11 +259,10 @@ class FarCell(CellProcess):
             return answer
         spent = sum(window.ns for window in self._windows)
         taken = sum(window.taken_ns for window in self._windows)
-        rate = sum(window.transitions for window in self._windows) * _SECOND / spent if spent else 0.0
+        rate = sum(window.transitions for window in self._windows) / (spent * 1e-9) if spent else 0.0
         disturbed = answers.too_much(taken, self._cpus * spent, self._cpus * len(self._windows))
-        return replace(
-            answer, hosts=(answers.HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed),)
-        )
+        share = answers.HostShare(self._site.name, rate, self.ahead_ns, self._error_ns, taken, disturbed)
+        return replace(answer, hosts=(share,))
 
     def log(self) -> str:
         """Return the end of the cell's log. A cell that is not done is ended first, because the host then sends it."""
@@ -314,7 +310,7 @@ class Replicas(Conversation):
 
     Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
     some time after the last replica is warm, so that each reads the start before: later if messages go over a network
-    (``far``). answers.Failure reasons begin with one of the ``names``.
+    (``far``). Failure reasons begin with one of the ``names``.
     """
 
     def __init__(
@@ -385,10 +381,7 @@ class Replicas(Conversation):
 
 
 def common_window(windows: Sequence[answers.ReplicaWindow]) -> answers.Window:
-    """Return the window in which all replicas ran. Its counts are sums over the replicas' shares in this window.
-
-    Raises CellError if the replicas hardly ran at the same time.
-    """
+    """Return the window in which all replicas ran, with sums over their shares. Raises CellError if it is short."""
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
     if 2 * (end - begin) < max(one.window.ns for one in windows):

@@ -157,12 +157,11 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
         raise UsageError(f"{what} cannot be read: {one_line(str(error))}") from None
     low, high, kinds = space.low, space.high, "biu" if space.integer else "iuf"
     found = f"{array.dtype} of shape {array.shape}"
-    if array.shape[1:] == low.shape:
-        array = array[:, None]
+    array = array[:, None] if array.shape[1:] == low.shape else array
     fits = array.size and array.shape[2:] == low.shape and array.dtype.kind in kinds
     if not fits or not np.all((array >= low) & (array <= high)):
-        axes = (", ".join(map(str, (*axes, *low.shape))) for axes in (["steps"], ["steps", "environments"]))
-        actions = f"{low.dtype} from {low.tolist()} to {high.tolist()}, of shape ({') or ('.join(axes)})"
+        shape = ", ".join(["(steps[, environments]", *map(str, low.shape)])
+        actions = f"{low.dtype} from {low.tolist()} to {high.tolist()}, of shape {shape})"
         raise UsageError(f"{what} has {found}: actions are {actions}")
     check_count(f"{what}: steps", array.shape[0], 1, MAX_STEPS)
     check_count(f"{what}: environments", array.shape[1], 1, MAX_COUNT)

@@ -69,10 +69,9 @@ def decide(
     """Look, and add passes, until every backend is decided or the budget is spent. Returns the verdicts.
 
     ``sides`` returns the cells of the baseline and of the candidate, as measured so far. ``add_pass`` measures a
-    further pass of the given cells, and returns False if none of them can be measured. ``cells`` are judged. The budget
-    includes up to ``FEWEST_PASSES`` passes that were measured before. The first look follows ``first`` passes, if there
-    is time. More than ``enough`` passes would hardly help. If ``enough`` is given, the second look follows that number
-    of passes, because each look costs some of the level.
+    further pass of the given cells, and returns False if none of them can be measured. ``cells`` are judged, first
+    after ``first`` passes if there is time. The budget includes up to ``FEWEST_PASSES`` passes that were measured
+    before. More than ``enough`` passes would hardly help, so the second look follows that number, if it is given.
     """
     decisions = Decisions()
     passes = min(first, FEWEST_PASSES)
@@ -317,7 +316,7 @@ def publish_verdicts(page: CheckPage, outlet: Outlet) -> int:
     """Write the verdicts to the outlet, and where GitHub Actions expects them. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        console.save(page, MARKDOWN, store.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+        console.save(page, MARKDOWN, store.output_path(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)

@@ -30,9 +30,9 @@ def processes() -> Iterator[tuple[int, int, int]]:
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Return the living processes that have the token in their environment, or belong to one of the groups.
+    """Return the living processes with the token in their environment, or in one of the groups, and their descendants.
 
-    All their living descendants are included. Ray's processes, for example, change their environment and their group.
+    Ray's processes, for example, change their environment and their group.
     """
     mark = f"{variable}={token}".encode()
     found = []

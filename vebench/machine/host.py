@@ -48,10 +48,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """The parts of the machine. All CPU sets are ascending and hold only online CPUs.
-
-    A CPU may be in no package, node or cache.
-    """
+    """The parts of the machine. All CPU sets are ascending and hold only online CPUs. A CPU may be in no part."""
 
     online: Cpus
     cores: tuple[Cpus, ...]  # a partition of the online CPUs: the hardware threads of each core
@@ -114,7 +111,7 @@ class Host:
 def read_host(root: Path = LIVE) -> Host:
     """Return the facts of this machine, or of another one, whose ``/sys`` and ``/proc`` were copied into ``root``.
 
-    Raises UsageError if ``root`` is not ``/``, and has no such copy.
+    Raises UsageError if there is no such copy.
     """
     here = root == LIVE
     cpus = root / CPU_FOLDER
@@ -220,9 +217,8 @@ def read_topology(root: Path = LIVE) -> Topology | None:
         if label := text_of(own / "physical_package_id"):
             packages[label] = (*packages.get(label, ()), cpu)
         if cpu in left:
-            # The first CPU of each core lists the others. Before Linux 5.3, there is only the second file.
-            siblings = text_of(own / "core_cpus_list") or text_of(own / "thread_siblings_list")
-            cores.append(tuple(sorted({cpu, *left.intersection(parse_list(siblings))})))
+            siblings = parse_list(text_of(own / "core_cpus_list"))  # all CPUs of the core
+            cores.append(tuple(sorted({cpu, *left.intersection(siblings)})))
             left.difference_update(cores[-1])
     nodes = _nodes(root / "sys/devices/system/node", online)
     return Topology(online, tuple(cores), packages, nodes, _caches(folder, online), _kinds(root, online))
@@ -261,21 +257,12 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 
 
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Return the kinds of core, slowest first.
-
-    They come from the counters of hybrid x86, the capacities of Arm and RISC-V, or base frequencies. Highest
-    frequencies are not used, because they differ within a kind.
-    """
+    """Return the kinds of core, slowest first, by the counters of hybrid x86 or the capacities of Arm and RISC-V."""
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)
     capacities = {cpu: number_in(root / CPU_FOLDER / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
-    frequencies: dict[int, int | None] = {}
-    for policy in entries(root / CPU_FOLDER / "cpufreq", "policy"):
-        own = root / CPU_FOLDER / "cpufreq" / f"policy{policy}"
-        cpus = parse_list(text_of(own / "related_cpus").replace(" ", ",")) or (policy,)
-        frequencies |= dict.fromkeys(cpus, number_in(own / "base_frequency"))
-    for source in (ranks, capacities, frequencies):
+    for source in (ranks, capacities):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             if (speed := source.get(cpu)) is not None:
@@ -426,7 +413,7 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
 def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     """Return the allowed CPUs without the CPUs in ``text``, which ``--policy`` reserves.
 
-    Raises UsageError if ``text`` is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names a reserved CPU.
+    Raises UsageError for a wrong list, if no CPU is left, or if ``pin`` names a reserved CPU.
     """
     kept = frozenset(_allowed_in(text, "--policy: cpus", allowed))
     if not allowed - kept:

@@ -27,7 +27,7 @@ TOLERANCE = 0.1  # the share by which a backend may be slower, in every gate
 UNTIL_BUDGET = 1e-6  # a value of ``until`` that no interval reaches, so passes are added until the budget is spent
 
 
-def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
+def setting(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
     """Return a field of ``RunSpec`` with the option that sets it. By default, the flag is the field's name."""
     given = {} if default is ... else {"default": default}
     return field(**given, metadata={"flags": flags, "option": (group, metavar, meaning, kind)})
@@ -36,7 +36,7 @@ def option(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: s
 _ENV_NAMES = grammar.listed(
     grammar.parse_envs, lambda: [short_name(name) for suite in SUITES.values() for name in suite.tasks]
 )
-_BACKEND_NAMES = grammar.listed(grammar.parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
+_CHOICES = grammar.listed(grammar.parse_backends, lambda: [entry.name for entry in registry.ENTRIES])
 _WARMUP = grammar.seconds(or_none=True)
 _TIME, _SEED = grammar.seconds(), grammar.whole(0, 2_000_000_000)  # environment i gets seed + i, of 32 bits
 _OFF, _LEARNS = grammar.switch(named=False), grammar.parsed(grammar.parse_learner)
@@ -63,39 +63,39 @@ class RunSpec:
     The defaults are for run files without the field. ``defaults`` returns the defaults of commands.
     """
 
-    envs: tuple[str, ...] = option(_ENV_NAMES, WHAT, "ENV", _ENVS, "--env", "-e")
+    envs: tuple[str, ...] = setting(_ENV_NAMES, WHAT, "ENV", _ENVS, "--env", "-e")
     # Empty: 1, 2, 4 and so on, up to the number of usable CPUs.
-    workers: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
+    workers: tuple[int, ...] = setting(grammar.counts(), WHAT, "COUNTS", _COUNTS, "--workers", "-w", default=())
     # Empty: the usual backends that can step the task.
-    backends: tuple[BackendChoice, ...] = option(_BACKEND_NAMES, WHAT, "NAME", _BACKENDS, "--backend", "-b", default=())
-    envs_per_worker: tuple[int, ...] = option(grammar.counts(), WHAT, "COUNTS", _EACH, default=(1,))
+    backends: tuple[BackendChoice, ...] = setting(_CHOICES, WHAT, "NAME", _BACKENDS, "--backend", "-b", default=())
+    envs_per_worker: tuple[int, ...] = setting(grammar.counts(), WHAT, "COUNTS", _EACH, default=(1,))
     # The cells to measure, as texts of ``CellKey.place``. Empty: all cells of the plan.
     only: tuple[str, ...] = ()
-    duration: float = option(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
-    windows: int = option(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
-    warmup: float = option(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
+    duration: float = setting(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
+    windows: int = setting(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
+    warmup: float = setting(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
-    passes: int = option(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
+    passes: int = setting(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
     # Passes are added until each interval is within this share of its level, or until ``budget`` is spent.
-    until: float | None = option(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
-    budget: float = option(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
-    base: bool = option(_OFF, ADVANCED, "", "Leave out what speedups are relative to.", "--no-base", default=False)
+    until: float | None = setting(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
+    budget: float = setting(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
+    base: bool = setting(_OFF, ADVANCED, "", "Leave out what speedups are relative to.", "--no-base", default=False)
     # Cells take turns, window by window.
-    interleave: bool = option(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
+    interleave: bool = setting(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured. See ``Session.measure``.
     race: bool = False
-    seed: int = option(_SEED, ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
-    pin: Pinning = option(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
-    replicas: int | Literal["node"] = option(grammar.whole(1, 1 << 10, PER_NODE), ADVANCED, "N", _COPIES, default=1)
-    hosts: Hosts | None = option(grammar.parsed(grammar.parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
-    memory: int | None = option(grammar.size(), ADVANCED, "SIZE", "Leave out cells that need more (8G).", default=None)
-    timeout: float = option(_TIME, ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
-    proof: str = option(grammar.word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
-    isolation: str = option(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
-    policy: PolicyChoice = option(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
-    learner: LearnerStep | None = option(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
+    seed: int = setting(_SEED, ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
+    pin: Pinning = setting(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
+    replicas: int | Literal["node"] = setting(grammar.whole(1, 1 << 10, PER_NODE), ADVANCED, "N", _COPIES, default=1)
+    hosts: Hosts | None = setting(grammar.parsed(grammar.parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
+    memory: int | None = setting(grammar.size(), ADVANCED, "SIZE", "Leave out cells that need more (8G).", default=None)
+    timeout: float = setting(_TIME, ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
+    proof: str = setting(grammar.word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
+    isolation: str = setting(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
+    policy: PolicyChoice = setting(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
+    learner: LearnerStep | None = setting(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
     # The key in ``SUBMISSION_SUITES``, if this is the plan of a suite.
-    suite: str = option(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
+    suite: str = setting(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Return whether the user requested a cell. Otherwise ``base`` has added it."""

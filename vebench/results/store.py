@@ -47,7 +47,7 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
     return next(path for name in names if not (path := DEFAULT_FOLDER / name).exists())
 
 
-def output(text: str) -> Path:
+def output_path(text: str) -> Path:
     """Return the path that ``-o`` names. Raises UsageError if it is empty, a folder, or ``-``."""
     if text in ("", "-"):
         raise UsageError(f"-o {text or repr(text)}: name a file")

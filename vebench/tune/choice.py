@@ -224,11 +224,8 @@ class TunePage(DataPage):
         words = f"{figures.counted(sum(cell.status == 'ok' for cell in self._tried), 'setting')} tried"
         if self.choice.chosen is None:
             return words
-        none = "none of the others" if self.choice.faster else "none"
-        claim = f"{none} is faster than {setting_of(self.choice.chosen)} by more than {self.margin:.0%}"
-        if self.choice.decided:
-            return f"{words}; {claim}, with 95 % confidence"
-        return f"{words}; there was not enough time to show that {claim}"
+        sure = "with 95 % confidence" if self.choice.decided else "but there was not enough time to be certain"
+        return f"{words}; none that can be recommended is faster by more than {self.margin:.0%}, {sure}"
 
     @property
     def _code(self) -> tuple[str, ...]:

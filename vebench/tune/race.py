@@ -54,8 +54,7 @@ def start_tuning(
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
     A simpler setting may lack the share ``margin`` of the highest rate. Batches have ``batch`` rows, by default any
-    number. If ``asynchronous``, they may have the rows that are ready first. The run file is ``path``, by default a new
-    file in ``.vebench/``. Raises UsageError if nothing can be tried, and InterruptedRunError if the user interrupts.
+    number, and if ``asynchronous``, the rows that are ready first. Raises UsageError if nothing can be tried.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.
@@ -108,7 +107,7 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
     budget = TuneBudget(plan.spec, began, world.clock)
-    with session.session(file, world, quiet=False, outlet=outlet) as measuring:
+    with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
         outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))
@@ -193,11 +192,6 @@ class TuneBudget:
         """The seconds that are left for the race."""
         return self.race_end - self._clock()
 
-    @property
-    def knows_costs(self) -> bool:
-        """Whether a cell was measured."""
-        return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
-
     def learn(self, began: float, expected: float) -> None:
         """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
         if expected:
@@ -224,12 +218,8 @@ class TuneBudget:
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
     def patience(self, cell: Cell) -> float:
-        """Return the seconds after which ``cell`` is given up.
-
-        That is four times its cost or, if it is longer, a share of the budget: half of it until a cell was measured.
-        """
-        longest = max(4 * self.cost(cell), (0.15 if self.knows_costs else 0.5) * self._spec.budget)
-        return max(_LEAST_S, min(longest, self.left))
+        """Return the seconds after which ``cell`` is given up: four times its cost, or 15 % of the budget if longer."""
+        return max(_LEAST_S, min(max(4 * self.cost(cell), 0.15 * self._spec.budget), self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
@@ -323,7 +313,7 @@ class TuneRace:
         untried = [cell for cell in left.cells if cell.skip is None]
         while untried:
             group = self._budget.fitting(untried)
-            if not self._budget.knows_costs:
+            if not any(record.status == "ok" for record in self._session.run.cells):
                 # The smallest cell probably starts first, and shows how long other cells take.
                 group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
             if not group:

@@ -94,7 +94,7 @@ def test_too_few_windows_are_reported(windows: int, too_few: bool) -> None:
     ("plan", "remedy"),
     [
         ({"passes": 3, "windows": 8}, "continue with: vebench run --resume a.jsonl"),
-        ({"windows": 8}, "continue with: vebench run --resume a.jsonl"),
+        ({"windows": 8}, "measure again"),
         ({"windows": 2}, "measure with --windows 4 or more"),
     ],
 )

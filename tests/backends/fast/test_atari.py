@@ -97,5 +97,5 @@ def test_an_emulator_in_which_c_sees_something_else_is_gymnasiums(
     monkeypatch: pytest.MonkeyPatch, name: str, changed: Callable[[Any], Any]
 ) -> None:
     monkeypatch.setattr(atari, name, changed(getattr(atari, name)))
-    with pytest.raises(ValueError, match=r"^ale-py|C and Python differ|compiled pictures"):
+    with pytest.raises(ValueError, match=r"^ale-py|C and Python differ"):
         AtariTask("ALE/Freeway-v5", {})

@@ -41,7 +41,7 @@ def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]
     """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
     resets = (TrialReset(SEED, 0, 40, 40), TrialReset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
     for place in (recorder, module):
-        monkeypatch.setattr(place, "trials_of", lambda *_: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
+        monkeypatch.setattr(place, "trials_of", lambda *_: (Trial(request_for(CARTPOLE).setup, 6, resets),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter)
     proof = compare_trials(request, Judging(50, path=proving.path))

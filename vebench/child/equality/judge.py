@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from enum import Enum
 from hashlib import blake2b
 from math import isnan
 from time import perf_counter_ns
@@ -49,17 +48,15 @@ _shared_state = np.random.get_state  # the state of numpy's global generator
 _AT_FIRST = repr(_shared_state())
 
 
-class Unrepeatable(Enum):
-    """Why new references do not repeat the rows of an environment."""
+# Why new references do not repeat the rows of an environment.
+VARIES = "with the same seed and actions, its results vary between runs or with other environments present"
+SURVIVES = "the environment has state that survives reset(seed=): what follows later resets was not compared"
 
-    VARIES = "with the same seed and actions, its results vary between runs or with other environments present"
-    SURVIVES = "the environment has state that survives reset(seed=): what follows later resets was not compared"
 
-    @property
-    def words(self) -> str:
-        """The reason in words, with the cause if environments have drawn from numpy's global generator."""
-        drawn = self is Unrepeatable.VARIES and repr(_shared_state()) != _AT_FIRST
-        return f"{self.value}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
+def varies() -> str:
+    """Return the reason ``VARIES`` with its cause if environments have drawn from numpy's global generator."""
+    drawn = repr(_shared_state()) != _AT_FIRST
+    return f"{VARIES}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
 
 
 class BrokenBackendError(Exception):
@@ -335,10 +332,10 @@ class Followed:
             self._go_alone()
         row = self._trajectory.reference.row
         if not alike(digested(row), self.expected[-1]):
-            raise CutOffError(Unrepeatable.VARIES.words)
+            raise CutOffError(varies())
         return row
 
-    def unrepeatable(self) -> Unrepeatable | None:
+    def unrepeatable(self) -> str | None:
         """Return why new references do not repeat the rows, None if they do. All tasks of vebench are repeatable."""
 
         def rows(count: int) -> deque[Row]:
@@ -356,7 +353,7 @@ class Followed:
         with_another = rows(2)
         if all(map(alike, self.expected, with_another)):
             return None
-        return Unrepeatable.SURVIVES if all(map(alike, with_another, rows(1))) else Unrepeatable.VARIES
+        return SURVIVES if all(map(alike, with_another, rows(1))) else varies()
 
     def _count(self, made: _Made, claim: int | None, declared: tuple[Difference, ...]) -> None:
         if self.ends:
@@ -463,9 +460,12 @@ class Judge:
 
     def _follow(self, env_id: int, history: _History) -> Followed:
         """Start to follow an environment from its reset on."""
-        if self._shared is None or history.acted is not None or not history.in_order:
+        earlier = self.seeds[:-1]
+        if self._shared is None or earlier or history.acted is not None or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
+                for seed in earlier:  # before these resets, a shared reference was followed
+                    self._own[env_id].reset(seed, env_id)
             trajectory = Trajectory(self._own[env_id], history.seed, env_id)
         else:
             assert self._about is not None  # noqa: S101 - a history comes after it

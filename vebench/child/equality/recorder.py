@@ -405,30 +405,15 @@ class TrialReset:
 class Trial:
     """One layout in which a backend is built, and its resets."""
 
-    workers: int
-    envs_per_worker: int
-    no_ops: int
-    seed: int  # of the constructor
+    setup: Setup
     tape_seed: int
     resets: tuple[TrialReset, ...]
-    exact: bool  # whether to use the task's variant without chance
-
-    def setup(self, asked: Setup) -> Setup:
-        """Return the setup of the adapter in this trial."""
-        return replace(
-            asked,
-            task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
-            workers=self.workers,
-            envs_per_worker=self.envs_per_worker,
-            cpus=asked.cpus[: max(1, self.workers)],
-            seed=self.seed,
-        )
 
     def words(self, about: About | None = None) -> str:
         """Return the layout in words: ``with 2 environments``. ``about`` is None before the backend is built."""
-        count = self.workers * self.envs_per_worker if about is None else about.info.num_envs
+        count = self.setup.batch_size if about is None else about.info.num_envs
         envs = "1 environment" if count == 1 else f"{count} environments"
-        return f"with {envs}" if self.exact else f"with {envs}, including randomness"
+        return f"with {envs}" if self.setup.task.exact else f"with {envs}, including randomness"
 
 
 def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
@@ -451,7 +436,9 @@ def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
         return reset(min(how.steps, rng.randrange(least, end)))
 
     def trial(workers: int, each: int, *resets: TrialReset, exact: bool) -> Trial:
-        return Trial(workers, each, scope.no_ops, next(seeds), next(seeds), resets, exact)
+        task, cpus = replace(setup.task, exact=exact, no_ops=scope.no_ops), setup.cpus[: max(1, workers)]
+        layout = replace(setup, task=task, workers=workers, envs_per_worker=each, cpus=cpus, seed=next(seeds))
+        return Trial(layout, next(seeds), resets)
 
     length = how.steps + rng.randrange(max(1, how.steps // 10))
     main = reset(length, TIMES_FOR_ONE * length, 1, goes_on=True)
@@ -470,7 +457,7 @@ def step_trials(request: Request, proving: Proving, factory: Factory) -> None:
     """Step the backend in each trial. Write the rows of the first trial to ``PATH.0``, and so on."""
     for number, trial in enumerate(trials_of(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
-            backend = factory(trial.setup(request.setup), **request.options)
+            backend = factory(trial.setup, **request.options)
             try:
                 _step(backend, trial, file)
             finally:

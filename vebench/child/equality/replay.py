@@ -27,14 +27,15 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, WorkVerdict
 from vebench.child.equality.judge import (
+    SURVIVES,
     BrokenBackendError,
     Followed,
     Judge,
     Reference,
     Row,
     Trajectory,
-    Unrepeatable,
     alike,
+    varies,
 )
 from vebench.child.equality.recorder import Trial, trials_of
 from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
@@ -47,17 +48,18 @@ _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent"
 # A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and more steps
 # within _QUICK_S seconds.
 _AFTER, LOOK_ON_S, _QUICK_S = 24, 10.0, 0.5
-# Known faults by name. Each makes the backend's row from the reference's rows of this step and the step before.
-_ALTERED: dict[str, Callable[[Row, Row], Row]] = {
-    "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
-    "whole rows are one step late": lambda _now, before: before,
-    "rewards are one step stale": lambda now, before: now._replace(reward=before.reward),
-    "rewards are always 0": lambda now, _: now._replace(reward=0.0),
-    "rewards are clipped to their signs": lambda now, _: now._replace(reward=float(np.sign(now.reward))),
-    "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
-    "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
-    "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
-    "terminated and truncated are swapped": lambda now, _: now._replace(
+# Known faults by name. Each makes the backend's row from the reference's rows of a step and of the step before.
+_Change = Callable[[Row, Row, int], Row]
+_ALTERED: dict[str, _Change] = {
+    "observations are one step stale": lambda now, before, _: now._replace(observation=before.observation),
+    "whole rows are one step late": lambda _now, before, _: before,
+    "rewards are one step stale": lambda now, before, _: now._replace(reward=before.reward),
+    "rewards are always 0": lambda now, *_: now._replace(reward=0.0),
+    "rewards are clipped to their signs": lambda now, *_: now._replace(reward=float(np.sign(now.reward))),
+    "rewards are clipped to [-1, 1]": lambda now, *_: now._replace(reward=float(np.clip(now.reward, -1, 1))),
+    "rewards are rounded to float16": lambda now, *_: now._replace(reward=float(np.float16(now.reward))),
+    "an end is not reported": lambda now, *_: now._replace(terminated=False, truncated=False),
+    "terminated and truncated are swapped": lambda now, *_: now._replace(
         terminated=now.truncated, truncated=now.terminated
     ),
 }
@@ -195,7 +197,7 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     place, whole = f"while it was built {trials[0].words()}", 0
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - trials after a failure were not stepped
-            outline, of = _Outline(path), trial.setup(request.setup).task
+            outline, of = _Outline(path), trial.setup.task
             place, whole = _place(outline, trial), whole + (outline.end is not None)
             found = _in_parallel(partial(_judged, path, of), outline.all_ids)
             proof = _merged([one.proof for one in _named(of, outline, found)])
@@ -281,9 +283,8 @@ def _judged(
                 names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
                 fault = "; ".join(filter(None, names)) or None
             else:
-                judge.mismatch, reason = None, why.words
-    survives = why is Unrepeatable.SURVIVES and len(judge.seeds) > 1
-    if reason is not None and not survives:
+                judge.mismatch, reason = None, why
+    if reason is not None and not (why == SURVIVES and len(judge.seeds) > 1):
         return _Judged(Proof("unverified", reason=reason), *place)
     proof = judge.proof()
     if fault is not None:
@@ -327,7 +328,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     rest = [one for one in found if one is not first]
     reached = (again.reset, again.batch) >= (first.reset, first.batch) and again.proof.verdict != "different"
     if reached and again.proof.reason is None:  # equal if followed with others, different alone
-        again = again._replace(proof=Proof("unverified", reason=Unrepeatable.VARIES.words))
+        again = again._replace(proof=Proof("unverified", reason=varies()))
     if again.proof.mismatch is None and again.proof.reason is not None:
         # If one environment is not repeatable, others need not be repeatable either.
         return [again, *(one for one in rest if one.proof.mismatch is None)]
@@ -364,8 +365,12 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
                 break
             judge.take(record)
     always, later = list[str](), list[str]()
-    for name, predict in _predictions(judge, followed, step).items():
-        right = {at: _is(predict(at), row, expected) for at, row, expected in _pairs(followed)}
+    expected = {at: row for at in followed.found if (row := followed.expected_at(at)) is not None}
+    for name, change in _changes(judge, followed, step, expected).items():
+        right = {
+            at: _is(change(now, followed.expected_at(at - 1) or now, at), followed.found[at], now)
+            for at, now in expected.items()
+        }
         if all(is_right for at, is_right in right.items() if at >= step):
             (always if all(right.values()) else later).append(name)
     if always or later:
@@ -373,53 +378,33 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _pairs(followed: Followed) -> list[tuple[int, Row, Row]]:
-    """Return the steps whose rows are kept, with the backend's row and the reference's."""
-    pairs = ((at, row, followed.expected_at(at)) for at, row in followed.found.items())
-    return [(at, row, expected) for at, row, expected in pairs if expected is not None]
-
-
-def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
-    """Return predictions by name of a fault, for a difference in ``step``. They return None for rows not kept."""
-
-    def altered(change: Callable[[Row, Row], Row]) -> Callable[[int], Row | None]:
-        def predict(at: int) -> Row | None:
-            now = followed.expected_at(at)
-            return None if now is None else change(now, followed.expected_at(at - 1) or now)
-
-        return predict
-
-    def of_another(other: Followed) -> Callable[[int], Row | None]:
-        def predict(at: int) -> Row | None:
-            now = other.expected_at(at)
-            return None if now is None else followed.found[at]._replace(observation=now.observation)
-
-        return predict
-
+def _changes(judge: Judge, followed: Followed, step: int, expected: dict[int, Row]) -> dict[str, _Change]:
+    """Return faults by name that may explain a difference in ``step``. ``expected``: the reference's rows by step."""
     changes = dict(_ALTERED)
-    first, expected = followed.found[step], followed.expected_at(step)
-    later = [row for at, _, row in _pairs(followed) if at >= step]
-    if expected is not None and len(later) > 1:  # a single row would always fit
-        gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
-        changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
+    first, now = followed.found[step], expected.get(step)
+    later = [row for at, row in expected.items() if at >= step]
+    if now is not None and len(later) > 1:  # a single row would always fit
+        gap, factor = first.reward - now.reward, first.reward / (now.reward or np.nan)
+        changes[f"rewards are off by {gap:.6g}"] = lambda now, *_: now._replace(reward=now.reward + gap)
         if factor:  # With factor 0, the fault has a name already.
-            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
+            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, *_: now._replace(
+                reward=now.reward * factor
+            )
     if len({row.observation for row in later}) > 1:
-        changes["observations never change"] = lambda now, _: now._replace(observation=first.observation)
-    found = {name: altered(change) for name, change in changes.items()}
+        changes["observations never change"] = lambda now, *_: now._replace(observation=first.observation)
     shown = {each.found[step].observation for each in judge.followed.values() if step in each.found} - {b""}
     for other in judge.followed.values():
         if other is not followed and (row := other.expected_at(step)) is not None:
             words = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-            whole = len(judge.followed) > 1 and shown == {row.observation}
-            found[f"every environment returns row {other.env_id}" if whole else words] = of_another(other)
-    return found
+            words = f"every environment returns row {other.env_id}" if shown == {row.observation} else words
+            changes[words] = lambda now, _, at, other=other: followed.found[at]._replace(  # type: ignore[misc]
+                observation=(other.expected_at(at) or now).observation
+            )
+    return changes
 
 
-def _is(predicted: Row | None, found: Row, expected: Row) -> bool:
+def _is(predicted: Row, found: Row, expected: Row) -> bool:
     """Return whether a digested row is as predicted. Rewards may differ by 1 % of the difference to be explained."""
-    if predicted is None:
-        return True
     seen = predicted.observation if found.observation else b""  # some rows have no recorded observation
     if not alike(predicted._replace(reward=found.reward, observation=seen), found):
         return False

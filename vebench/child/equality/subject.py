@@ -81,21 +81,17 @@ def serve() -> None:
 
 
 class _Subject:
-    """An environment that is stepped. Subclasses make it anew for each case."""
+    """An environment that is stepped. Subclasses make it anew for each case.
+
+    ``make(num_envs, seed)`` returns a list of one object that steps all environments, or of one object for each.
+    ``about()`` returns the answer to the first request. ``stepped(made, seed, lanes, calls)`` returns the rows of one
+    segment, each with the number of its environment.
+    """
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
-
-    def make(self, num_envs: int, seed: int) -> list[Any]:
-        """Return one object that steps all environments, or one for each."""
-        raise NotImplementedError
-
-    def about(self) -> dict[str, Any]:
-        """Return the answer to the first request."""
-        raise NotImplementedError
-
-    def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
-        """Yield the rows of one segment, each with the number of its environment."""
-        raise NotImplementedError
+    make: Callable[[int, int], list[Any]]
+    about: Callable[[], dict[str, Any]]
+    stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, _Row]]]
 
     def rows(self, segments: Sequence[tuple[int, Any]], policy: str) -> dict[str, Any]:
         """Return the rows of each environment, the calls that were made, and the actions that were taken."""

@@ -22,7 +22,7 @@ from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES
-from vebench.commands.session import World, asked_in, contestants, plan_here, planned, reasons, refuse_idle, session
+from vebench.commands.session import Session, World, asked_in, contestants, plan_here, planned, reasons, refuse_idle
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
 from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
@@ -170,7 +170,7 @@ def _measure(
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     path = request.output or store.default_path(world.now(), spec.envs)
     try:
-        with session(RunWriter.create(path, head), world, quiet=False) as measuring:
+        with Session(RunWriter.create(path, head), world, quiet=False) as measuring:
             measuring.measure(plan, plan)
 
             def add_pass(wanted: frozenset[CellKey]) -> bool:
@@ -259,7 +259,7 @@ def compared(
     compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    with session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
+    with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
 
         def measured() -> tuple[Cells, Cells]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)

@@ -107,7 +107,7 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
     budget = TuneBudget(plan.spec, began, world.clock)
-    with session.session(file, world, quiet=False, outlet=outlet) as measuring:
+    with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
         outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))

@@ -73,8 +73,6 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
 
     A note on standard error names each run file that cannot be read. Raises UsageError if there is no run.
     """
-    if folder.is_file():
-        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge, found = known(), False
     sides: dict[tuple[str, str], list[tuple[str, Run]]] = {}  # the sides of each comparison
     for path in filter(store.holds_run, store.run_files_in(folder)):

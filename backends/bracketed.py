@@ -72,10 +72,8 @@ def cut(text: str) -> tuple[str, str]:
 
 def name_and_values(text: str) -> tuple[str, dict[str, OptionValue]]:
     """Return a name and its values as ``written`` wrote them. Other text is a name without values."""
-    match = _WHOLE.fullmatch(text)
-    if match is None:
-        return text, {}
+    name, bracket = cut(text)
     try:
-        return match[1], {key: value_of(value) for key, value in pairs(match[2]).items()}
+        return name, {key: value_of(value) for key, value in pairs(bracket[1:-1]).items()}
     except ValueError:
         return text, {}

@@ -186,8 +186,7 @@ class NothingToReceiveError(RuntimeError):
 class CountsFrames(Protocol):
     """An optional addition to a backend: counts of the frames that its simulators have made."""
 
-    frames_from: str
-    """The source of the counts, in words."""
+    frames_from: str  # the source of the counts, in words
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode up to its last row, by id, or None if unknown.

@@ -11,16 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
-from vebench.backends.environments.suites import (
-    ALWAYS_DRAWN,
-    FRAME_LIMIT,
-    MIB,
-    SCREEN_SIZE,
-    STACK,
-    SUITES,
-    call,
-    quoted,
-)
+from vebench.backends.environments.suites import ALWAYS_DRAWN, FRAME_LIMIT, MIB, STACK, SUITES, call, quoted
 from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, Engine, NothingToReceiveError, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
 from vebench.machine import kernel
@@ -79,7 +70,7 @@ def inside_envpool(suite: str) -> tuple[Engine, ...]:
 
 
 def envpool_settings(task: Task) -> dict[str, Any]:
-    """Return the settings with which EnvPool steps the same task as every backend."""
+    """Return the settings, except defaults, with which EnvPool steps the same task as every backend."""
     if task.suite == "mujoco" and task.exact:
         import envpool
 
@@ -89,17 +80,8 @@ def envpool_settings(task: Task) -> dict[str, Any]:
         return {}
     return {
         "frame_skip": task.frame_skip,
-        "stack_num": STACK,
-        "img_height": SCREEN_SIZE,
-        "img_width": SCREEN_SIZE,
-        "gray_scale": True,
-        "use_inter_area_resize": True,
         "noop_max": task.noop_max,
         "use_fire_reset": False,
-        "repeat_action_probability": 0.0,
-        "full_action_space": False,
-        "episodic_life": False,
-        "reward_clip": False,
         "max_episode_steps": FRAME_LIMIT // task.frame_skip,
     }
 
@@ -224,12 +206,8 @@ class AleVectorAsync(_Pool):
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
         differences = (
-            Difference(
-                "frames before a reset are black, not the reset's own frame", "observations", "start", STACK - 1
-            ),
-            Difference(
-                "if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"
-            ),
+            Difference("frames before a reset are black", "observations", "start", STACK - 1),
+            Difference("an end in the last two frames of a step shows earlier frames", "observations", "end"),
         )
         self.info = spaces.info(setup, **self._reported, differences=differences)
 
@@ -242,18 +220,8 @@ class AleVectorAsync(_Pool):
         self._start(
             AtariVectorEnv,
             game_of(task),
-            max_num_frames_per_episode=FRAME_LIMIT,
-            repeat_action_probability=0.0,
-            full_action_space=False,
-            img_height=SCREEN_SIZE,
-            img_width=SCREEN_SIZE,
-            grayscale=True,
-            stack_num=STACK,
             frameskip=task.frame_skip,
-            maxpool=True,
             noop_max=task.noop_max,
-            episodic_life=False,
-            life_loss_info=False,
             reward_clipping=False,
             use_fire_reset=False,
         )

@@ -274,10 +274,9 @@ def find(name: str) -> BackendEntry:
 
     A third party's ``module:Class`` takes any option, and may run any task.
     """
-    theirs = Library(preloads=None)
-    return BY_NAME.get(name) or BackendEntry(
-        name, name, "a third party's adapter", steps_gymnasium=False, library=theirs
-    )
+    library = Library(preloads=None)
+    theirs = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
+    return BY_NAME.get(name, theirs)
 
 
 class Standing(NamedTuple):

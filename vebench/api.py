@@ -17,7 +17,7 @@ from vebench.analysis.comparison import CellComparison, GroupComparison, Metric,
 from vebench.analysis.statistics import Estimate, contrast, verdicts
 from vebench.child.answers import Proof
 from vebench.commands.proving import drawn_seed
-from vebench.commands.session import World, known, plan_here, refuse_useless, session
+from vebench.commands.session import Session, World, known, plan_here, refuse_useless
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.equality.diff import PairPage
@@ -242,7 +242,7 @@ def measure(
         planned, head = plan_here(spec, world)
         refuse_useless(planned)
         path = store.default_path(world.now(), spec.envs) if output is None else store.output_path(str(output))
-        with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
+        with Session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
             measuring.measure(planned, planned)
     return load(path)
 

@@ -67,13 +67,9 @@ def _discard(stream: TextIO) -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--version", is_flag=True, help="Show the version and exit.")
-@click.pass_context
-def app(context: click.Context, *, version: bool) -> None:
+@click.version_option(__version__, prog_name="vebench", message="%(prog)s %(version)s")
+def app() -> None:
     """Measure which vector-env backend is fastest on this machine, and how far to trust the result."""
-    if version:
-        click.echo(f"vebench {__version__}")
-        context.exit()
 
 
 @command(
@@ -228,19 +224,9 @@ def check_(call: Call) -> int:
     if candidates:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
         call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
-    request = check.CheckRequest(
-        baseline,
-        candidates[0] if candidates else None,
-        file,
-        call.tolerance,
-        call.metric,
-        call.envs,
-        call.backends,
-        call.allow_different_host,
-        call.history,
-        call.budget,
-        call.allow_code,
-    )
+    names = ("tolerance", "metric", "envs", "backends", "allow_different_host", "history", "budget")
+    how = {name: getattr(call, name) for name in names}
+    request = check.CheckRequest(baseline, next(iter(candidates), None), file, allowed=call.allow_code, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 

@@ -76,7 +76,7 @@ def with_ours(packages: dict[str, str]) -> dict[str, str]:
 def examine_python(option: str, path: str) -> Interpreter:
     """Return the facts about the Python at ``path``. Errors begin with ``option``, which names it.
 
-    Raises UsageError if the Python does not exist, is too old, or has no numpy, which every cell needs.
+    Raises UsageError if it does not exist, is too old, or has no numpy.
     """
     # A relative path must become absolute, because cells run in another folder. A bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
@@ -100,10 +100,7 @@ def look_up(
     adapters: Sequence[tuple[str, Sequence[str]]] = (),
     functions: Sequence[str] = (),
 ) -> ProbeFacts:
-    """Return the facts of these environments, adapters and functions. Raises UsageError if there is no answer.
-
-    An environment is a name with arguments in brackets. An adapter is ``module:Class`` with the names of its options.
-    """
+    """Return the facts of environments, adapters with options, and functions. Raises UsageError without an answer."""
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
     request: dict[str, object] = {
         "envs": [bracketed.name_and_values(name) for name in envs],
@@ -115,10 +112,7 @@ def look_up(
 
 
 def ask(about: str, python: str, request: dict[str, object], timeout: float) -> ProbeFacts:
-    """Return the answer of ``child/probe.py``, run in ``python``, to a request. That script describes both.
-
-    Raises UsageError, which begins with ``about``, if ``python`` does not answer.
-    """
+    """Return the answer of ``child/probe.py``, run in ``python``. Raises UsageError, which begins with ``about``."""
     probe_script = str(Path(probe.__file__).absolute())
     with ProcessGuard() as guard:
         # Use files, because a pipe stays open until all processes that the interpreter started have closed it.
@@ -184,8 +178,7 @@ def _planned(installation: Installation) -> tuple[str, dict[str, str]]:
 def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
     """Make the interpreter of an installation anew, and return its path. ``say`` gets a line for each step.
 
-    No started process outlives this call. An unfinished folder is left only if vebench is killed. Raises NotHadError if
-    the interpreter cannot be made, and StorageError if its folder cannot be written.
+    No started process outlives this call. Raises NotHadError, or StorageError if its folder cannot be written.
     """
     folder = folder_of(installation.name)
     try:
@@ -231,10 +224,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
 
 
 def new_venv(requirements: Sequence[str], folder: Path) -> str:
-    """Make a virtual environment with these requirements in ``folder``, and return the path of its Python.
-
-    No started process outlives this call. Raises NotHadError if a requirement cannot be installed.
-    """
+    """Make a virtual environment with these requirements in ``folder``, and return its Python. Raises NotHadError."""
     with ProcessGuard() as guard, (guard.scratch / "install.log").open("w+b") as log:
         _call([*_new_python(folder, guard, log), *requirements], {}, guard, log)
     return str(_python_in(folder))

@@ -79,10 +79,9 @@ class ProcessGuard:
         marked: bool = True,
         **settings: Any,
     ) -> Iterator[Process]:
-        """Start a ``Process``, and end it when the context ends. Raises OSError if it cannot be started.
+        """Start a ``Process``, and end it after the context. Raises OSError if it cannot be started.
 
-        At the end, it has ``patience`` seconds to exit. If it is ``marked`` with the token, processes that it has
-        started are ended with this guard.
+        If it is ``marked`` with the token, processes that it has started are ended with this guard.
         """
         process = Process(command, log, env={**env, guardian.TOKEN_VARIABLE: self.token} if marked else env, **settings)
         self.add(process.pid)
@@ -119,20 +118,14 @@ def link_packages(folder: Path) -> None:
 
 
 def python_path(scratch: Path) -> str:
-    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then the user's ``PYTHONPATH``.
-
-    So every interpreter finds this code first, even if another vebench is installed in it.
-    """
+    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch`` come before any other vebench."""
     # The process may run in another folder, so relative paths must become absolute.
     theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join([str(scratch / "packages"), *theirs])
 
 
 class Wakeful:
-    """A clock that counts seconds, without the time for which this process was stopped, for example by Ctrl-Z.
-
-    Otherwise cells that have answered meanwhile would seem to hang.
-    """
+    """A clock of seconds that excludes the time for which this process was stopped, for example by Ctrl-Z."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

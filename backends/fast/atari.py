@@ -123,11 +123,11 @@ class AtariTask(FastTask):
         """Return the grey of each raw value. Writes all values to the screen, and reads their greys."""
         shape = example.getScreenDims()
         count = shape[0] * shape[1]
-        find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-            address(_function("_ZNK3ale12ALEInterface9getScreenEv"))
-        )
+        find = _function("_ZNK3ale12ALEInterface9getScreenEv")
+        find.restype = ctypes.c_void_p
         # An ``ale::ALEScreen`` is two numbers, and a vector: the addresses of its begin and end.
-        rows, columns, begin, end = struct.unpack("iiPP", ctypes.string_at(find(_object_of(example)) or 0, 24))
+        screen = ctypes.string_at(find(ctypes.c_void_p(_object_of(example))), 24)
+        rows, columns, begin, end = struct.unpack("iiPP", screen)
         if (rows, columns, end - begin) != (*shape, count):
             raise ValueError("ale-py's screen has another layout than expected")
         pixels = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(begin))

@@ -242,11 +242,6 @@ def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
     gaps = {key: bool(given.pop(key, False)) for key in ("last_frames", "any_noop")}
     of_the_screen = {key: given.pop(key) for key in given.keys() & signature(AtariPreprocessing).parameters.keys()}
     emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **given)
-    screen: Environment
-    if any(gaps.values()):
-        screen = AtariScreen(emulator, **gaps, **of_the_screen)
-    else:
-        screen = AtariPreprocessing(emulator, **of_the_screen)
+    shown = FrameStackObservation(AtariScreen(emulator, **gaps, **of_the_screen), stack)
     keep_opencv_to_one_thread()
-    shown = FrameStackObservation(screen, stack)
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown

@@ -19,8 +19,6 @@ from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 from vebench.machine import kernel
 
-_NEVER = 1 << 62
-
 
 class MjBatch(OneInFlight):
     """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64."""
@@ -53,7 +51,7 @@ class _Simulations:
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped
-        self._limit = environment.spec.max_episode_steps or _NEVER
+        self._limit = environment.spec.max_episode_steps or np.inf
         self._substeps = setup.task.frame_skip
         self._random: list[np.random.Generator] = [np.random.default_rng()] * setup.batch_size
         before = kernel.own_threads()

@@ -100,12 +100,9 @@ def _seeded(maker: Callable[[], Any], seeds: Any, index: int) -> Any:
         seed, seeds[index] = seeds[index], _NO_SEED
         return given if seed == _NO_SEED else seed
 
-    def made() -> Any:
-        environment = maker()
-        reseed(environment, seed_of)
-        return environment
-
-    return _wrapped(made)
+    environment = maker()
+    reseed(environment, seed_of)
+    return _wrapped(lambda: environment)
 
 
 class TorchRLAsync:

@@ -41,12 +41,6 @@ def disturbed(backend: str, workers: int, steps: int) -> Cells:
     return [make_cell(backend, workers, windows=(window,) * 4)]
 
 
-def held_back(backend: str, workers: int, steps: int, **fields: object) -> Cells:
-    """Return a cell that a CPU quota slowed in each window."""
-    window = Window(SECOND, steps, 0, cpu_ns=SECOND, throttled_ns=SECOND // 2, throttles=5)
-    return [make_cell(backend, workers, windows=(window,) * 4, **fields)]
-
-
 def failed(backend: str, workers: int, reason: str = "timed out after 300 s in recv") -> Cells:
     return [make_cell(backend, workers, status="failed", reason=reason)]
 
@@ -128,10 +122,6 @@ SITUATIONS = {
         ],
         "best envpool-sync:4; in Gymnasium fast-async:4; of Gymnasium shm-async:4",
     ),
-    "a tie of everything": situation(
-        [*LOOP, *curve("gym-sync", {1: 990}), *curve("shm-sync", {1: 1010})],
-        "best for-loop:1; tied shm-sync:1, gym-sync:1",
-    ),
     "a tie of many, with one that is slower": situation(
         [
             *LOOP,
@@ -204,12 +194,6 @@ SITUATIONS = {
     "most cells were disturbed": situation(
         [*LOOP, *disturbed("gym-sync", 1, 1500), *disturbed("shm-sync", 2, 3000)], "UNUSABLE; best shm-sync:2"
     ),
-    "most cells of two tasks were held back": situation(
-        [cell for env in ("Ant-v5", "Ant-v4") for cell in held_back("for-loop", 1, 1500, env=env)],
-        "UNUSABLE; best for-loop:1",
-        "UNUSABLE; best for-loop:1",
-        envs=["Ant-v5", "Ant-v4"],
-    ),
     "one that was disturbed might be as fast as the winner": situation(
         [*LOOP, *FAST, *disturbed("gym-async", 2, 1500), *curve("gym-sync", {2: 1500})],
         "best shm-sync:2; tied gym-async:2",
@@ -218,12 +202,6 @@ SITUATIONS = {
     "a race had no time": situation([*failed("for-loop", 1), *failed("gym-sync", 1)], "FAILED", only=["for-loop:1x1"]),
     "no cell is there": situation([]),
     "the user ended the first cell": situation(failed("for-loop", 1, "interrupted"), "NOT_MEASURED", planned=8),
-    "reference rows only": situation(
-        [*curve("null", {1: 2_500_000}), *CEILING],
-        "NO_BACKEND",
-        backends=[{"name": "null"}, {"name": "ceiling"}],
-        command=f"{COMMAND} --backend=null,ceiling",
-    ),
     "fewer workers are as good": situation(
         [*LOOP, *curve("shm-sync", {1: 1000, 2: 2880, 3: 2990, 4: 3000})],
         "best shm-sync:2; tied shm-sync:4, shm-sync:3",

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,19 +138,6 @@ def test_the_bare_physics_makes_as_many_substeps_in_each_step_as_the_environment
     assert physics.data.time / timestep == pytest.approx(BURST * CHEETAH.frame_skip)
     assert physics.data.ctrl.any()
     environment.close()
-
-
-def test_steps_of_other_processes_count() -> None:
-    backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
-    backend.reset(0)
-    deadline = time.monotonic() + LONG
-    while len((batch := backend.recv()).env_ids) <= BURST:
-        assert time.monotonic() < deadline
-        backend.send(np.zeros(1, np.int64))
-        time.sleep(0.05)
-    assert len({len(array) for array in batch}) == 1
-    assert not (batch.terminated | batch.truncated).any()
-    backend.close()
 
 
 def test_a_simulator_that_died_is_an_error() -> None:

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import threading
 from contextlib import closing
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.backends.workers import QueueBackend, Threads, _Semaphores
+from vebench.backends.workers import QueueBackend, _Semaphores
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 FAULTY = Task("odd/Faulty-raises-v0", OTHER.name, 1, module="odd")
@@ -39,14 +38,3 @@ def test_a_worker_that_fails_says_why(kind: type[QueueBackend]) -> None:
                 backend.send(np.zeros(5, np.int64))
                 backend.recv()
     assert multiprocessing.active_children() == []
-
-
-def test_each_thread_steps_a_share_of_its_own() -> None:
-    before = threading.active_count()
-    with closing(Threads(Setup(CARTPOLE, 3, 2, (0, 1)))) as backend:
-        assert (backend.info.threads, backend.info.processes) == (2, 1)
-        backend.reset(0)
-        backend.recv()
-        backend.send(np.zeros(6, np.int64))
-        assert backend.recv().env_ids.tolist() == [*range(6)]
-    assert threading.active_count() == before

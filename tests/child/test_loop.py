@@ -102,12 +102,6 @@ def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:
     assert np.abs(first).max() <= 2.0
 
 
-def test_the_tape_is_played_in_order_and_from_the_start_again() -> None:
-    loop, backend, _ = driven(1, [([0], [0])])
-    loop.run_for(7000, 2)
-    assert [int(actions[0]) for actions in backend.sent] == [0, 1, 2, 0, 1, 2, 0, 1]
-
-
 @pytest.mark.parametrize("limit", [7, 500])
 def test_ends_of_episodes_are_counted_apart_from_resets_that_were_made_on_purpose(limit: int) -> None:
     clock = itertools.count(0, 1_000_000)

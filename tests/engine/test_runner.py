@@ -135,11 +135,6 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
     assert last.outcome.status == "ok"
 
 
-def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> None:
-    table = Table(w1=(READY, InterruptedCellError()))
-    assert finished(taken(table, cell(1), interrupted=True)) == []
-
-
 IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
 
 

@@ -230,8 +230,8 @@ def test_envpool_does_the_same_work_on_atari_and_mujoco(verify: Verify, asked: s
     ("asked", "frames_at_an_end"),
     [
         # A step in which a game ends may be cut short; physics is not.
-        ("-e Klax -b shm-sync --steps 160 --num-envs 1", 1),
-        ("-e Hopper -b for-loop,shm-sync --steps 100 --num-envs 2", 4),
+        ("-e Klax -b gym-sync --steps 160 --num-envs 1", 1),
+        ("-e Hopper -b for-loop,gym-sync --steps 100 --num-envs 2", 4),
     ],
 )
 def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_and_resets(

@@ -116,7 +116,7 @@ def test_sides_of_comparisons_are_a_history_if_alone(vebench: Command) -> None:
     ("arguments", "words"),
     [
         ((), ["no run in .vebench/", "vebench run"]),
-        (("a.jsonl",), ["a.jsonl", "is a file"]),
+        (("a.jsonl",), ["no run in a.jsonl/"]),
         (("others",), ["no run in others/"]),
         (("-f", "csv"), ["csv"]),
     ],

@@ -64,11 +64,6 @@ def grow(tmp_path: Path) -> Grow:
     return lambda online=None: Tree(tmp_path / "machine", online)
 
 
-@pytest.mark.parametrize("text", ["", "x", "0-", "3--5", "1 2", "²", "0-9999999", "99999999999999999999"])
-def test_what_is_no_list_names_nothing(text: str) -> None:
-    assert parse_list(text) == ()
-
-
 def test_offline_cpus_are_left_out_of_everything(grow: Grow) -> None:
     tree = grow("1,4-5").topology((1, 4, 5), physical_package_id=0)
     tree.topology((0, 4), core_cpus_list="0,4").topology((1, 5), core_cpus_list="1,5").cache("0-7")

@@ -21,7 +21,6 @@ from vebench.plan.tasks import KNOWN, recorded_task, resolve
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 USER_MODULE = """
-    import sys
     import gymnasium
     from gymnasium import spaces
 
@@ -63,12 +62,8 @@ USER_MODULE = """
     def make_trouble():
         raise RuntimeError("no screen")
 
-    class Leaving(Mine):
-        def __init__(self):
-            sys.exit("so long")
-
     print("a library that prints")
-    for env in (Mine, Tuned, Keyed, Spoken, Needy, Leaving):
+    for env in (Mine, Tuned, Keyed, Spoken, Needy):
         gymnasium.register(f"user/{env.__name__}-v3", entry_point=env)
 """
 ADAPTER_MODULE = """
@@ -115,7 +110,7 @@ REFUSED_ENVIRONMENTS = {
     "pong": "no such environment (did you mean Pong?);",
     "PongDeterministic-v4": "no such environment (did you mean Pong?);",
     "mine:user/Mime-v3": "did you mean user/Mine-v3",
-    "mine:Nope": "has no callable or environment Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3",
+    "mine:Nope": "has no callable or environment Nope; it registers user/Keyed-v3, user/Mine-v3, user/Needy-v3",
     "adapters_of_mine:Nope": "module adapters_of_mine has no callable or environment Nope; it registers none",
     "a\nb": "'a\\nb': no such environment",
     "breaks:Thing-v0": "module breaks cannot be imported: ZeroDivisionError: division by zero",

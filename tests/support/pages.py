@@ -25,13 +25,13 @@ from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
-from vebench.reports.document import Document, Page, PageKind, Table
+from vebench.reports.document import Document, Page, PageKind, Remark, Table
 from vebench.reports.formats import terminal
 from vebench.reports.overview import Machine, list_page, machine_page, plan_page
 from vebench.reports.run import RunPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.publish import cite_page
-from vebench.share.submissions import CheckFailure, checked_page
+from vebench.share.submissions import checked_page
 from vebench.tune.choice import TunePage, choose
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -117,9 +117,7 @@ def make_pages() -> Mapping[PageKind, Page]:
                 findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
             )
         ),
-        checked_page(
-            {"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}
-        ),
+        checked_page({"one": (None, (Remark("files", "run.jsonl is missing", ("there",), "submit the folder"),))}),
         cite_page(make_header(), summaries[:1]),
     )
     return MappingProxyType({page.kind: page for page in pages})

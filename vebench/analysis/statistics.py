@@ -48,7 +48,6 @@ Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
 _Conditions = Mapping[CellKey, Condition]
 _Logs = Mapping[int, float]  # log rates by the number of the pass
 
-
 new_id = count().__next__
 Key = TypeVar("Key")
 RatioVerdict = Literal["slower", "faster", "same", "inconclusive"]
@@ -465,7 +464,12 @@ def verdicts(
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
-    """Return the samples of a run with their pools and effects of passes, as far as the run shows them."""
+    """Return the samples of a run with their pools and effects of passes, as far as the run shows them.
+
+    A log rate is the sum of a level of the cell, an effect of the pass on all cells of its task, and a residual of the
+    process. Median polish estimates all three, and a noisy minority of cells does not distort it (J. Tukey, Exploratory
+    Data Analysis, 1977, chapter 11). Cells whose residuals may have one variance form a pool.
+    """
     if max((len(sample.passes) for sample in samples.values()), default=0) <= 1:
         return {**samples}  # one process of each cell does not show how processes vary
     tasks: dict[str, dict[CellKey, _Logs]] = defaultdict(dict)

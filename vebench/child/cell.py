@@ -55,19 +55,10 @@ def measure(
     job = request.job
     backend, first, first_info, reset_ns = build(request, factory, clock)
     startup_ns, info = clock() - started, backend.info
-    layout = answers.Layout(
-        info.num_envs,
-        info.batch_size,
-        info.processes,
-        info.threads,
-        info.frame_skip,
-        autoreset=info.autoreset,
-        differences=tuple(difference.text for difference in info.differences),
-        affinity=affinity,
-        engines=info.engines,
-        unbound=unbound,
-        own_classes=info.own_classes,
-    )
+    alike = ("num_envs", "batch_size", "processes", "threads", "frame_skip", "autoreset", "engines", "own_classes")
+    facts = {name: getattr(info, name) for name in alike}
+    differences = tuple(difference.text for difference in info.differences)
+    layout = answers.Layout(**facts, differences=differences, affinity=affinity, unbound=unbound)
     answer(answers.Ready(startup_ns, layout, reset_ns))
     memory = kernel.proportional_memory(kernel.process_tree(os.getpid()))
     recorder = None
@@ -198,8 +189,8 @@ class Schedule:
     def warm_up(self) -> tuple[int, bool | None]:
         """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it settled, if known.
 
-        Then step for a random share of an episode: otherwise windows of all passes would begin at the same step of an
-        episode. If episodes take longer than half of all windows, or none ended, it is a share of that half.
+        Then step for a random share of an episode, or of half of all windows if that is shorter: otherwise all passes
+        would begin at the same step of an episode.
         """
         loop, settings = self._loop, self._settings
         if self._recorder is not None:
@@ -305,11 +296,11 @@ class Schedule:
         self._answer(answers.Begins())
         began = self._clock()
         left = self._duration - self._late
-        stretch = self._run(left)
-        self._late = stretch.ns - left
+        ns, rows, resets, times = self._run(left)
+        self._late = ns - left
         self._answer(answers.Ends())
         counts = answers.difference(before, answers.read_counters(watched), self._owed)
-        window = answers.Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
+        window = answers.Window(ns, rows, resets, **counts, **times, steps_before=begun)
         self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
         self._answer(window if begin is None else answers.ReplicaWindow(began, window))
         self._between()

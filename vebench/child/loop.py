@@ -49,10 +49,7 @@ class Loop:
         self._resets_own_rows = self._info.autoreset == "next_step"
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
-        """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average.
-
-        Steps further batches while the recorder still needs the batches after a recorded one.
-        """
+        """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average."""
         clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
         rows = ends = 0
@@ -102,10 +99,7 @@ class Loop:
         return int(np.count_nonzero(self._ended))
 
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, but stop when an episode ends that the recorder waits for.
-
-        Returns the number of rows, the number of ends, and the last batch.
-        """
+        """Step ``batches`` batches, up to an end that the recorder waits for. Return rows, ends, and the last batch."""
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)

@@ -46,10 +46,7 @@ def begin(request_file: str, answers: int, memory: Sequence[_Part] = (), **inher
 
 
 def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inherited: int) -> int:
-    """Do the job in ``request_file``, and return the exit status.
-
-    In a forked process, ``inherited`` are its descriptors, and ``memory`` is to be its own.
-    """
+    """Do the job in ``request_file``, and return the exit status. A forked process has ``inherited`` descriptors."""
     # Bound before any adapter is imported, since an adapter might replace ``time.perf_counter_ns``.
     clock = perf_counter_ns
     started = clock()
@@ -148,8 +145,7 @@ def _die_with_parent() -> None:
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     """Fork cells until the socket ``channel`` is closed. Return the exit status, in this process and in each cell.
 
-    This process starts no threads, creates no environments, and sleeps except when forking. It does not tune or freeze
-    the garbage collector: collections must take as long in a forked cell as in a fresh interpreter.
+    It does not tune the garbage collector: collections must take as long in a forked cell as in a fresh interpreter.
     """
     os.set_inheritable(channel, False)
     hold_lifeline(lifeline)
@@ -227,8 +223,7 @@ def _memory() -> list[_Part]:
 def _own(memory: Sequence[_Part]) -> bool:
     """Give this process its own copy of all writable memory. Return whether the system supports that (Linux 5.14).
 
-    Otherwise pages would be copied during the measured windows. They could be on another memory node than the cell's
-    policy demands, and shared pages would count only in part.
+    Otherwise pages would be copied in windows, might be on another memory node, and would count only in part.
     """
     for place, size, of_file in memory:
         failed = _advise(place, size, 22 if of_file else 23)  # MADV_POPULATE_READ, MADV_POPULATE_WRITE

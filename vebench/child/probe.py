@@ -111,8 +111,7 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str]) -> 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment; ``name`` is for ``gymnasium.make``, or ``module:callable``.
 
-    Raises RefusedError if the environment cannot be made. If no environment has this name, the error is empty, and
-    ``names`` are the ids that the module registers.
+    Raises RefusedError. If no environment has the name, the error is empty, and ``names`` are the ids of the module.
     """
     from vebench.backends.environments.making import read_spaces
     from vebench.backends.environments.suites import OTHER
@@ -159,10 +158,7 @@ def ids_of(module: str) -> list[str]:
 
 
 def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
-    """Return the callable of this name in an imported module, None if the name is an id or there is no callable.
-
-    ``ids`` are the ids that the module registers. They take precedence, with or without their version.
-    """
+    """Return the callable of this name in an imported module, None if there is none, or if ``ids`` have the name."""
     if not module or any(name in (known, re.sub(r"-v\d+$", "", known)) for known in ids):
         return None
     found = getattr(sys.modules[module], name, None)

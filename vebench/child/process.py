@@ -94,10 +94,9 @@ class Log:
 
 
 class Process:
-    """A process in a separate session. Raises OSError if it cannot be started.
+    """A process in a separate session. Raises OSError if it cannot be started. ``popen``: arguments of ``Popen``.
 
-    ``popen`` are arguments of ``subprocess.Popen``. ``log`` gets the process's standard error, and its standard output
-    unless ``stdout`` is given. Without ``log``, both are discarded.
+    ``log`` gets its standard error, and its standard output unless ``stdout`` is given. Without it, both are discarded.
     """
 
     def __init__(self, command: Sequence[str], log: IO[bytes] | None = None, **popen: Any) -> None:
@@ -174,10 +173,9 @@ class ForkedProcess(Process):
 
 
 class Zygote(Process):
-    """A process that has imported ``modules`` and forks cells; see ``fork_cells`` in ``child/main.py``.
+    """A process that has imported ``modules`` and forks cells (``fork_cells`` in ``child/main.py``).
 
-    ``folder`` is made here, and removed by ``end``. Cells inherit ``env``, but overwrite its mark with a mark of the
-    same length.
+    ``folder`` is made here, and removed by ``end``. Cells overwrite the mark in ``env`` with one of the same length.
     """
 
     def __init__(
@@ -262,8 +260,7 @@ class Guardian(Process):
 class ChildProcess:
     """A child that measures or compares a cell, with a pipe in each direction. Raises OSError if it cannot be started.
 
-    ``folder`` is made for the child, and removed by ``end``. Recordings are written into the parent of ``folder``.
-    ``fork`` returns a forked process, or None if the cell needs a fresh interpreter.
+    ``folder`` is made for it, and removed by ``end``. ``fork`` returns a forked process, None for a fresh interpreter.
     """
 
     def __init__(

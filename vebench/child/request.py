@@ -18,10 +18,9 @@ Mode = Literal["alone", "in_turn", "in_step"]
 
 
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
-    """Return the seeds of the constructor, the first reset and the action tape in pass ``number`` of a run.
+    """Return the seeds of the constructor, the first reset and the action tape, alike for all cells of a pass.
 
-    All cells of a pass have the same seeds. No seed follows from another one, because an adapter that knew the tape
-    could make its steps before the clock starts.
+    None follows from another: an adapter that knew the tape could make its steps before the clock starts.
     """
     # Seeds are above 16 bits. A seed plus the number of an environment has at most 31 bits.
     built, start, tape = Random(f"{seed} work {number}").sample(range(1 << 17, 1 << 30), 3)

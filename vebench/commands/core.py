@@ -13,7 +13,7 @@ from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
 from vebench.commands import proving
-from vebench.commands.session import World, known, plan_here, plan_to_finish, refuse_idle, refuse_useless, session
+from vebench.commands.session import Session, World, known, plan_here, plan_to_finish, refuse_idle, refuse_useless
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import packages_here
 from vebench.machine import kernel
@@ -94,7 +94,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])
 
-    with session(file, world, quiet=quiet, outlet=outlet) as measuring:
+    with Session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
             status = measuring.measure(plan, left, first_look)
         except InterruptedRunError as interrupt:

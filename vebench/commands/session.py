@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
+from typing import Self
 
 import msgspec
 
@@ -259,17 +260,26 @@ def measured(plan: Plan, run: Run) -> set[CellKey]:
 
 
 class Session:
-    """Measures cells into the file of their ``side``, in the Python of that side. ``path`` is the first file.
+    """A context that measures into a run file, or into one for each ``side``, in the Python of that side.
 
-    ``also``: text added to the command that continues after an interrupt.
+    ``path`` is the first file. On exit, the files' notes are printed. A KeyboardInterrupt becomes InterruptedRunError,
+    whose command to continue has the report of ``outlet``, if any.
     """
 
     def __init__(
-        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, pythons: Mapping[str, str], also: str
+        self,
+        files: RunWriter | Mapping[str, RunWriter],
+        world: World,
+        *,
+        quiet: bool,
+        pythons: Mapping[str, str] | None = None,
+        outlet: Outlet | None = None,
     ) -> None:
-        self._files, self._world, self._quiet, self._pythons, self._also = files, world, quiet, pythons, also
-        self.path = next(iter(files.values())).path
-        self.open = ExitStack()  # holds the launchers, which all passes share
+        self._files = files if isinstance(files, Mapping) else {"": files}
+        self._world, self._quiet, self._pythons = world, quiet, pythons or {"": sys.executable}
+        self._also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
+        self.path = next(iter(self._files.values())).path
+        self._open = ExitStack()  # holds the files and the launchers, which all passes share
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
         self._first_look: Callable[[Run], Page] | None = None
@@ -277,6 +287,22 @@ class Session:
         # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
+
+    def __enter__(self) -> Self:
+        for file in self._files.values():
+            self._open.enter_context(file)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._open.__exit__(kind, error, trace)
+        finally:
+            for note in (note for file in self._files.values() for note in file.notes):
+                console.note(note)
+        if isinstance(error, KeyboardInterrupt):  # between two passes
+            raise InterruptedRunError(f"interrupted: {self.go_on}") from None
 
     @property
     def go_on(self) -> str:
@@ -340,9 +366,11 @@ class Session:
         try:
             with ExitStack() as stack:
                 if not self._launches:
-                    interrupts = self.open.enter_context(Interrupts())
+                    interrupts = self._open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
-                        self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
+                        self._launches[side] = self._open.enter_context(
+                            self._world.start(plan.spec, interrupts, python)
+                        )
                 progress = console.for_progress(quiet=self._quiet)
                 display = stack.enter_context(RunScreen(progress, before=before, later=later))
                 events = runner.run(
@@ -403,29 +431,3 @@ class Session:
         if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
             what += f" ({lost} without proof of the same work, which --resume does not redo)"
         return f"interrupted: {what}; {self.go_on}"
-
-
-@contextmanager
-def session(
-    files: RunWriter | Mapping[str, RunWriter],
-    world: World,
-    *,
-    quiet: bool,
-    pythons: Mapping[str, str] | None = None,
-    outlet: Outlet | None = None,
-) -> Iterator[Session]:
-    """Return a session that measures into a run file, or into one for each side. On exit, print the files' notes."""
-    by_side = files if isinstance(files, Mapping) else {"": files}
-    also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
-    found = Session(by_side, world, quiet=quiet, pythons=pythons or {"": sys.executable}, also=also)
-    try:
-        with ExitStack() as stack:
-            for file in by_side.values():
-                stack.enter_context(file)
-            stack.enter_context(found.open)
-            yield found
-    except KeyboardInterrupt:  # between two passes
-        raise InterruptedRunError(f"interrupted: {found.go_on}") from None
-    finally:
-        for note in (note for file in by_side.values() for note in file.notes):
-            console.note(note)

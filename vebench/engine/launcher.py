@@ -28,7 +28,7 @@ from vebench.process_guard import Interrupts, ProcessGuard, python_path, wakeful
 class Launcher:
     """Launches the cells of one run, in a ``ProcessGuard``. ``note`` is called with messages for the user.
 
-    ``python`` runs cells whose backend has no interpreter of its own. It needs numpy and the simulators, not vebench.
+    ``python``, with numpy and the simulators, runs cells whose backend has no interpreter of its own.
     """
 
     def __init__(

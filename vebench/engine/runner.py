@@ -189,12 +189,10 @@ def run(
                         unproven = [one for one in unproven if one.cell is not event.cell]
                     yield event
             except KeyboardInterrupt:
-                lost = answers.CellProof(
-                    "unverified", reason="interrupted before it was compared", cause=answers.Cause.INTERRUPTED
-                )
+                lost = answers.CellProof("unverified", reason="interrupted before it was compared")
                 for cell in (one.cell for one in unproven):
                     if isinstance(cell.job, Recording):
-                        yield ProofDone(cell, replace(lost, seed=cell.job.seed))
+                        yield ProofDone(cell, replace(lost, seed=cell.job.seed, cause=answers.Cause.INTERRUPTED))
                 raise
 
 
@@ -340,10 +338,9 @@ class _RunningCell:
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
-    """Return ``cell`` with a recording if its work needs proof.
+    """Return ``cell`` with a recording if its work needs proof, at moments that it cannot foresee.
 
-    The system's random source chooses the seed, so that a cell cannot foresee the moments. With the same ``chooser``,
-    each pass of a cell records other environments until all have been recorded.
+    With the same ``chooser``, each pass records other environments until all have been recorded.
     """
     if not needs_proof(cell, spec):
         return cell

@@ -22,7 +22,7 @@ from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES
-from vebench.commands.session import World, asked_in, contestants, plan_here, planned, reasons, refuse_idle, session
+from vebench.commands.session import Session, World, asked_in, contestants, plan_here, planned, reasons, refuse_idle
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line, shown
 from vebench.gates import gate
 from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
@@ -163,15 +163,14 @@ def _measure(
         why = f"and --metric {request.metric} needs it: measure a new baseline without --no-base"
         raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
-    once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
-    known = [group for group in forever if group.resolves is not None]
+    groups, enough = gate.foreseen(cells, compare)
+    known = [group for group in groups if group.resolves is not None]
     if known and all(group.verdict == "inconclusive" for group in known):
         remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
-    enough = gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
     path = request.output or store.default_path(world.now(), spec.envs)
     try:
-        with session(RunWriter.create(path, head), world, quiet=False) as measuring:
+        with Session(RunWriter.create(path, head), world, quiet=False) as measuring:
             measuring.measure(plan, plan)
 
             def add_pass(wanted: frozenset[CellKey]) -> bool:
@@ -260,7 +259,7 @@ def compared(
     compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    with session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
+    with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
 
         def measured() -> tuple[Cells, Cells]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)

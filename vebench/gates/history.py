@@ -42,10 +42,8 @@ from vebench.reports.document import DataPage, Document, Remark, Table, TableRow
 from vebench.results import store
 from vebench.results.records import Run, RunRecord, fingerprint, with_current_verdicts
 
-# A change is new if the series without its newest ``RECENT`` runs does not show it.
-RECENT = 5
-# With fewer runs, their spread is too uncertain to be used.
-FEWEST_FOR_SPREAD = 5
+RECENT = 5  # a change is new if the series without its newest ``RECENT`` runs does not show it
+FEWEST_FOR_SPREAD = 5  # with fewer runs, their spread is too uncertain to be used
 # The level of the test of one place in a series of at least WINDOW values. Shorter series are tested at a stricter
 # level: they show the correlation of runs less well, and CI looks at them after each run (docs/method.md).
 _LEVEL = 0.002
@@ -53,8 +51,7 @@ _LENIENT = 10.0  # the factor of the level for the first test of a place, before
 WINDOW = 50  # the number of values in a window of the search, as in Hunter; windows overlap by half
 SHORTEST = 3  # the smallest number of values in a part: a single outlier is not a level
 FEWEST = 2 * SHORTEST
-# A smaller change is ignored, because the place of data in memory alone causes such changes.
-LEAST = 0.02
+LEAST = 0.02  # a smaller change is ignored, because the place of data in memory alone causes such changes
 
 
 def show_history(
@@ -76,8 +73,6 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
 
     A note on standard error names each run file that cannot be read. Raises UsageError if there is no run.
     """
-    if folder.is_file():
-        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge, found = known(), False
     sides: dict[tuple[str, str], list[tuple[str, Run]]] = {}  # the sides of each comparison
     for path in filter(store.holds_run, store.run_files_in(folder)):

@@ -48,10 +48,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """The parts of the machine. All CPU sets are ascending and hold only online CPUs.
-
-    A CPU may be in no package, node or cache.
-    """
+    """The parts of the machine. All CPU sets are ascending and hold only online CPUs. A CPU may be in no part."""
 
     online: Cpus
     cores: tuple[Cpus, ...]  # a partition of the online CPUs: the hardware threads of each core
@@ -114,7 +111,7 @@ class Host:
 def read_host(root: Path = LIVE) -> Host:
     """Return the facts of this machine, or of another one, whose ``/sys`` and ``/proc`` were copied into ``root``.
 
-    Raises UsageError if ``root`` is not ``/``, and has no such copy.
+    Raises UsageError if there is no such copy.
     """
     here = root == LIVE
     cpus = root / CPU_FOLDER
@@ -416,7 +413,7 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
 def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     """Return the allowed CPUs without the CPUs in ``text``, which ``--policy`` reserves.
 
-    Raises UsageError if ``text`` is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names a reserved CPU.
+    Raises UsageError for a wrong list, if no CPU is left, or if ``pin`` names a reserved CPU.
     """
     kept = frozenset(_allowed_in(text, "--policy: cpus", allowed))
     if not allowed - kept:

@@ -14,7 +14,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -120,16 +120,6 @@ class Submission:
         return summarise(self.run, self.name)
 
 
-@dataclass(frozen=True)
-class CheckFailure:
-    """A reason to refuse a submission."""
-
-    check: str
-    reason: str
-    remedy: str
-    places: tuple[str, ...] = ()
-
-
 def make_submission(file: Path, folder: Path | None) -> int:
     """Show the submission of a run, write it to ``folder`` if it would be accepted, and return the exit status.
 
@@ -228,14 +218,14 @@ def _command_of(spec: RunSpec) -> str:
 
 def check_submissions(paths: Sequence[Path], outlet: Outlet) -> int:
     """Check submissions and show the result. Return 1 if a submission is refused, else 0."""
-    found: dict[str, tuple[Submission | None, tuple[CheckFailure, ...]]] = {}
+    found: dict[str, tuple[Submission | None, tuple[Remark, ...]]] = {}
     for path in paths:
         name = one_line(str(path))
         try:
             submission = read_submission(path)
             found[name] = submission, failures(submission)
         except RunFileError as error:
-            found[name] = None, (CheckFailure("files", str(error), _REMEDIES["files"]),)
+            found[name] = None, (Remark("files", one_line(str(error)), (), _REMEDIES["files"]),)
     outlet.publish(checked_page(found))
     return 1 if any(reasons for _, reasons in found.values()) else 0
 
@@ -264,7 +254,7 @@ def read_submission(folder: Path) -> Submission:
     return Submission(one_line(folder.name), files, manifest)
 
 
-def failures(submission: Submission) -> tuple[CheckFailure, ...]:
+def failures(submission: Submission) -> tuple[Remark, ...]:
     """Return the reasons to refuse a submission; empty if it is accepted."""
     faults: list[_Fault] = []
     try:
@@ -277,7 +267,7 @@ def failures(submission: Submission) -> tuple[CheckFailure, ...]:
         faults.append(("files", f"cannot be checked: {one_line(str(error))}", ""))
     by_reason = figures.by_key(((check, reason), place) for check, reason, place in faults)
     return tuple(
-        CheckFailure(check, reason, _REMEDIES[check], tuple(filter(None, places)))
+        Remark(check, one_line(reason), tuple(filter(None, places)), _REMEDIES[check])
         for (check, reason), places in by_reason.items()
     )
 
@@ -370,7 +360,7 @@ def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
             yield "intervals", f"speedups have intervals wider than ±{widest:.0%}", figures.cell_name(cell.key)
 
 
-def checked_page(found: Mapping[str, tuple[Submission | None, tuple[CheckFailure, ...]]]) -> SimplePage:
+def checked_page(found: Mapping[str, tuple[Submission | None, tuple[Remark, ...]]]) -> SimplePage:
     """Return the page of checked submissions: a row for each folder, and the failures. None: it cannot be read."""
     rows: list[TableRow] = []
     explanations: list[Remark] = []
@@ -384,8 +374,11 @@ def checked_page(found: Mapping[str, tuple[Submission | None, tuple[CheckFailure
         verdict = Text(("refused",), "struck") if reasons else Text(("accepted",))
         rows.append(TableRow(name, (verdict, *(Text((text,)) for text in about))))
         where = (name,) if len(found) > 1 else ()
-        explanations += [Remark(one.check, one_line(one.reason), (*where, *one.places), one.remedy) for one in reasons]
-        data.append({"folder": name, "accepted": not reasons, "refusals": [asdict(one) for one in reasons]})
+        explanations += [replace(one, places=(*where, *one.places)) for one in reasons]
+        refusals = [
+            {"check": one.label, "reason": one.text, "remedy": one.remedy, "places": one.places} for one in reasons
+        ]
+        data.append({"folder": name, "accepted": not reasons, "refusals": refusals})
     columns = ("verdict", "suite", "division", "machine")
     table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)
     refused = sum(bool(reasons) for _, reasons in found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -54,8 +54,7 @@ def start_tuning(
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
     A simpler setting may lack the share ``margin`` of the highest rate. Batches have ``batch`` rows, by default any
-    number. If ``asynchronous``, they may have the rows that are ready first. The run file is ``path``, by default a new
-    file in ``.vebench/``. Raises UsageError if nothing can be tried, and InterruptedRunError if the user interrupts.
+    number, and if ``asynchronous``, the rows that are ready first. Raises UsageError if nothing can be tried.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.
@@ -108,7 +107,7 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
     budget = TuneBudget(plan.spec, began, world.clock)
-    with session.session(file, world, quiet=False, outlet=outlet) as measuring:
+    with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
         outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))
@@ -169,40 +168,35 @@ def _steps_in_caller(entry: BackendEntry) -> bool:
     return shape.processes == 1 and shape.threads == 1
 
 
+@dataclass
 class TuneBudget:
     """The seconds of a command, from its ``start`` to its last line.
 
     The ``records`` of a cell show how long a pass takes. Before its first pass, the ``steps`` of one environment do.
     """
 
-    def __init__(self, spec: RunSpec, start: float, clock: Callable[[], float]) -> None:
-        self._spec = spec
-        self._clock = clock
-        self._start = start
-        self.slowdown = 1.0  # the time that the last cells took, divided by the expected time
-        self.steps: Timed | None = None
-        self.records: Mapping[CellKey, Sequence[CellRecord]] = {}
+    spec: RunSpec
+    start: float
+    clock: Callable[[], float]
+    slowdown: float = 1.0  # the time that the last cells took, divided by the expected time
+    steps: Timed | None = None
+    records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
 
     @property
     def race_end(self) -> float:
         """The time on the clock at which the race is over: starting and answering take a second."""
-        return self._start + self._spec.budget - self.slowdown
+        return self.start + self.spec.budget - self.slowdown
 
     @property
     def left(self) -> float:
         """The seconds that are left for the race."""
-        return self.race_end - self._clock()
-
-    @property
-    def knows_costs(self) -> bool:
-        """Whether a cell was measured."""
-        return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
+        return self.race_end - self.clock()
 
     def learn(self, began: float, expected: float) -> None:
         """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
         if expected:
             # A larger slowdown was a pause, which predicts nothing.
-            self.slowdown = min(10.0, max(1.0, (self._clock() - began) / expected))
+            self.slowdown = min(10.0, max(1.0, (self.clock() - began) / expected))
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
@@ -211,7 +205,7 @@ class TuneBudget:
 
     def expected(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
-        spec, shape, steps = self._spec, cell.shape, self.steps
+        spec, shape, steps = self.spec, cell.shape, self.steps
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         each, batch = 0.0, 0.0
         if steps is not None:
@@ -224,18 +218,14 @@ class TuneBudget:
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
     def patience(self, cell: Cell) -> float:
-        """Return the seconds after which ``cell`` is given up.
-
-        That is four times its cost or, if it is longer, a share of the budget: half of it until a cell was measured.
-        """
-        longest = max(4 * self.cost(cell), (0.15 if self.knows_costs else 0.5) * self._spec.budget)
-        return max(_LEAST_S, min(longest, self.left))
+        """Return the seconds after which ``cell`` is given up: four times its cost, or 15 % of the budget if longer."""
+        return max(_LEAST_S, min(max(4 * self.cost(cell), 0.15 * self.spec.budget), self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
-        room = self.left - 0.4 * self._spec.budget  # the rest is for further passes
+        room = self.left - 0.4 * self.spec.budget  # the rest is for further passes
         costs = [self.cost(cell) for cell in cells]
-        largest = max(0.1 * self._spec.budget, 2 * min(costs, default=0.0))
+        largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
         for cell, cost in zip(cells, costs, strict=True):
             if len(chosen) < _TOGETHER and cost <= min(largest, room):
@@ -323,7 +313,7 @@ class TuneRace:
         untried = [cell for cell in left.cells if cell.skip is None]
         while untried:
             group = self._budget.fitting(untried)
-            if not self._budget.knows_costs:
+            if not any(record.status == "ok" for record in self._session.run.cells):
                 # The smallest cell probably starts first, and shows how long other cells take.
                 group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
             if not group:

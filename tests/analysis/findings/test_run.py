@@ -84,10 +84,8 @@ def test_a_finding_of_several_tasks_has_a_line_for_each_unless_they_are_alike() 
 @pytest.mark.parametrize(
     ("workers", "envs", "found", "where"),
     [
-        ((1, 2, 4, 8), (1,), [(1, 1)], "1 worker"),
         ((1, 2, 4, 8), (1,), [(1, 1), (2, 1), (4, 1)], "1..4 workers"),
         ((1, 2, 4, 8), (1,), [(1, 1), (2, 1), (8, 1)], "1, 2, 8 workers"),
-        ((1, 2, 4), (1, 4, 16), [(1, 4), (2, 4)], "1, 2 workers x 4 envs"),
         ((1, 2, 4), (1, 4, 16), [(2, 1), (2, 4), (2, 16)], "2 workers"),
         ((1, 2, 4), (1, 4, 16), [(1, 4), (2, 4), (4, 4), (4, 16)], "1..4 workers x 4 envs and 4 workers x 16 envs"),
         ((1, 2, 4), (1, 4, 16), [(1, 1), (1, 4), (1, 16), (4, 1), (4, 4), (4, 16)], "1, 4 workers"),

@@ -42,14 +42,6 @@ def test_run_list_and_doctor_say_why_gymnasiums_class_steps_and_what_to_do(veben
         assert remedy in text
 
 
-def test_a_package_without_metadata_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = classes._version
-    monkeypatch.setattr(classes, "_version", lambda name: None if name == "mujoco" else real(name))
-    refused = classes.refusal(TASK)
-    assert refused is not None
-    assert refused.remedy == "pip install 'mujoco==3.6.0' or 'mujoco==3.11.0'"
-
-
 def test_a_verdict_on_gymnasiums_class_is_not_kept_for_ours(vebench: Command, why: str) -> None:
     asked = ("verify", "-e", TASK, "-b", "fast-sync", "--steps", "20")
     assert why in words(vebench(*asked, world=world_here()))

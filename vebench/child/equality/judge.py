@@ -460,9 +460,12 @@ class Judge:
 
     def _follow(self, env_id: int, history: _History) -> Followed:
         """Start to follow an environment from its reset on."""
-        if self._shared is None or history.acted is not None or not history.in_order:
+        earlier = self.seeds[:-1]
+        if self._shared is None or earlier or history.acted is not None or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
+                for seed in earlier:  # before these resets, a shared reference was followed
+                    self._own[env_id].reset(seed, env_id)
             trajectory = Trajectory(self._own[env_id], history.seed, env_id)
         else:
             assert self._about is not None  # noqa: S101 - a history comes after it

@@ -33,7 +33,7 @@ from support import records
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
 from vebench.analysis.statistics import Sample, estimate, pooled, ratio
 from vebench.analysis.summary import summarise
-from vebench.gates.gate import PassBudget, decide, enough_passes, exit_status, resolution
+from vebench.gates.gate import PassBudget, decide, exit_status, foreseen
 from vebench.plan.cells import CellKey
 
 if TYPE_CHECKING:
@@ -324,8 +324,7 @@ class Gate:
             found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
             return without_unknown_reference(found), self.repeats
         compare = partial(compare_runs, metric=self.metric, tolerance=self.tolerance)
-        once, forever = (resolution(before, compare, forever=forever) for forever in (False, True))
-        enough = enough_passes(once, forever, self.repeats)
+        _, enough = foreseen(before, compare)
         candidate = run_of(random, world, truth, 2, RUN)
         clock, passes = 0.0, 2
         budget = PassBudget(BUDGET_S, lambda: clock)

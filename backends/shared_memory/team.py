@@ -156,8 +156,7 @@ class Team:
 
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
-        if self.state is not IDLE or self.lost is not None:
-            self.check_free()
+        self.check_free()
         self.state = RUNNING
         self._request = None
         self._answers = []
@@ -410,54 +409,53 @@ class InFlight:
             self.remarks.pop(env_id, None)
 
     def _collect(self, least: int, timeout: float | None) -> None:
-        """Step or wait until ``least`` environments are ready. ``Team.finish`` must set the state."""
+        """Step own environments, or wait, until ``least`` are ready. ``Team.finish`` must set the state."""
         team = self._team
         team.check_free()
         team.state = RUNNING
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             with team.inside:
                 team.raise_if_lost()
-                (self._step_or_wait if team.threaded is None else self._wait_for_threads)(least, timeout)
+                self._take(least, timeout)
+                while len(self._ready) < least:
+                    if self._own and time.monotonic() < deadline:
+                        team.raise_if_lost()
+                        self._step_own(self._own.popleft())
+                    else:
+                        team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
+                    self._take(least, timeout)
         except OverdueError:
             team.state = State.LATE
             raise
 
-    def _step_or_wait(self, least: int, timeout: float | None) -> None:
-        """Step the caller's own environments until ``least`` are ready. If it has none to step, wait for workers."""
-        team, deadline = self._team, math.inf if timeout is None else time.monotonic() + timeout
-        self._take()
-        while len(self._ready) < least:
-            if time.monotonic() >= deadline:
-                raise OverdueError(timeout)
-            team.raise_if_lost()
-            if self._own:
-                env_id = self._own.popleft()
-                try:
-                    remark = team.own.step_one(env_id)
-                except Exception as error:  # noqa: BLE001 - raised when all have answered
-                    remark = WorkerFailure.of(error, team.own.current)
-                self._mark(env_id, remark)
-            else:
-                team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
-            self._take()
+    def _step_own(self, env_id: int) -> None:
+        share = self._team.own
+        try:
+            remark = share.step_one(env_id)
+        except Exception as error:  # noqa: BLE001 - raised when all have answered
+            remark = WorkerFailure.of(error, share.current)
+        self._mark(env_id, remark)
 
-    def _take(self) -> None:
-        """Mark environments as ready that workers have stepped. Raises the failure if a step has failed."""
-        for worker in self._team.workers:
+    def _take(self, least: int, timeout: float | None) -> None:
+        """Mark environments as ready that workers have stepped, or the caller's threads, for which this waits.
+
+        Raises the first failure of a step, whose environment then counts as received.
+        """
+        team, threaded = self._team, self._team.threaded
+        for worker in team.workers:
             for env_id, remark in worker.answers():
                 self._mark(env_id, remark)
-        self._raise_failure()
-
-    def _wait_for_threads(self, least: int, timeout: float | None) -> None:
-        """Wait until the caller's threads have stepped ``least`` environments."""
-        missing = least - len(self._ready)
-        if missing > 0:
-            env_ids, remarks = self._team.threaded.get(missing, timeout)
+        if threaded is not None and len(self._ready) < least:
+            env_ids, remarks = threaded.get(least - len(self._ready), timeout)
             for env_id in env_ids:
                 self._mark(env_id, remarks.get(env_id))
-        self._raise_failure()
-        if len(self._ready) < least:
-            raise OverdueError(timeout)
+        if self._failed:
+            env_id = self._failed.pop(0)
+            self._ready.remove(env_id)
+            self.away[env_id] = 0
+            team.state = IDLE
+            raise self.remarks.pop(env_id).raised()
 
     def _mark(self, env_id: int, remark: Any) -> None:
         """Mark an environment as ready, and keep the remark on its step."""
@@ -466,12 +464,3 @@ class InFlight:
             if type(remark) is WorkerFailure:
                 self._failed.append(env_id)
         self._ready.append(env_id)
-
-    def _raise_failure(self) -> None:
-        """Raise the first failure of a step, if there is one. Its environment then counts as received."""
-        if self._failed:
-            env_id = self._failed.pop(0)
-            self._ready.remove(env_id)
-            self.away[env_id] = 0
-            self._team.state = IDLE
-            raise self.remarks.pop(env_id).raised()

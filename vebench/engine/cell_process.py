@@ -7,7 +7,7 @@ import signal
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -390,15 +390,13 @@ def common_window(windows: Sequence[answers.ReplicaWindow]) -> answers.Window:
     return answers.joined([one.window for one in windows], shares, end - begin)
 
 
-def _unique(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(values)))
-
-
 # The functions that join facts about replicas. Other facts are equal in all replicas.
 _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes"), sum),
     **dict.fromkeys(("threads", "warmup_ns"), max),
-    **dict.fromkeys(("differences", "engines", "priorities"), _unique),
+    **dict.fromkeys(
+        ("differences", "engines", "priorities"), lambda each: tuple(dict.fromkeys(chain.from_iterable(each)))
+    ),
     **dict.fromkeys(("affinity", "seats", "hosts"), lambda each: tuple(chain.from_iterable(each))),
     "settled": all,
 }

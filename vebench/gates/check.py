@@ -163,12 +163,11 @@ def _measure(
         why = f"and --metric {request.metric} needs it: measure a new baseline without --no-base"
         raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
-    once, forever = (gate.resolution(cells, compare, forever=forever) for forever in (False, True))
-    known = [group for group in forever if group.resolves is not None]
+    groups, enough = gate.foreseen(cells, compare)
+    known = [group for group in groups if group.resolves is not None]
     if known and all(group.verdict == "inconclusive" for group in known):
         remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
-    enough = gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
     path = request.output or store.default_path(world.now(), spec.envs)
     try:
         with Session(RunWriter.create(path, head), world, quiet=False) as measuring:

@@ -147,32 +147,26 @@ class Decisions:
         )
 
 
-def resolution(baseline: Cells, compare: Compare, *, forever: bool = False) -> tuple[GroupComparison, ...]:
-    """Return the groups of a comparison with a second run like ``baseline``, or with ``forever`` a very long run.
+def foreseen(baseline: Cells, compare: Compare) -> tuple[tuple[GroupComparison, ...], int]:
+    """Return the groups of a comparison with a very long run like ``baseline``, and how many passes are worth it.
 
-    ``GroupComparison.resolves`` is the slowdown that such a run could detect.
+    ``GroupComparison.resolves`` is the slowdown that the long run could detect. A new run needs no further passes if
+    its error is within 3 % of the error that passes cannot reduce.
     """
     blocks: dict[int, int] = defaultdict(new_id)
     shifted: dict[Effects, Effects] = {}
-    twins = []  # the same cells, as if they were measured in other passes
+    once, forever = [], []  # the same cells, as if they were measured in other passes
     for cell in baseline:
-        pool, effects = cell.sample.pool, cell.sample.effects
-        if forever:
-            pool, effects = ProcessPool(0.0, inf), None
-        elif effects is not None:
+        sample = replace(cell.sample, id=new_id())
+        forever.append(replace(cell, sample=replace(sample, pool=ProcessPool(0.0, inf), effects=None)))
+        if (effects := sample.effects) is not None:
             effects = shifted.setdefault(effects, replace(effects, block=blocks[effects.block]))
-        twins.append(replace(cell, sample=replace(cell.sample, pool=pool, effects=effects, id=new_id())))
-    return compare(baseline, twins).groups
-
-
-def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], passes: int) -> int:
-    """Return the number of passes after which more hardly help, given the ``resolution`` of both lengths.
-
-    A new run needs no further passes if its error is within 3 % of the error that passes cannot reduce.
-    """
-    pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
+        once.append(replace(cell, sample=replace(sample, effects=effects)))
+    short, long = (compare(baseline, twins).groups for twins in (once, forever))
+    pairs = [(one.error, other.error) for one, other in zip(short, long, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
-    return max(passes, ceil(passes * more / 0.03))
+    passes = max((cell.sample.processes for cell in baseline), default=1)
+    return long, max(passes, ceil(passes * more / 0.03))
 
 
 def exit_status(found: Comparison) -> Status:

@@ -85,15 +85,10 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(token: str, scratch: str) -> None:
-    """Wait until standard input ends, then end the run's processes and remove its scratch folder."""
-    groups: frozenset[int] = frozenset()
-    for line in sys.stdin:
-        group = int(line)  # positive to watch the group, negative to forget it
-        groups = groups | {group} if group > 0 else groups - {-group}
-    end(token, groups)
-    remove(scratch)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    watched: frozenset[int] = frozenset()
+    for line in sys.stdin:  # until the runner ends
+        announced = int(line)  # positive to watch the group, negative to forget it
+        watched = watched | {announced} if announced > 0 else watched - {-announced}
+    end(sys.argv[1], watched)
+    remove(sys.argv[2])

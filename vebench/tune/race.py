@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -168,35 +168,35 @@ def _steps_in_caller(entry: BackendEntry) -> bool:
     return shape.processes == 1 and shape.threads == 1
 
 
+@dataclass
 class TuneBudget:
     """The seconds of a command, from its ``start`` to its last line.
 
     The ``records`` of a cell show how long a pass takes. Before its first pass, the ``steps`` of one environment do.
     """
 
-    def __init__(self, spec: RunSpec, start: float, clock: Callable[[], float]) -> None:
-        self._spec = spec
-        self._clock = clock
-        self._start = start
-        self.slowdown = 1.0  # the time that the last cells took, divided by the expected time
-        self.steps: Timed | None = None
-        self.records: Mapping[CellKey, Sequence[CellRecord]] = {}
+    spec: RunSpec
+    start: float
+    clock: Callable[[], float]
+    slowdown: float = 1.0  # the time that the last cells took, divided by the expected time
+    steps: Timed | None = None
+    records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
 
     @property
     def race_end(self) -> float:
         """The time on the clock at which the race is over: starting and answering take a second."""
-        return self._start + self._spec.budget - self.slowdown
+        return self.start + self.spec.budget - self.slowdown
 
     @property
     def left(self) -> float:
         """The seconds that are left for the race."""
-        return self.race_end - self._clock()
+        return self.race_end - self.clock()
 
     def learn(self, began: float, expected: float) -> None:
         """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
         if expected:
             # A larger slowdown was a pause, which predicts nothing.
-            self.slowdown = min(10.0, max(1.0, (self._clock() - began) / expected))
+            self.slowdown = min(10.0, max(1.0, (self.clock() - began) / expected))
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
@@ -205,7 +205,7 @@ class TuneBudget:
 
     def expected(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
-        spec, shape, steps = self._spec, cell.shape, self.steps
+        spec, shape, steps = self.spec, cell.shape, self.steps
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         each, batch = 0.0, 0.0
         if steps is not None:
@@ -219,13 +219,13 @@ class TuneBudget:
 
     def patience(self, cell: Cell) -> float:
         """Return the seconds after which ``cell`` is given up: four times its cost, or 15 % of the budget if longer."""
-        return max(_LEAST_S, min(max(4 * self.cost(cell), 0.15 * self._spec.budget), self.left))
+        return max(_LEAST_S, min(max(4 * self.cost(cell), 0.15 * self.spec.budget), self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
-        room = self.left - 0.4 * self._spec.budget  # the rest is for further passes
+        room = self.left - 0.4 * self.spec.budget  # the rest is for further passes
         costs = [self.cost(cell) for cell in cells]
-        largest = max(0.1 * self._spec.budget, 2 * min(costs, default=0.0))
+        largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
         for cell, cost in zip(cells, costs, strict=True):
             if len(chosen) < _TOGETHER and cost <= min(largest, room):

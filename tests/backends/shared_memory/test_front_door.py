@@ -26,7 +26,6 @@ def loaded_by(statement: str) -> tuple[set[str], set[str]]:
     ("statement", "needed"),
     [
         ("import vebench.backends.fast, vebench.backends.shared_memory", ""),
-        ("from vebench.backends.shared_memory import OverdueError, WorkerError", "import numpy"),
         ("import vebench.backends.shared_memory.backend", "import numpy"),
         ("from vebench.backends.shared_memory import SharedMemoryVectorEnv", "import gymnasium"),
         ("from vebench.backends.fast import make_vec\nmake_vec('CartPole-v1', 8).close()", "import gymnasium"),

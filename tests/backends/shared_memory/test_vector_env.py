@@ -471,6 +471,28 @@ def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
     envs.close()
 
 
+class InPlace(Echo):
+    """Observes one array, which it uses again."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(0, 99, (1,), np.float64))
+        self.observed = np.zeros(1)
+
+    def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.observed += 1
+        return self.observed, *super().step(action)[1:]  # type: ignore[return-value]
+
+
+def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
+    envs = in_two_processes([InPlace] * 2, autoreset_mode="SameStep")
+    envs.reset(seed=1)
+    for _ in range(3):
+        infos = envs.step(np.zeros((2, 1)))[4]
+    envs.step(np.zeros((2, 1)))
+    assert [last.tolist() for last in infos["final_obs"]] == [[3.0], [3.0]]
+    envs.close()
+
+
 @pytest.mark.parametrize(
     ("at_once", "options", "workers"),
     [

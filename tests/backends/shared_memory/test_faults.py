@@ -275,15 +275,6 @@ def test_what_cannot_be_copied_says_so(build: Build) -> None:
             make(ours)
 
 
-def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
-    ours = build()
-    (worker,) = ours.processes
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGSTOP)
-    ours.close(timeout=0.1)
-    assert multiprocessing.active_children() == []
-
-
 CALLER = """
 import multiprocessing, os, sys, threading, time
 import numpy as np

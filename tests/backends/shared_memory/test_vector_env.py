@@ -350,15 +350,11 @@ def test_actions_that_are_sent_one_by_one_are_whole_numbers_as_long_as_they_fit(
 
 
 def test_the_two_ways_of_stepping_do_not_mix(build: Build) -> None:
-    ours = build(samplers(), batch_size=2, num_processes=2)
-    ours.reset(seed=0)
-    with pytest.raises(RuntimeError, match="send"):
-        ours.step(ours.action_space.sample())
-    whole = build(samplers(), num_processes=2)
-    with pytest.raises(RuntimeError, match="batch_size"):
-        whole.send(whole.action_space.sample())
-    with pytest.raises(RuntimeError, match="batch_size"):
-        whole.recv()
+    some, whole = build(samplers(), batch_size=2, num_processes=2), build(samplers(), num_processes=2)
+    actions = whole.action_space.sample()
+    for wrong in (partial(some.step, actions), partial(whole.send, actions), whole.recv):
+        with pytest.raises(RuntimeError, match="batch_size"):
+            wrong()
 
 
 def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_came(build: Build) -> None:

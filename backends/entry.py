@@ -35,12 +35,9 @@ def whole_number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
+    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change."""
 
-    ``parse`` raises ValueError on a bad value. The error's text describes a good value, after the words "must be".
-    """
-
-    parse: Callable[[str], OptionValue]
+    parse: Callable[[str], OptionValue]  # raises ValueError, with a text that describes a good value after "must be"
     default: OptionValue | None
     meaning: str
 

@@ -35,10 +35,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function that makes the environment, for each environment.
-
-    In a pinned cell, the function first restricts its process to one of the CPUs owned, unless it is the caller.
-    """
+    """Return a function for each environment, which makes it. In a pinned cell, it first restricts its process."""
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
     return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
@@ -103,8 +100,8 @@ def raise_if_dead(processes: Iterable[Any], whose: str) -> None:
 class OneInFlight(ABC):
     """An adapter whose batches have all environments, in the order of their ids.
 
-    A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``. It also defines
-    ``_send`` if environments can step while the caller goes on.
+    A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``, and ``_send`` if
+    environments can step while the caller goes on.
     """
 
     info: BackendInfo

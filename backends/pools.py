@@ -12,7 +12,7 @@ from typing import Any
 
 from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
 from vebench.backends.environments.suites import ALWAYS_DRAWN, FRAME_LIMIT, MIB, STACK, SUITES, call, quoted
-from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, Engine, NothingToReceiveError, Setup, Task
+from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
 from vebench.machine import kernel
 
@@ -86,22 +86,8 @@ def envpool_settings(task: Task) -> dict[str, Any]:
     }
 
 
-def _envpool_differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
-    found = [Difference("rewards are float32")]
-    if task.suite == "dm_control":
-        found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
-        found.append(Difference("on some tasks EnvPool also observes other arrays of the body", "observations"))
-    if envpool_name(task) in {f"{game}-v5" for game in _TALL_SCREENS}:
-        found.append(Difference("EnvPool shows only the upper 210 rows of the screen", "observations"))
-    found += [Difference(engine.words) for engine in engines if engine.unlike]
-    return tuple(found)
-
-
 class _Pool:
-    """A pool with ``ratio`` environments for each row of a batch: a batch holds the environments that finished first.
-
-    With a ratio of 1, every batch has all environments in the order of ids.
-    """
+    """A pool with ``ratio`` environments for each row of a batch, which holds those that finished first."""
 
     def __init__(self, setup: Setup, ratio: int) -> None:
         self._setup, self._in_order = setup, ratio == 1
@@ -155,13 +141,20 @@ class EnvPoolAsync(_Pool):
         super().__init__(setup, ratio)
         self._seed = setup.seed
         self._start_envpool()
-        engines = inside_envpool(setup.task.suite)
+        task, engines = setup.task, inside_envpool(setup.task.suite)
+        differences = [Difference("rewards are float32")]
+        if task.suite == "dm_control":
+            differences.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
+            differences.append(Difference("on some tasks EnvPool also observes other arrays", "observations"))
+        if envpool_name(task) in {f"{game}-v5" for game in _TALL_SCREENS}:
+            differences.append(Difference("EnvPool shows only the upper 210 rows of the screen", "observations"))
+        differences += [Difference(engine.words) for engine in engines if engine.unlike]
         self.info = Spaces(None, action_space(setup.task, self._pool.action_space)).info(
             setup,
             **self._reported,
-            differences=_envpool_differences(setup.task, engines),
+            differences=tuple(differences),
             engines=engines,
-            chance=chance(replace(setup.task, exact=True)),
+            chance=chance(replace(task, exact=True)),
         )
 
     def _start_envpool(self) -> None:
@@ -193,15 +186,10 @@ EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment in each batch,
 class AleVectorAsync(_Pool):
     """ale-py's pool of games. The adapter converts its rewards from whole numbers to float64."""
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
-        import numpy as np  # the table of backends loads this module without NumPy
-
         from vebench.backends.environments.making import read_spaces
 
         super().__init__(setup, ratio)
-        self._frames = np.zeros(self._counts["num_envs"], np.int64)
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
@@ -245,11 +233,6 @@ class AleVectorAsync(_Pool):
         """Wait until a batch of environments has finished and return their rows."""
         batch = super().recv()
         return batch._replace(rewards=batch.rewards.astype(float))
-
-    def frames(self) -> Any:
-        """Return the emulator's count of frames in each environment's episode, no-ops included."""
-        self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
-        return self._frames
 
 
 AleVectorSync = partial(AleVectorAsync, ratio=1)

@@ -19,16 +19,11 @@ class Null:
     """Returns the same zeros at once, which shows the cost of the measuring loop. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
-        self._batch = _zeros(setup.batch_size)._replace(env_ids=np.arange(setup.batch_size))
+        count, difference = setup.batch_size, Difference("there is no environment")
+        self._batch = _zeros(count)._replace(env_ids=np.arange(count))
         self._answer: Batch | None = None
-        self.info = BackendInfo(
-            setup.batch_size,
-            setup.batch_size,
-            ActionSpace.discrete(2),
-            setup.task.frame_skip,
-            reuses_buffers=True,
-            differences=(Difference("there is no environment"),),
-        )
+        frame_skip, space = setup.task.frame_skip, ActionSpace.discrete(2)
+        self.info = BackendInfo(count, count, space, frame_skip, reuses_buffers=True, differences=(difference,))
 
     def reset(self, seed: int) -> None:  # noqa: ARG002 - nothing here is random
         """Get ready to answer."""

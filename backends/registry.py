@@ -270,10 +270,7 @@ INSTALLATIONS: tuple[Installation, ...] = tuple(
 
 
 def find(name: str) -> BackendEntry:
-    """Return the entry of a backend by its name.
-
-    A third party's ``module:Class`` takes any option, and may run any task.
-    """
+    """Return the entry of a backend by its name. A third party's ``module:Class`` takes any option and task."""
     library = Library(preloads=None)
     theirs = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
     return BY_NAME.get(name, theirs)

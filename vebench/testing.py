@@ -7,10 +7,13 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -21,13 +24,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.process import BaseProcess
-    from pathlib import Path
-
-    MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-
+MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 TROUBLE = 4  # the action that calls an environment's ``trouble``
 # Two environments with episodes of 2 and 3 steps make three steps. After each step: episode and step of both
 # environments. Then the rewards of the first environment.

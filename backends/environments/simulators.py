@@ -100,8 +100,7 @@ def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
 
 def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
     """Return the emulator's count of frames in this episode, including the no-ops of the reset."""
-    simulator: Any = environment.unwrapped
-    return int(simulator.ale.getEpisodeFrameNumber())
+    return int(environment.get_wrapper_attr("ale").getEpisodeFrameNumber())
 
 
 def game_of(task: Task) -> str:

@@ -27,8 +27,6 @@ FRAME_LIMIT = 108_000
 SCREEN_SIZE = 84
 STACK = 4
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
-
-
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Games whose action 0 presses a button: AtariPreprocessing makes no no-ops there.
@@ -74,10 +72,7 @@ def _arguments_of(task: Task) -> tuple[str, ...]:
 
 
 def _registered_recipe(task: Task, plugin: str | None = None, observed: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of an environment that Gymnasium registers, or that the module ``plugin`` registers on import.
-
-    The environment keeps the observed arrays that ``observed`` names, or all if it is empty.
-    """
+    """Return the recipe of an environment that Gymnasium or ``plugin`` registers. ``observed``: the arrays to keep."""
     named = task if plugin is None else replace(task, module=plugin)
     arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
     imports: tuple[str, ...] = ("import gymnasium",)

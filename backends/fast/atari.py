@@ -73,10 +73,7 @@ class AtariSettings:
 
 
 class AtariTask(FastTask):
-    """A game, shared by the environments of one process.
-
-    Raises ValueError if C does not step the game as Python does, with these settings or on this machine.
-    """
+    """A game, shared by the environments of one process. Raises ValueError if C does not step it as Python does."""
 
     how = "games compiled"
     observation_space: spaces.Box
@@ -279,10 +276,7 @@ class PictureMaker:
             raise ValueError(f"no compiled pictures: {columns} x {rows} {relation} {width} x {height}")
 
     def pictures(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the memory of pictures that are drawn in ``into``, an array ``(count, rows, columns)``.
-
-        C draws only changes, so other code must not write to ``into``.
-        """
+        """Return the memory of pictures in ``into``, ``(count, rows, columns)``, where only C may write."""
         memory = np.zeros((len(into), needed().vebench_picture_size(self._height)), np.uint8)
         for picture, shown in zip(memory, into, strict=True):
             assert shown.flags.c_contiguous  # noqa: S101 - true of a picture in a row

@@ -72,10 +72,7 @@ class FastTask:
     refuses: frozenset[str] = frozenset()  # options of a reset that only Gymnasium's class takes
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
-        """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.
-
-        Raises ValueError if the class cannot step the task with these settings, or on this machine.
-        """
+        """Build a task of Gymnasium's with these settings. Raises ValueError if the class cannot step it here."""
 
     def batch(self, rows: RowArrays) -> FastBatch:
         """Build an environment for each row."""
@@ -103,10 +100,7 @@ def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | Non
 
 
 def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tuple[Division, MakeShare]:
-    """Return the division of a team with all environments in this process, and the function that makes its share.
-
-    Threads take the place of the processes of the given division.
-    """
+    """Return the division of a team in this process, with threads in place of processes, and what makes its share."""
     # The share needs no ``step_one``, which teams only call on shares without threads.
     make = cast("MakeShare", partial(FastShare, task, division, autoreset))
     return replace(division, processes=1, caller_steps=True, cpus=None), make
@@ -131,9 +125,7 @@ class Pool:
             ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
         )
         if not started:
-            raise RuntimeError(
-                f"{threads} threads cannot be started on {f'CPUs {cpus.tolist()}' if len(cpus) else 'any CPU'}"
-            )
+            raise RuntimeError(f"{threads} threads cannot be started on {cpus.tolist() or 'any CPU'}")
         self._pool = ctypes.c_void_p(started)
         self._received = np.zeros(count, np.int64)
         # Arguments in C types, made once, since each step needs them.
@@ -169,10 +161,7 @@ class Pool:
 
 
 class FastShare:
-    """All environments of a team. They are in the caller's process, and its threads step them.
-
-    Only ``SameStep`` has remarks, ``[(env_id, info), ...]``: the last observation of an episode.
-    """
+    """All environments of a team, in the caller's process. Only ``SameStep`` has remarks: last observations."""
 
     def __init__(
         self, task: FastTask, division: Division, autoreset: Autoreset, rows: RowArrays, start: int, stop: int
@@ -203,7 +192,7 @@ class FastShare:
     def put(self, indices: Sequence[int] | None) -> Exception | None:
         """Begin a step of these environments, None for all, or a new episode where the last one has ended.
 
-        If some environments must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
+        If some must be reset first, nothing begins. Returns the exception that Gymnasium raises for them.
         """
         if not self._new and not self._over:
             self._pool.put(indices)

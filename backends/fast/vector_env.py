@@ -189,10 +189,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start a reset. Without a seed, the first reset takes the seeds given to ``make_vec``.
-
-        Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
-        """
+        """Start a reset. Raises ValueError for options that only Gymnasium's class takes: bounds of the first state."""
         refused = self._own.refuses.intersection(options or ()) if self._own is not None else ()
         if refused:
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")

@@ -207,10 +207,7 @@ class PufferMultiprocessing(OneInFlight):
 
 
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
-    """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds.
-
-    The library's own seeds, ``seed + w + k`` for environment ``k`` of worker ``w``, would repeat.
-    """
+    """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds, which would repeat."""
     from pufferlib.emulation import GymnasiumPufferEnv
 
     restrict_worker(cpu, caller)

@@ -88,8 +88,8 @@ class Stepped(NamedTuple):
     """How the environments of a task are stepped."""
 
     spaces: Spaces
-    # Takes the requested division. Returns the team's division, and the function that makes its shares. If the team has
-    # fewer processes, threads of the caller take the place of the missing ones.
+    # Takes the requested division. Returns the team's, in which threads of the caller may take the place of processes,
+    # and the function that makes its shares.
     make_share: Callable[[Division], tuple[Division, MakeShare]]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()

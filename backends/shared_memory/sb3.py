@@ -35,11 +35,6 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
     **arguments
         Other arguments of the ``SharedMemoryVectorEnv``.
 
-    Raises
-    ------
-    ValueError
-        For a vector environment that resets in another way, or steps only some of its environments at a time.
-
     Notes
     -----
     The info of a step that ends an episode has ``terminal_observation``. Every info has ``TimeLimit.truncated``.

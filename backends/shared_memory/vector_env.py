@@ -270,9 +270,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             if values.shape != shape:
                 wrong = TypeError if values.ndim == 0 else ValueError
                 raise wrong(f"actions must have the shape {shape}, not {values.shape}")
-            fits = np.can_cast(values.dtype, leaf.dtype, "same_kind")
             if values.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # only if the conversion changes no number
                 fits = values.dtype == leaf.dtype or bool((values.astype(leaf.dtype) == values).all())
+            else:
+                fits = np.can_cast(values.dtype, leaf.dtype, "same_kind")
             if not fits:
                 raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
             leaf[rows] = values

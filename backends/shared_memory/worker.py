@@ -385,7 +385,10 @@ class WorkerHandle:
             remark = None
             if self._remarks[slot]:
                 text = self._memory.read(self._first_place + slot, self._remarks[slot])
-                remark = pickle.loads(text)  # noqa: S301 - from our own worker
+                try:
+                    remark = pickle.loads(text)  # noqa: S301 - from our own worker
+                except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
+                    remark = WorkerFailure.of(error, None)
             yield self.start + self.entries[slot], remark
 
     def has_ended(self, within: float) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.commands import Command
 from support.leaks import segments
-from support.pasting import PASTED, built, pasted
 
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import importable
@@ -74,12 +73,3 @@ def test_a_failing_environment_ends_its_cell_with_a_reason(
     (line,) = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines() if peer.name in line][1:]
     assert (done.status, line["status"]) == (1, "failed"), done
     assert line["reason"]
-
-
-@pytest.mark.parametrize("entry", [one for one in PASTED if one.library.installation], ids=lambda entry: entry.name)
-def test_its_lines_to_paste_step_as_many_environments_as_was_promised(entry: BackendEntry, tmp_path: Path) -> None:
-    python = MADE / str(entry.library.installation and entry.library.installation.name) / "bin" / "python"
-    if not python.exists():
-        pytest.skip("not set up")
-    planned = built(entry, TASKS["CartPole"], envs=2)
-    pasted(planned, entry.lines(planned), tmp_path, str(python))

@@ -302,6 +302,7 @@ def test_two_that_both_raise_are_not_called_the_same(vebench: Command, verify: V
 
 
 def test_python_gets_the_same_verdict(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    del verify  # it has written the module
     monkeypatch.syspath_prepend(".")
     monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test may have one
     mine = importlib.import_module("mine")
@@ -309,7 +310,7 @@ def test_python_gets_the_same_verdict(verify: Verify, monkeypatch: pytest.Monkey
     assert (found.status, found.verdict) == (1, "different")
     assert repr(found) == "<PairVerification: CartPole-v1 and mine:clipped: different>"
     assert found.parting is not None
-    assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
+    assert (found.parting.field, found.script) == ("rewards", Path(".vebench/example.py").read_text())
     acted = vebench.verify("CartPole-v1", mine.vector, steps=60, seed=1, policy=mine.balanced)
     assert (acted.status, acted.verdict) == (0, "identical")
     with pytest.raises(vebench.VebenchError, match="--steps 0"):
@@ -377,10 +378,10 @@ def test_the_power_that_is_stated_is_kept() -> None:
         return [([0.0], [[0.0, 0.0, rng.normal(apart), 1.0, 0, at + 1 == n] for at in range(n)]) for n in lengths]
 
     shift = float(distributions(played(0), played(0))[1].split("outcomes ")[1].split()[0])
-    tests = [dict(distributions(played(0), played(shift))[0])["steps"] for _ in range(20)]
-    assert sum(chance <= 0.05 for chance in tests) >= 18
-    same = [distributions(played(0), played(0))[0] for _ in range(20)]
-    assert sum(any(chance <= LEVEL for _, chance in tests) for tests in same) <= 3
+    tests = [dict(distributions(played(0), played(shift))[0])["steps"] for _ in range(10)]
+    assert sum(chance <= 0.05 for chance in tests) >= 9
+    same = [distributions(played(0), played(0))[0] for _ in range(10)]
+    assert sum(any(chance <= LEVEL for _, chance in tests) for tests in same) <= 2
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,6 @@
-"""Steps what pasted lines have built, as a user of the library would: in the script that has them, without vebench.
+"""Steps what pasted lines have built, as a user of the library would, without vebench."""
 
-A script of pasted lines ends with ``drive(envs)``, which prints what was counted as JSON.
-"""
-
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +9,6 @@ TAPE = 64  # batches of actions, over and over
 # A function that steps batch number N, and returns the ids of its rows and of its ends. A function that closes.
 # The environments whose next row only tells of a reset.
 Way = tuple[Callable[[int], tuple[Any, Any]], Callable[[], object], set[int]]
-
-
-def write(folder: Path, lines: tuple[str, ...], asked: str) -> Path:
-    """Write a script that pastes the lines, and steps what they have built: ``asked`` are arguments of ``drive``."""
-    path = folder / "pasted.py"
-    step = 'if __name__ == "__main__":\n    from driving import drive\n\n'
-    path.write_text("\n".join((*lines, "", "", f"{step}    drive(envs, {asked})", "")))
-    return path
-
-
-def drive(envs: Any, **asked: int) -> None:
-    """Print what was counted."""
-    sys.stdout.write(json.dumps(counted(envs, **asked)) + "\n")
 
 
 def counted(envs: Any, batches: int, num_envs: int) -> dict[str, Any]:

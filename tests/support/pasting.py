@@ -1,15 +1,8 @@
 """Lines to paste, and what is promised of them; run as people do, in a script and an interpreter of their own."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-from support import driving
-from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import BackendEntry, Built
 from vebench.backends.interface import Task
@@ -19,7 +12,6 @@ TASKS = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5),
 OWN = Task("odd:Counter[length=7]", "callable", 1)
 PASTED = [entry for entry in ENTRIES if entry.lines is not BackendEntry.lines]
 BATCHES = 20
-LONG = 120.0
 
 
 def task_of(entry: BackendEntry) -> Task:
@@ -43,13 +35,3 @@ def check(counted: Mapping[str, int], planned: Built, ends: bool | None = None) 
     rows = counted["batches"] * planned.batch_size
     assert 0 <= rows - counted["steps"] < rows / 2
     assert ends is None or (counted["steps"] < rows) == ends
-
-
-def pasted(planned: Built, lines: tuple[str, ...], folder: Path, python: str = sys.executable) -> None:
-    """Run the lines in a script of ``folder``, and look at what was counted."""
-    script = driving.write(folder, lines, f"batches={BATCHES}, num_envs={planned.num_envs}")
-    path = os.pathsep.join((str(ENVIRONMENTS), str(ENVIRONMENTS.parent / "support")))
-    how = {"env": {**os.environ, "PYTHONPATH": path}, "cwd": folder, "capture_output": True, "text": True}
-    done = subprocess.run([python, str(script)], timeout=LONG, check=False, **how)
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout.splitlines()[-1]), planned)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vebench import interpreters
@@ -88,24 +89,21 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     The exit status is 1 if a cell failed or did other work, 3 if the run is unusable, otherwise 0.
     """
 
-    def first_look(run: Run) -> RunPage:
-        return RunPage.of([(str(file.path), run)], View(early=True))
-
-    def found() -> RunPage:
-        return RunPage.of([(str(file.path), measuring.run)])
+    def page(run: Run, *, early: bool = False) -> RunPage:
+        return RunPage.of([(str(file.path), run)], View(early=early))
 
     with Session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
-            status = measuring.measure(plan, left, first_look)
+            status = measuring.measure(plan, left, partial(page, early=True))
         except InterruptedRunError as interrupt:
             try:
                 if any(cell.windows for cell in measuring.run.cells):
-                    outlet.publish(found(), quiet=quiet)
+                    outlet.publish(page(measuring.run), quiet=quiet)
             finally:  # even if the page cannot be written
                 raise interrupt
-    page = found()
-    outlet.publish(page, quiet=quiet)
-    (section,) = page.sections
+    whole = page(measuring.run)
+    outlet.publish(whole, quiet=quiet)
+    (section,) = whole.sections
     if other := [cell for cell in section.cells if cell.work.found_to_differ]:
         console.note(other_work(other))
         return 1

@@ -1,15 +1,13 @@
 """Atari games of our own class against Gymnasium's wrappers with the same settings, byte for byte."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 from support.same_bytes import Way, compare, wrapped_case
 
 from vebench.backends.fast import atari
-from vebench.backends.fast.atari import AtariSettings, AtariTask
-from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.atari import AtariTask
 from vebench.backends.interface import Task
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
@@ -64,12 +62,6 @@ def test_every_setting_gives_the_bytes_of_gymnasiums_wrappers(name: str) -> None
     assert found.ends or name in ("as they are by default", "odd raw values, 250 rows")
     if AT_ANY_FRAME.items() <= given.items():
         assert set(found.ends) == {f"limit, frame {frame}" for frame in (1, 2, 3, 4)}
-
-
-def test_the_table_of_classes_refuses_no_setting_that_the_class_has() -> None:
-    ours = class_of(PONG)
-    assert ours is not None
-    assert not ours.unsupported & set(asdict(AtariSettings()))
 
 
 @pytest.mark.parametrize(

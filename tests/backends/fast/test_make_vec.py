@@ -262,13 +262,6 @@ def test_arguments_are_refused_whichever_class_steps(own_classes: bool, name: st
         make_vec("CartPole-v1", 1, own_classes=own_classes, **{name: value})
 
 
-def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class(build: Build) -> None:
-    with pytest.warns(UserWarning, match="PongNoFrameskip-v4 is stepped by .*NoFrameskip-v4, only for ALE/Pong"):
-        older = build("PongNoFrameskip-v4", 1, noop_max=1)
-    newer = build(PONG, 1, noop_max=1, repeat_action_probability=0.0)
-    assert agree(newer, older, steps=30) == 0  # the same game, as docs/fast.md says
-
-
 @pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 1}], ids=str)
 def test_an_action_that_a_game_lacks_is_refused_and_steps_nothing(build: Build, asked: dict[str, Any]) -> None:
     ours = build(PONG, 2, **asked)

@@ -250,20 +250,29 @@ def test_workers_outlive_the_thread_that_started_them(build: Build) -> None:
         time.sleep(0.05)
 
 
+class Unreadable:
+    """Can be sent, and not be read back."""
+
+    def __init__(self, _: object) -> None:
+        """Take the place of a function that is applied."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+def test_a_result_that_cannot_be_read_is_an_error_each_time(build: Build) -> None:
+    ours = build()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no number"):
+            ours.apply(Unreadable, range(4))
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
 def test_what_cannot_be_copied_says_so(build: Build) -> None:
     ours = build()
     for make in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="cannot be pickled or copied"):
             make(ours)
-
-
-def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
-    ours = build()
-    (worker,) = ours.processes
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGSTOP)
-    ours.close(timeout=0.1)
-    assert multiprocessing.active_children() == []
 
 
 CALLER = """

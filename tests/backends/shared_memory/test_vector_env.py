@@ -350,15 +350,11 @@ def test_actions_that_are_sent_one_by_one_are_whole_numbers_as_long_as_they_fit(
 
 
 def test_the_two_ways_of_stepping_do_not_mix(build: Build) -> None:
-    ours = build(samplers(), batch_size=2, num_processes=2)
-    ours.reset(seed=0)
-    with pytest.raises(RuntimeError, match="send"):
-        ours.step(ours.action_space.sample())
-    whole = build(samplers(), num_processes=2)
-    with pytest.raises(RuntimeError, match="batch_size"):
-        whole.send(whole.action_space.sample())
-    with pytest.raises(RuntimeError, match="batch_size"):
-        whole.recv()
+    some, whole = build(samplers(), batch_size=2, num_processes=2), build(samplers(), num_processes=2)
+    actions = whole.action_space.sample()
+    for wrong in (partial(some.step, actions), partial(whole.send, actions), whole.recv):
+        with pytest.raises(RuntimeError, match="batch_size"):
+            wrong()
 
 
 def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_came(build: Build) -> None:
@@ -468,6 +464,28 @@ def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
     observations, rewards, *_ = envs.step(actions)
     np.testing.assert_array_equal(observations, actions)
     assert rewards.tolist() == [1.0, 1.0]
+    envs.close()
+
+
+class InPlace(Echo):
+    """Observes one array, which it uses again."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(0, 99, (1,), np.float64))
+        self.observed = np.zeros(1)
+
+    def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.observed += 1
+        return self.observed, *super().step(action)[1:]  # type: ignore[return-value]
+
+
+def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
+    envs = in_two_processes([InPlace] * 2, autoreset_mode="SameStep")
+    envs.reset(seed=1)
+    for _ in range(3):
+        infos = envs.step(np.zeros((2, 1)))[4]
+    envs.step(np.zeros((2, 1)))
+    assert [last.tolist() for last in infos["final_obs"]] == [[3.0], [3.0]]
     envs.close()
 
 

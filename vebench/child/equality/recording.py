@@ -53,6 +53,10 @@ class About:
     tape_seed: int
     frames_from: str | None = None
 
+    def __post_init__(self) -> None:
+        facts = {name: getattr(self.info, name) for name in BackendInfo.__dataclass_fields__}
+        object.__setattr__(self, "info", BackendInfo(**facts))  # an adapter's own class could not be read elsewhere
+
 
 @dataclass(frozen=True)
 class Began:
@@ -174,7 +178,18 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
         return odd
     arrays = {**dict(trees.named_leaves(observations, "observations")), **arrays}
     wrong = next(filter(None, (_odd_array(name, array) for name, array in arrays.items())), None)
-    return wrong or _miscounted(arrays, info)
+    if wrong is not None:
+        return wrong
+    most, fewest = info.batch_size, info.batch_size if info.fewest_rows is None else info.fewest_rows
+    ids = arrays["env_ids"].tolist()
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        size = str(most) if fewest == most else f"{fewest} to {most}"
+        return f"rows were counted but not returned: {counts}, in a batch of {size}"
+    if len(set(ids)) != len(ids):
+        return f"the same row twice in a batch: environment {Counter(ids).most_common(1)[0][0]}"
+    return None if set(ids) <= set(range(info.num_envs)) else f"env_ids {sorted(ids)} outside 0..{info.num_envs - 1}"
 
 
 def _odd_array(name: str, array: Any) -> str | None:
@@ -188,21 +203,6 @@ def _odd_array(name: str, array: Any) -> str | None:
         return f"{name} contain bytes other than 0 and 1, so they are not bool"
     if array.ndim != 1 and root != "observations":
         return f"{name} have the shape {array.shape}, not one value for each row"
-    return None
-
-
-def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
-    most, fewest = info.batch_size, info.batch_size if info.fewest_rows is None else info.fewest_rows
-    ids = arrays["env_ids"].tolist()
-    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
-        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        size = str(most) if fewest == most else f"{fewest} to {most}"
-        return f"rows were counted but not returned: {counts}, in a batch of {size}"
-    if len(set(ids)) != len(ids):
-        return f"the same row twice in a batch: environment {Counter(ids).most_common(1)[0][0]}"
-    if not set(ids) <= set(range(info.num_envs)):
-        return f"env_ids {sorted(set(ids))} outside 0..{info.num_envs - 1}"
     return None
 
 

@@ -14,6 +14,7 @@ from support.commands import Command, Result
 from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header, write_lines, write_run
 
+from vebench.plan.spec import RunSpec
 from vebench.results.records import Run
 
 Check = Callable[..., Result]
@@ -197,6 +198,15 @@ ANOTHER = {
     "isolation": "fork",
     "policy": {"kind": "sleep", "pause": "1ms"},
 }
+# Runs that differ in these fields are compared cell by cell.
+NO_CONDITIONS = {
+    *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
+    *("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout"),
+}
+
+
+def test_each_field_of_a_plan_is_a_condition_or_known_to_be_none() -> None:
+    assert {*RunSpec.__dataclass_fields__} == {*ANOTHER, *NO_CONDITIONS}
 
 
 @pytest.mark.parametrize("field", ANOTHER)

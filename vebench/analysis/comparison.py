@@ -290,7 +290,8 @@ class _Judge:
             return _SEEMS_SLOWER
         spread = self._spread
         if spread is not None and 2 * spread.of([self.pairs[key] for key in keys]).variance > found.error.variance:
-            return "two runs of the same code may differ by this much; use vebench compare, or a larger --tolerance"
+            remedy = "use vebench compare, or give --history or a larger --tolerance"
+            return f"two runs of the same code may differ by this much; {remedy}"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
 
 

@@ -47,6 +47,11 @@ UNITS: dict[Metric, str] = {
     "speedup": f"speedup over {REFERENCE} with one worker",
     "yardstick": f"frames per step of {YARDSTICK}",
 }
+_UNSEEN: dict[Metric, str] = {
+    "fps": "whether the code or the machine has changed",
+    "speedup": f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
+    "yardstick": f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
+}
 
 
 class Status(IntEnum):
@@ -252,6 +257,7 @@ class CheckPage(DataPage):
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
+                *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),

@@ -14,6 +14,7 @@ from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.options import Call, argument, command, option
+from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
 from vebench.plan.spec import OPTIONS, RunSpec, asked
 
@@ -120,7 +121,7 @@ def run_(call: Call) -> int:
     *options.of_plan("tune"),
     option(WHAT, "--batch N", "Rows that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
     option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
-    options.budget("Longest time to measure.", 120.0),
+    option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 120.0),
     option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), 0.05),
     options.form("tune"),
     options.output("tune", "Run file"),
@@ -189,7 +190,7 @@ def report_(call: Call) -> None:
     "Regressions",
     argument("runs", "RUN...", Path),
     *options.ONLY,
-    options.budget("Longest time to measure, from two passes on.", 600.0),
+    option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
     options.MOST_SLOWER,
     option(
         VERDICT,
@@ -236,7 +237,7 @@ def check_(call: Call) -> int:
     argument("a", "PYTHON_A"),
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
-    options.budget("Add passes until all have a verdict, this long at most."),
+    option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
     options.MOST_SLOWER,
     options.form("check"),
     options.output("check", "Run files, with -a and -b added to the name"),
@@ -269,7 +270,7 @@ def compare_(call: Call) -> int:
     option(WHAT, "--repo DIR", "What pip installs, in a git repository.", FILE, Path(), "folder"),
     option(WHAT, "--package NAME", "Bisect the releases of this package instead.", Kind(), ""),
     option(WHAT, "--with PACKAGE", "Also install this with each candidate. Repeat.", listed(), (), "needed"),
-    options.budget("Longest time to begin steps.", 3600.0),
+    option(HOW_LONG, "--budget TIME", "Longest time to begin steps.", grammar.seconds(), 3600.0),
     options.form("bisect"),
     options.output("bisect", "File of steps"),
     options.RESUME,

@@ -260,11 +260,6 @@ def argument(name: str, metavar: str, kind: type = str, **settings: Any) -> clic
     return click.Argument([name], metavar=metavar, type=typed, **{**counts, **settings})
 
 
-def budget(meaning: str, default: float | None = None) -> Parameter:
-    """Return the option ``--budget``, which limits the time of a command."""
-    return option(HOW_LONG, "--budget TIME", meaning, grammar.seconds(), default)
-
-
 def output(kind: PageKind, run_file: str = "") -> Parameter:
     """Return ``-o`` of a command with pages of this kind. ``run_file``: the help's words for a file of measurements."""
 

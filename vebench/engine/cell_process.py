@@ -198,6 +198,7 @@ class LocalCell(CellProcess):
         return self._child.process.poll() is None
 
     def _end(self) -> None:
+        self._signal(signal.SIGKILL)  # also processes that neither belong to the group nor have the mark
         self._child.end(self._mark, guardian.CELL_VARIABLE)
         self._guard.discard(self._child.process.pid)
 

@@ -234,7 +234,7 @@ def _simpler(case: Case, constants: Sequence[Action]) -> Iterator[Case]:
                 lanes = (*each.actions[:number], (*lane[:step], simple, *lane[step + 1 :]), *each.actions[number + 1 :])
                 yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
     for at, each in enumerate(case):
-        for seed, skipped in product(range(_SEEDS), range(min(2, each.length))):
+        for seed, skipped in product(range(_SEEDS), range(min(2, each.length + 1))):
             other = Segment(seed, tuple(lane[skipped:] for lane in each.actions))
             yield (*case[:at], other, *case[at + 1 :])
 

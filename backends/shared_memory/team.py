@@ -156,7 +156,8 @@ class Team:
 
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
-        self.check_free()
+        if self.state is not IDLE or self.lost is not None:
+            self.check_free()
         self.state = RUNNING
         self._request = None
         self._answers = []
@@ -208,7 +209,7 @@ class Team:
             for worker in self.workers[len(answers) - 1 :]:
                 if not worker.is_done():
                     self.wait_for(worker.is_done, deadline, timeout)
-                answers.extend(remark for _, remark in worker.answers())
+                answers.append(worker.answer())
         for answer in answers:
             if type(answer) is WorkerFailure:
                 self.finish()

@@ -326,7 +326,7 @@ class WorkerHandle:
         self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
         self.sent = 0  # entries put into the ring
-        self._read = 0  # answers read or discarded
+        self._read = 0  # answers that ``answers`` has yielded, or leaves to ``answer``
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
         # The caller may have ended before a spawned worker calls prctl.
@@ -344,10 +344,10 @@ class WorkerHandle:
         self.sent += 1
 
     def ask(self, entry: int) -> None:
-        """Ask the worker for one answer. It must have answered all earlier entries, whose answers are discarded."""
-        self._read = self.sent
-        self.put(entry)
-        self.notify()
+        """Ask the worker for one answer, which ``answer`` returns. It must have answered all earlier entries."""
+        self.entries[self.sent % self._slots] = entry
+        self._read = self.sent = self.sent + 1
+        _tell(self.request, self.sent, self.asleep, self._pipe, self._fence)
 
     def ask_to_end(self) -> None:
         """Ask the worker to end before its next entry. It cannot be asked for anything else afterwards."""
@@ -374,22 +374,29 @@ class WorkerHandle:
         """Return whether there is an answer that ``answers`` has not read yet."""
         return self._done[0] != self._read
 
+    def answer(self) -> Any:
+        """Return the remark on the last entry, mostly None. The entry must have been answered."""
+        if self._fence:
+            self._fence()
+        slot = (self.sent - 1) % self._slots
+        return self._remark(slot) if self._remarks[slot] else None
+
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Yield the new answers: the environment of a single step, and the remark, mostly None."""
+        """Yield the new answers: the id of the environment and the remark, mostly None."""
         done = self._done[0]
         if self._fence:
             self._fence()
         while self._read != done:
             slot = self._read % self._slots
             self._read += 1
-            remark = None
-            if self._remarks[slot]:
-                text = self._memory.read(self._first_place + slot, self._remarks[slot])
-                try:
-                    remark = pickle.loads(text)  # noqa: S301 - from our own worker
-                except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
-                    remark = WorkerFailure.of(error, None)
-            yield self.start + self.entries[slot], remark
+            yield self.start + self.entries[slot], self._remark(slot) if self._remarks[slot] else None
+
+    def _remark(self, slot: int) -> Any:
+        text = self._memory.read(self._first_place + slot, self._remarks[slot])
+        try:
+            return pickle.loads(text)  # noqa: S301 - from our own worker
+        except Exception as error:  # noqa: BLE001 - an environment's own class may fail in any way
+            return WorkerFailure.of(error, None)
 
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""

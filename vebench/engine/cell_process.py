@@ -198,8 +198,10 @@ class LocalCell(CellProcess):
         return self._child.process.poll() is None
 
     def _end(self) -> None:
-        self._signal(signal.SIGKILL)  # also processes that neither belong to the group nor have the mark
         self._child.end(self._mark, guardian.CELL_VARIABLE)
+        for pid in self._strays or ():  # those that have no mark, either
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         self._guard.discard(self._child.process.pid)
 
     def _check_limits(self) -> None:

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
+from vebench.backends.interface import ActionSpace, ActionSpaceTree, BackendInfo, Batch, Setup, Task
 from vebench.backends.trees import Tree
 
 if TYPE_CHECKING:
     import gymnasium
-
-    from vebench.backends.interface import ActionSpaceTree
 
 _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 

@@ -15,14 +15,12 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed, trees
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
 from vebench.machine import kernel
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
     Receive = Callable[[], Batch]
 

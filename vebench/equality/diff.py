@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import time
@@ -13,15 +12,14 @@ from io import BytesIO
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
 from vebench.backends.entry import MAX_COUNT
-from vebench.backends.interface import ActionSpace
+from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
 from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place_of
@@ -34,10 +32,8 @@ from vebench.reports import console, figures
 from vebench.reports.document import AnswerText, DataPage, Document
 from vebench.reports.figures import counted
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree
-
 _DISTRIBUTION = "distribution"
+_LIMIT = r"(rewards|(?:observations|infos)(?:/.*)?)=((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(%|ulp)?(?:@(\d+))?"
 _EPISODES = 200  # ended episodes of each side before distributions are compared
 _SCRIPTED = "hold", "sweep"
 _MEANINGS = {
@@ -88,19 +84,15 @@ def limits_of(texts: Sequence[str]) -> dict[str, Tolerance]:
     """Return limits by field, from texts such as ``FIELD=1e-6``, ``FIELD=0.1%`` or ``FIELD=4ulp@STEPS``."""
     found: dict[str, Tolerance] = {}
     for text in chain.from_iterable(text.split(",") for text in texts):
-        name, _, value = text.strip().partition("=")
-        match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(%|ulp)?(?:@(\d+))?", value)
-        number = -1.0
-        with contextlib.suppress(ValueError):
-            number = float(match[1]) if match else number
-        if match is None or not 0 <= number < inf or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
+        match = re.fullmatch(_LIMIT, text.strip())
+        if match is None or (number := float(match[2])) == inf:
             raise UsageError(
                 f"--within {shown(text)}: write observations=1e-6, rewards=1%, infos/KEY=1 or observations/LEAF=4ulp, "
                 f"with @STEPS for the first steps of an episode only, or {_DISTRIBUTION}"
             )
-        steps = None if match[3] is None else int(match[3])
+        steps = None if match[4] is None else int(match[4])
         limits = {None: Tolerance(number), "%": Tolerance(0, number / 100), "ulp": Tolerance(ulps=int(number))}
-        found[name] = replace(limits[match[2]], steps=steps)
+        found[match[1]] = replace(limits[match[3]], steps=steps)
     return found
 
 
@@ -153,16 +145,14 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
         raise UsageError(f"{what}: a file has one array, but an action here has several: use MODULE:FUNCTION")
     try:
         array = np.atleast_1d(np.load(BytesIO(contents(Path(path))), allow_pickle=False))
-    except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
+    except Exception as error:  # noqa: BLE001 - numpy raises many kinds
         raise UsageError(f"{what} cannot be read: {one_line(str(error))}") from None
     low, high, kinds = space.low, space.high, "biu" if space.integer else "iuf"
-    found = f"{array.dtype} of shape {array.shape}"
     array = array[:, None] if array.shape[1:] == low.shape else array
     fits = array.size and array.shape[2:] == low.shape and array.dtype.kind in kinds
     if not fits or not np.all((array >= low) & (array <= high)):
         shape = ", ".join(["(steps[, environments]", *map(str, low.shape)])
-        actions = f"{low.dtype} from {low.tolist()} to {high.tolist()}, of shape {shape})"
-        raise UsageError(f"{what} has {found}: actions are {actions}")
+        raise UsageError(f"{what}: actions are {low.dtype} from {low.tolist()} to {high.tolist()}, of shape {shape})")
     check_count(f"{what}: steps", array.shape[0], 1, MAX_STEPS)
     check_count(f"{what}: environments", array.shape[1], 1, MAX_COUNT)
     return np.asarray(array, low.dtype)
@@ -302,8 +292,7 @@ def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[lis
 def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int) -> tuple[float, float]:
     """Return the p-value of step outcomes, and the shift that 95 % of runs detect, in an outcome's standard deviations.
 
-    One regression for both sides predicts outcomes from the action and an observation of ``width`` numbers. The scores
-    of an episode are sums over its steps: of residuals times each predictor, and of squared residuals.
+    One regression for both sides predicts outcomes. An episode's scores are sums of residuals times predictors.
     """
     every = 1 + sum(map(len, episodes)) // 20_000  # of more steps, about this many are used
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
@@ -340,10 +329,9 @@ def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
-    """Return the p-value of the largest difference between the means of two groups, and the threshold of significance.
+    """Return the p-value of the largest difference of the groups' means, and the threshold, by a permutation test.
 
-    Differences are in standard deviations of each column. A permutation test, because the scores of episodes may have
-    any distribution.
+    Differences are in standard deviations of each column.
     """
     spread = scores.std(0)
     scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]
@@ -417,19 +405,13 @@ class PairPage(DataPage):
             yield "B has", found.found[1]
             yield "example", f"{count}, {figures.counted(made(case, found), 'action')}, seed {case[0].seed}"
         ends = f"{stats.ends:,} ends, {stats.truncated:,} of them truncated"
-        later = f"{stats.comparer.skipped:,} arrays later in an episode than the @STEPS of --within"
-        kept = f"both keep state through reset(seed=): {stats.kept} after the reset depend on earlier steps"
         limits = [about["spec"].get("max_episode_steps") for about in self.abouts]
         known = None not in limits and limits[0] != limits[1]
         yield "why", verdict.why
         yield "compared", f"{stats.rows:,} rows, {ends}" if stats.rows else ""
         yield from (("equal by", f"{cast}: {times:,} times") for cast, times in sorted(stats.comparer.casts.items()))
         yield from (("furthest", f"{of}: {far:.3g} apart") for of, far in sorted(stats.comparer.furthest.items()))
-        yield "left out", later if stats.comparer.skipped else ""
-        yield "state", kept if stats.kept else ""
-        for name, about in zip("AB", self.abouts, strict=True):
-            mode = about["mode"].replace("_", " ")
-            yield name, f"a vector environment, autoreset {mode}" if about["vector"] else "an environment"
+        yield "left out", f"{stats.comparer.skipped:,} arrays after @STEPS" if stats.comparer.skipped else ""
         yield "env.spec", f"max_episode_steps: {limits[0]} and {limits[1]}" if known else ""
         compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
         yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import groupby, product
+from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import sample
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import Task
+from vebench.backends.interface import ActionSpaceTree, Task
 from vebench.child.equality.subject import array_of, leaves_of_all, plain
 from vebench.errors import one_line
 from vebench.reports.figures import counted
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree
 
 Action = Any
 
@@ -206,7 +203,7 @@ def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
 
 
 def _candidates(case: Case, difference: FirstDifference, constants: Sequence[Action], *, fixed: bool) -> Iterator[Case]:
-    """Yield cases with fewer environments, fewer segments, one simple action, or fewer actions, then simpler ones."""
+    """Yield cases with fewer environments, fewer segments, one simple action, fewer actions, or small seeds."""
     *before, last = case
     count = len(case[0].actions)
     for width in range(1, 1 if fixed else count):
@@ -223,20 +220,8 @@ def _candidates(case: Case, difference: FirstDifference, constants: Sequence[Act
             kept = tuple(lane[:first] + lane[first + chunk :] for lane in last.actions)
             yield (*before, replace(last, actions=kept))
         chunk //= 2
-    yield from _simpler(case, constants)
-
-
-def _simpler(case: Case, constants: Sequence[Action]) -> Iterator[Case]:
-    """Yield cases with one simpler action, and with small seeds, of which some need fewer actions."""
     for at, each in enumerate(case):
-        for number, lane in enumerate(each.actions):
-            for step, simple in product(range(each.length), constants):
-                lanes = (*each.actions[:number], (*lane[:step], simple, *lane[step + 1 :]), *each.actions[number + 1 :])
-                yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
-    for at, each in enumerate(case):
-        for seed, skipped in product(range(_SEEDS), range(min(2, each.length + 1))):
-            other = Segment(seed, tuple(lane[skipped:] for lane in each.actions))
-            yield (*case[:at], other, *case[at + 1 :])
+        yield from ((*case[:at], replace(each, seed=seed), *case[at + 1 :]) for seed in range(_SEEDS))
 
 
 class _Code(NamedTuple):

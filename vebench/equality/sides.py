@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import vebench
 from vebench.backends import bracketed, trees
-from vebench.backends.interface import ActionSpace
+from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of
 from vebench.child.process import Process
@@ -36,9 +36,6 @@ from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.process_guard import ProcessGuard, python_path
 from vebench.reports import console
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree
 
 _Answer = Mapping[str, Any]  # a side's answer to a case
 _Leaf = Sequence[Any]  # ``[type, shape, data]``; infos have ``sure``, too
@@ -56,11 +53,10 @@ class Side:
     about: Mapping[str, Any]
 
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
-        assert process.stdin is not None  # noqa: S101 - the process was started with pipes
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
         self.text, self.python = text, python
         self._process, self._timeout = process, timeout
-        self._asks, self._answers = process.stdin, process.stdout
+        self._asks: Any = process.stdin
+        self._answers: Any = process.stdout
 
     def ask(self, request: object) -> None:
         """Send a request. If the process has died, ``answer`` raises the error."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import pytest
@@ -65,10 +65,9 @@ def recorded(
 
 
 def written(recorder: Recorder) -> list[Record]:
-    file = io.BytesIO()
-    recorder.write(file)
-    file.seek(0)
-    return list(read_records(file))
+    with NamedTemporaryFile(buffering=0) as file:
+        recorder.write(file)
+        return list(read_records(file.name))
 
 
 def rows_of(records: list[Record]) -> list[Rows]:

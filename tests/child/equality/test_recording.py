@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import fields
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from hypothesis.extra import numpy as arrays
 from vebench.backends import trees
 from vebench.child.equality.recording import (
     Began,
-    CutOffError,
     Ended,
     LastSeen,
     Order,
+    Record,
     Rows,
     read_records,
     write,
@@ -41,6 +42,13 @@ def batches(draw: st.DrawFn) -> Rows:
     )
 
 
+def read(content: bytes) -> list[Record]:
+    with NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return list(read_records(file.name))
+
+
 def written(*records: object) -> bytes:
     file = io.BytesIO()
     for record in records:
@@ -52,7 +60,7 @@ def written(*records: object) -> bytes:
 def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
     order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
     records = [Began(7, 3), order, *rows, Ended("odd")]
-    read_again = list(read_records(io.BytesIO(written(*records))))
+    read_again = read(written(*records))
     assert [type(record) for record in read_again] == [type(record) for record in records]
     for one, other in zip(records, read_again, strict=True):
         for item in fields(one):
@@ -70,18 +78,17 @@ def test_pictures_take_less_room_than_they_have_bytes_and_are_read_as_they_were(
     picture = np.zeros((2, 4, 84, 84), np.uint8)
     picture[:, :, 40] = 7
     ids = np.arange(2)
-    file = io.BytesIO(written(Rows(0, ids, np.zeros(2), ids > 5, ids > 5, ids, picture), Ended()))
-    assert len(file.getvalue()) < picture.nbytes / 10
-    rows, _ = read_records(file)
+    content = written(Rows(0, ids, np.zeros(2), ids > 5, ids > 5, ids, picture), Ended())
+    assert len(content) < picture.nbytes / 10
+    rows, _ = read(content)
     assert isinstance(rows, Rows)
     assert np.array_equal(np.asarray(rows.observations), picture)
 
 
 def test_a_damaged_recording_is_cut_off_where_it_is_damaged() -> None:
-    whole = written(Order(1, np.arange(6).reshape(3, 2)))
+    whole = written(Began(7))
     for damaged in (b"", whole[:-1], whole[:8] + b"no zlib " * 99):
-        with pytest.raises(CutOffError):
-            list(read_records(io.BytesIO(damaged)))
+        assert read(whole + damaged) == [Began(7)]
 
 
 @pytest.mark.parametrize(

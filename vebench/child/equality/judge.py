@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from math import isnan
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import BackendInfo, Batch, Difference, Task
+from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch, Difference, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof, WorkVerdict
 from vebench.child.equality.recording import (
@@ -37,9 +37,6 @@ from vebench.child.equality.recording import (
     Rows,
     out_of_order,
 )
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
 _MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
 _KEPT = 4096  # last rows kept for each environment, to name a fault
@@ -144,8 +141,8 @@ class Reference:
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self.actions: ActionSpaceTree = spaces.actions  # the space of one action
         self._batch: Batch = spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._checked = _Checked(self._environment, spaces.observations)
-        environments: Any = [self._checked]
+        self.checked = _Checked(self._environment, spaces.observations)
+        environments: Any = [self.checked]
         self._loop = EnvironmentLoop(environments, self._batch)
         if seed is not None:
             self.reset(seed, env_id)
@@ -176,18 +173,9 @@ class Reference:
         return Row(observation, float(batch.rewards[0]), bool(batch.terminated[0]), bool(batch.truncated[0]))
 
     @property
-    def invalid(self) -> str | None:
-        """The first value of the environment outside its spaces, with its step; None if there was none."""
-        return self._checked.invalid
-
-    @property
     def frames(self) -> int | None:
         """Frames simulated in this episode, None if unknown."""
         return frames_of(self._task, self._environment)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
 
 
 class _Made(NamedTuple):
@@ -221,14 +209,14 @@ class Trajectory:
 
 
 class _History:
-    """The batches since a reset: the environments in each batch, and their actions."""
+    """The batches since a reset: where the rows of some environments are, and their actions."""
 
-    def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree]) -> None:
+    def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree], env_ids: Iterable[int]) -> None:
         self.seed, self.in_order = began.seed, info.in_order
         self.acted: ArrayTree | None = None  # actions that replace the tape
-        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # number of the first batch, ids of batches from it on
         self._num_envs, self._tape, self._tape_at = info.num_envs, tape, began.tape_at
-        self._known = 0
+        self._known = 0  # batches
+        self._places = {env_id: array("q") for env_id in env_ids}  # batch and place of each row
 
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
@@ -238,11 +226,21 @@ class _History:
         elif first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
         elif first + len(env_ids) > self._known:
-            self.blocks.append((self._known, env_ids[self._known - first :]))
+            for env_id, places in self._places.items():
+                found = np.argwhere(env_ids[self._known - first :] == env_id) + np.array([self._known, 0])
+                places.frombytes(found.tobytes())
             self._known = first + len(env_ids)
 
-    def action(self, number: int, place: int) -> ArrayTree:
-        """Return the action that answered row ``place`` of batch ``number``."""
+    def place(self, env_id: int, step: int) -> tuple[int, int] | None:
+        """Return the batch and place of an environment's row, None if the environment has no further row."""
+        if self.in_order:
+            return step, env_id
+        places = self._places[env_id]
+        return (places[2 * step], places[2 * step + 1]) if 2 * step < len(places) else None
+
+    def action(self, env_id: int, step: int) -> ArrayTree:
+        """Return the action that answered an environment's row."""
+        number, place = self.place(env_id, step) or (0, 0)
         action: ArrayTree
         if self.acted is None:
             action = trees.part(self._tape[(self._tape_at + number) % len(self._tape)], place)
@@ -272,9 +270,6 @@ class Followed:
         self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
         self._trajectory, self._history, self._make = trajectory, history, make_reference
         self._frames: int | None = None  # the reference's count of frames after its last row
-        self._places = array("q")  # batch and place of each row
-        self._coming: deque[tuple[int, int]] = deque()
-        self._blocks = self._next = 0
 
     def expected_at(self, step: int) -> Row | None:
         """Return the reference's digested row of a step, None if the row is not kept, or not made yet."""
@@ -286,8 +281,10 @@ class Followed:
 
         ``claim``: the frames that the backend claims to simulate in each step, None if frames are not counted.
         """
-        for at, place in self._rows_up_to(number):
-            action = self._action(self.step) if self.step >= 0 else None
+        at = -1  # the batch of the last row
+        while (place := self._history.place(self.env_id, self.step + 1)) is not None and place[0] <= number:
+            at = place[0]
+            action = self._history.action(self.env_id, self.step) if self.step >= 0 else None
             made = self._trajectory.step(self.step + 1, action)
             if made is None:
                 self._go_alone()
@@ -295,36 +292,19 @@ class Followed:
             assert made is not None  # noqa: S101 - an unshared trajectory makes each next step
             self.spent_ns += made.ns
             self.expected.append(made.row)
-            self._places.extend((at, place))
             self.step += 1
             if self.step:
                 self._count(made, claim, declared)
             self._frames = made.frames
-        if not self._places or self._places[-2] != number:
+        if at != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
         return self.expected[-1]
-
-    def _rows_up_to(self, number: int) -> Iterator[tuple[int, int]]:
-        history = self._history
-        if history.in_order:
-            for at in range(self._next, number + 1):
-                yield at, self.env_id
-            self._next = number + 1
-            return
-        for first, env_ids in history.blocks[self._blocks :]:
-            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
-        self._blocks = len(history.blocks)
-        while self._coming and self._coming[0][0] <= number:
-            yield self._coming.popleft()
-
-    def _action(self, step: int) -> ArrayTree:
-        return self._history.action(self._places[2 * step], self._places[2 * step + 1])
 
     def _go_alone(self) -> None:
         """Repeat the steps with a new reference, because other recordings have stepped the shared one further."""
         self._trajectory = Trajectory(self._make(), self._history.seed, self.env_id)
         for step in range(self.step):
-            self._trajectory.step(step + 1, self._action(step))
+            self._trajectory.step(step + 1, self._history.action(self.env_id, step))
 
     def last(self) -> Row:
         """Return the reference's last row with its observation. Raises CutOffError if the row is not repeatable."""
@@ -345,7 +325,7 @@ class Followed:
             found = deque([digested(made[0].row)], maxlen=_KEPT)
             for step in range(self.step):
                 for reference in made[::-1]:
-                    reference.step(self._action(step))
+                    reference.step(self._history.action(self.env_id, step))
                 found.append(digested(made[0].row))
             return found
 
@@ -370,11 +350,6 @@ class Followed:
         if not (1 if made.row.ended else claim) <= count <= claim:
             self.miscounted = self.step, count
 
-    def keep(self, found: Row) -> None:
-        """Keep a digested row of the backend, and drop the oldest one."""
-        self.found[self.step] = found
-        self.found.pop(self.step - _KEPT, None)
-
 
 def _applies(difference: Difference, age: int, expected: Row) -> bool:
     """Return whether a declared difference applies to a row. Differences in every row never apply."""
@@ -388,6 +363,10 @@ class Judge:
 
     ``shared``: trajectories that recordings of the same task share, by seeds and other sources of their actions.
     """
+
+    info: BackendInfo  # the backend's description of itself
+    _about: About
+    _history: _History
 
     def __init__(
         self, task: Task, env_ids: tuple[int, ...], shared: dict[tuple[Any, ...], Trajectory] | None = None
@@ -403,8 +382,6 @@ class Judge:
         self._references: list[Reference] = []
         self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
-        self._about: About | None = None
-        self._history: _History | None = None
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
         self._comparer = Comparer()
@@ -412,13 +389,6 @@ class Judge:
         self._claimed = 0  # frames
         self._simulated: int | None = None  # frames
         self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
-
-    @property
-    def info(self) -> BackendInfo:
-        """The backend's description of itself. Raises CutOffError if there is none."""
-        if self._about is None:
-            raise CutOffError("the recording does not begin with the backend's description of itself")
-        return self._about.info
 
     @property
     def spent_ns(self) -> int:
@@ -429,26 +399,23 @@ class Judge:
         """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
-            self._history = _History(self.info, record, self._tape)
+            self._history = _History(self.info, record, self._tape, self._env_ids)
             self.seeds.append(record.seed)
             self.batch = -1
             self.followed.clear()
         elif isinstance(record, About):
-            self._about = record
+            self._about, self.info = record, record.info
             self._claim = None if SUITES[self.task.suite].frames is None else record.info.frame_skip
             stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
             self._spare += [] if self._shared else [stepped]
             _check_claims(record.info, self.task, stepped.actions)
             self._tape = action_tape(record.info.action_space, record.tape_seed, record.info.batch_size)
-        elif isinstance(record, (Rows, Order, Acted)):
-            if self._history is None:
-                raise CutOffError("rows come before the first reset")
-            if isinstance(record, Rows):
-                self._compare(record, self._history)
-            elif isinstance(record, Order):
-                self._history.add(record.first, record.env_ids)
-            else:
-                self._history.acted = record.actions
+        elif isinstance(record, Rows):
+            self._compare(record)
+        elif isinstance(record, Order):
+            self._history.add(record.first, record.env_ids)
+        elif isinstance(record, Acted):
+            self._history.acted = record.actions
         elif record.fault:
             raise BrokenBackendError(record.fault)
 
@@ -458,9 +425,9 @@ class Judge:
         self._references.append(Reference(self.task, 0, same_step=self.info.autoreset == "same_step"))
         return self._references[-1]
 
-    def _follow(self, env_id: int, history: _History) -> Followed:
+    def _follow(self, env_id: int) -> Followed:
         """Start to follow an environment from its reset on."""
-        earlier = self.seeds[:-1]
+        earlier, history = self.seeds[:-1], self._history
         if self._shared is None or earlier or history.acted is not None or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
@@ -468,7 +435,6 @@ class Judge:
                     self._own[env_id].reset(seed, env_id)
             trajectory = Trajectory(self._own[env_id], history.seed, env_id)
         else:
-            assert self._about is not None  # noqa: S101 - a history comes after it
             key = history.seed, env_id, self._about.tape_seed, len(self._tape), repr(self.info.action_space)
             if key not in self._shared:
                 self._shared[key] = Trajectory(self._reference(), history.seed, env_id)
@@ -484,22 +450,23 @@ class Judge:
         self._applied += sum(each.applied for each in followed)
         self._steps += sum(each.step for each in followed)
 
-    def _compare(self, rows: Rows, history: _History) -> None:
+    def _compare(self, rows: Rows) -> None:
         """Compare a batch up to its first difference. Rows after the difference are kept to name the fault."""
         self.batch = rows.number
         self.furthest = max(self.furthest, rows.number)
-        history.add(rows.number, rows.env_ids[None])
+        self._history.add(rows.number, rows.env_ids[None])
         places = {int(index): place for place, index in enumerate(rows.shown)}
         for index, env_id in enumerate(rows.env_ids.tolist()):
             shown = index in places and env_id in self._env_ids
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
-            followed = self.followed.get(env_id) or self._follow(env_id, history)
+            followed = self.followed.get(env_id) or self._follow(env_id)
             expected = followed.go_to(rows.number, self._claim, self.info.differences)
             seen = trees.part(rows.observations, places[index]) if shown else None
             found = Row(seen, float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index]))
             brief = digested(found) if shown else found._replace(observation=b"")
-            followed.keep(brief)
+            followed.found[followed.step] = brief
+            followed.found.pop(followed.step - _KEPT, None)
             if self.mismatch is not None:
                 continue
             self._rows += 1
@@ -533,9 +500,8 @@ class Judge:
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
         """Check the backend's counts of frames and ends. Return a mismatch, None if they are right.
 
-        A backend claims to simulate its frame skip in each step. A step that ends an episode may take fewer frames. The
-        field is ``frames`` if the backend's count contradicts the claim, and ``claimed frames`` if the reference's
-        count does. It is ``ends`` if the backend reports another number of ends since the reset.
+        A step that ends an episode may take fewer frames than claimed. The field is ``frames`` if the backend's own
+        count contradicts the claim, ``claimed frames`` if the reference's does.
         """
         claim, env_id, step = self._claim, followed.env_id, followed.step
         if claim is not None and rows.frames is not None and rows.frames[env_id] >= 0:  # below 0: unknown
@@ -559,8 +525,6 @@ class Judge:
 
     def proof(self) -> Proof:
         """Return the result so far, without the name of the fault."""
-        if self._about is None:
-            return Proof("unverified")
         self._count_steps()
         verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._comparer.casts else "identical"
         mismatch, fault = self.mismatch, None
@@ -584,25 +548,21 @@ class Judge:
             fewest_ends=self._fewest_ends,
             cut_off=self._cut_off,
             excused=self._excused,
-            invalid=next((reference.invalid for reference in self._references if reference.invalid), None),
+            invalid=next(filter(None, (reference.checked.invalid for reference in self._references)), None),
         )
 
 
 def _check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
     """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
 
-    A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
-    suites whose simulators count frames, the frame skip is compared with that count instead.
+    A measurement draws actions from the space. Its frames/s are steps/s times the frame skip, which is compared with
+    the simulator's count if there is one.
     """
-
-    def unlike(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
-        kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
-        return one.shape != other.shape or not np.array_equal(one.astype(kind), other.astype(kind))
-
     forms = [trees.form(info.action_space), trees.form(actions)]
     why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))
     for (name, one), other in zip(trees.named_leaves(info.action_space), trees.leaves(actions), strict=False):
-        if one.integer != other.integer or unlike(one.low, other.low) or unlike(one.high, other.high):
+        alike = one.integer == other.integer and one.low.shape == other.low.shape
+        if not alike or not np.allclose((one.low, one.high), (other.low, other.high), rtol=1e-6, atol=0):
             why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
     if why:
         raise BrokenBackendError(f"the action space is not the task's: {why}")

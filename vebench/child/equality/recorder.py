@@ -9,17 +9,17 @@ reference (``replay.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count as numbers
 from random import Random
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.interface import BackendInfo, Batch, CountsFrames, Factory, Setup, VectorBackend
+from vebench.backends.interface import ArrayTree, BackendInfo, Batch, CountsFrames, Factory, Setup, VectorBackend
 from vebench.child.actions import Actions, Fitting, Tape, action_tape
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
@@ -40,9 +40,6 @@ from vebench.child.equality.recording import (
     out_of_order,
 )
 from vebench.child.request import Judging, Proving, Recording, Request
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ArrayTree
 
 # A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
 # A cell has at most _MOST_MOMENTS, in its first windows.
@@ -83,7 +80,7 @@ class Ids:
         self._kept_type = np.min_scalar_type(-count)
         self._noted: list[bytes] = []  # since the last join
         self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
-        self._joined: list[NDArray[Any]] = []
+        self.joined: list[NDArray[Any]] = []  # ids of consecutive batches
         self._seen = LastSeen(count)
         self.note: Callable[[bytes], None] | None = None if info.in_order else self._noted.append
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = lambda flags: self._ended.append(
@@ -119,17 +116,10 @@ class Ids:
         rows = np.array([len(each) for each in noted], np.int64) // item
         joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
         joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
-        self._joined.append(joined.astype(self._kept_type))
+        self.joined.append(joined.astype(self._kept_type))
         self._seen.add(joined)
-        self.nbytes += self._joined[-1].nbytes
+        self.nbytes += self.joined[-1].nbytes
         return joined
-
-    def orders(self) -> Iterator[Order]:
-        """Yield the ids that were kept."""
-        first = 0
-        for part in self._joined:
-            yield Order(first, part)
-            first += len(part)
 
     def silent(self) -> dict[int, int]:
         """Stop noting. Return, for environments without an answer for long, the number of batches since the last."""
@@ -322,8 +312,8 @@ class Recorder:
 
     def waited(self, missing: set[int], silent: dict[int, int]) -> None:
         """Note that ``missing`` environments have not answered, even after another ``PATIENCE_S`` seconds of steps."""
-        faults = [recording.left_behind(env_id, silent[env_id]) for env_id in sorted(missing)]
-        self._at_end = next(iter(faults), "")
+        if missing:
+            self._at_end = recording.left_behind(min(missing), silent[min(missing)])
 
     def keep_reset(self, actions: Actions, clock: Callable[[], int], duration_ns: int) -> None:
         """Reset the backend again, with seed 0, which may be mistaken for no seed. Copy the first batches after it."""
@@ -353,23 +343,20 @@ class Recorder:
         for rows in self._kept:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
             arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
-            wrong = malformed(arrays, self._info)
-            if wrong is None and self._info.in_order and out_of_order(rows.env_ids, self._info.num_envs):
-                wrong = OUT_OF_ORDER
-            if wrong is not None:
+            if (wrong := malformed(arrays, self._info)) is not None:
                 self._breaks(rows.number, wrong)
                 break
         recording.write(file, self._about)
         recording.write(file, Began(self._start_seed))
         if self._actions:
             recording.write(file, Acted(trees.mapped(self._stacked, *self._actions)))
-        orders, known = self.ids.orders(), 0
+        parts, known = iter(self.ids.joined), 0
         for rows in self._kept:
             if self.broken is not None and rows.number >= self.broken[0]:
                 break
-            while known <= rows.number and (order := next(orders, None)) is not None:
-                recording.write(file, order)
-                known += len(order.env_ids)
+            while known <= rows.number and (part := next(parts, None)) is not None:
+                recording.write(file, Order(known, part))
+                known += len(part)
             recording.write(file, rows)
         for record in () if self.broken else self._again:
             recording.write(file, record)
@@ -419,8 +406,7 @@ class Trial:
 def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
     """Draw the trials of a request's backend: the layout asked for, then one environment, then many.
 
-    The last two use the measured variant of the task, with its chance, where the reference can repeat it. One seed
-    determines all lengths and seeds, so that a comparison can be repeated.
+    The last two use the measured variant of the task, with its chance, where the reference can repeat it.
     """
     setup, scope = request.setup, request.entry.scope
     shape = request.entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)

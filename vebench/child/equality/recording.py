@@ -17,18 +17,16 @@ import pickle
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite, isnan
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.interface import BackendInfo
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ArrayTree
+from vebench.backends.interface import ArrayTree, BackendInfo
 
 FIRST = 10  # batches after a cell's reset that are recorded with as many environments as fit
 NO_ROW = -1  # stands for an id that is missing, because the batch has fewer rows than others
@@ -107,7 +105,7 @@ Record = About | Began | Acted | Order | Rows | Ended
 
 
 class CutOffError(Exception):
-    """The recording ends early or is damaged, as the text says."""
+    """The recording lacks what a comparison needs, as the text says."""
 
 
 def write(file: IO[bytes], record: Record) -> None:
@@ -117,20 +115,14 @@ def write(file: IO[bytes], record: Record) -> None:
     file.write(len(data).to_bytes(8, "big") + data)
 
 
-def read_records(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records up to ``Ended``. Raises CutOffError where the recording ends early or is damaged."""
-    while True:
-        size = int.from_bytes(file.read(8), "big")
-        data = file.read(size)
-        if not size or len(data) < size:
-            raise CutOffError("the recording is truncated")
-        try:
-            record: Record = pickle.loads(zlib.decompress(data))  # noqa: S301 - from a process of the same user
-        except Exception as error:  # noqa: BLE001 - pickle may raise anything
-            raise CutOffError(f"a record that cannot be read: {error}") from None
-        yield record
-        if isinstance(record, Ended):
-            return
+def read_records(path: str) -> Iterator[Record]:
+    """Yield the records of a file. ``Ended`` is missing if the recording ends early or is damaged."""
+    with open(path, "rb") as file, suppress(Exception):  # pickle may raise anything
+        while size := int.from_bytes(file.read(8), "big"):
+            record: Record = pickle.loads(zlib.decompress(file.read(size)))  # noqa: S301 - of the same user
+            yield record
+            if isinstance(record, Ended):
+                return
 
 
 class BrokenInterfaceError(ValueError):

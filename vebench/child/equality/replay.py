@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 from multiprocessing import get_context
 from time import perf_counter_ns
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,28 +91,20 @@ class _Outline:
     resets: int = 0
     batch: int = -1  # number of the last batch since the last reset
     furthest: int = 0  # the highest number of a batch
-    end: Ended | None = None
-    cut_off: str | None = None  # why the recording breaks off
+    end: Ended | None = None  # None if the recording ends early or is damaged
 
     def __post_init__(self) -> None:
-        try:
-            with open(self.path, "rb") as file:
-                for record in read_records(file):
-                    self._add(record)
-        except CutOffError as error:
-            self.cut_off = str(error)
-
-    def _add(self, record: Record) -> None:
-        if isinstance(record, About):
-            self.about = record
-        elif isinstance(record, Began):
-            self.batch, self.resets = -1, self.resets + 1
-        elif isinstance(record, Rows):
-            self.batch, self.furthest = record.number, max(self.furthest, record.number)
-            ids = self.env_ids if record.number > FIRST else self.first_ids
-            ids.update(record.env_ids[record.shown].tolist())
-        elif isinstance(record, Ended):
-            self.end = record
+        for record in read_records(self.path):
+            if isinstance(record, About):
+                self.about = record
+            elif isinstance(record, Began):
+                self.batch, self.resets = -1, self.resets + 1
+            elif isinstance(record, Rows):
+                self.batch, self.furthest = record.number, max(self.furthest, record.number)
+                ids = self.env_ids if record.number > FIRST else self.first_ids
+                ids.update(record.env_ids[record.shown].tolist())
+            elif isinstance(record, Ended):
+                self.end = record
 
     @property
     def all_ids(self) -> list[int]:
@@ -126,16 +118,16 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
     outlines = [_Outline(f"{job.path}/{each.name}") for each in job.recordings]
     families: dict[object, list[int]] = {}  # recordings whose environments have the same actions
     for number, outline in enumerate(outlines):
-        if (about := outline.about) is not None and outline.cut_off is None:
+        if (about := outline.about) is not None and outline.end is not None:
             families.setdefault(about.info.autoreset if about.info.in_order else number, []).append(number)
     found: dict[int, list[_Judged]] = {}
     for number, (outline, recorded) in enumerate(zip(outlines, job.recordings, strict=True)):
-        about, fault = outline.about, outline.end.fault if outline.end else ""
-        if about is None or outline.cut_off is not None:
-            proof = CellProof("unverified", reason=outline.cut_off)
+        about, end = outline.about, outline.end
+        if about is None or end is None:
+            proof = CellProof("unverified", reason="the recording is truncated")
         elif (chance := find(recorded.backend).scope.chance(task)) is not None:
-            verdict: WorkVerdict = "different" if fault else "unverified"
-            proof = CellProof(verdict, fault=fault or None, reason=chance, impossible=True)
+            verdict: WorkVerdict = "different" if end.fault else "unverified"
+            proof = CellProof(verdict, fault=end.fault or None, reason=chance, impossible=True)
         else:
             if number not in found:
                 family = next(members for members in families.values() if number in members)
@@ -144,7 +136,7 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
                 shares = _in_parallel(partial(_followed, task, asked), ids)
                 found |= {each: [share[at] for share in shares] for at, each in enumerate(family)}
             # To name a fault may take a fifth of --timeout.
-            proof = _of_cell(task, outline, about, found[number], fault, 0.2e9 * request.settings.timeout)
+            proof = _of_cell(task, outline, about, found[number], end.fault, 0.2e9 * request.settings.timeout)
         os.unlink(outline.path)
         yield proof
 
@@ -152,7 +144,7 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
 def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence[int]) -> list[_Judged]:
     """Compare the rows of some environments in several recordings. Each recording has its own limit in nanoseconds."""
     began = perf_counter_ns()
-    Reference(task, 0, seed=0).close()
+    Reference(task, 0, seed=0)
     most = max(1, _RESETS_NS // (perf_counter_ns() - began))
     drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # a backend cannot predict it
     shared: dict[tuple[Any, ...], Trajectory] = {}
@@ -262,40 +254,32 @@ def _judged(
     shared: dict[tuple[Any, ...], Trajectory] | None = None,
     in_full: bool = False,
 ) -> _Judged:
-    """Compare the rows of these environments with the reference, up to the first difference.
+    """Compare rows with the reference up to the first difference, or until its steps have taken ``span_ns``.
 
-    After the first batches, the comparison stops once the reference's steps have taken ``span_ns``. With ``in_full``,
-    also check that new references repeat the rows, and name the fault. Exceptions of the reference are not caught.
+    With ``in_full``, also check that new references repeat the rows, and name the fault.
     """
     judge, reason, fault, why = Judge(task, tuple(env_ids), shared), None, None, None
-    with open(path, "rb") as file:
-        records = _readable(file)
-        try:
-            _take(judge, records, span_ns)
-        except BrokenBackendError as error:
-            fault = str(error)
-        except CutOffError as error:
-            reason = str(error)
-        place = len(judge.seeds), judge.batch, judge.furthest
-        if in_full and judge.mismatch is not None:
-            why = None if SUITES[task.suite].ours else judge.followed[judge.mismatch.env_id].unrepeatable()
-            if why is None:
-                names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
-                fault = "; ".join(filter(None, names)) or None
-            else:
-                judge.mismatch, reason = None, why
+    records = read_records(path)
+    try:
+        _take(judge, records, span_ns)
+    except BrokenBackendError as error:
+        fault = str(error)
+    except CutOffError as error:
+        reason = str(error)
+    place = len(judge.seeds), judge.batch, judge.furthest
+    if in_full and judge.mismatch is not None:
+        why = None if SUITES[task.suite].ours else judge.followed[judge.mismatch.env_id].unrepeatable()
+        if why is None:
+            names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
+            fault = "; ".join(filter(None, names)) or None
+        else:
+            judge.mismatch, reason = None, why
     if reason is not None and not (why == SURVIVES and len(judge.seeds) > 1):
         return _Judged(Proof("unverified", reason=reason), *place)
     proof = judge.proof()
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
     return _Judged(replace(proof, reason=reason), *place)
-
-
-def _readable(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records of a recording. If it breaks off, stop there."""
-    with suppress(CutOffError):
-        yield from read_records(file)
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:

@@ -33,7 +33,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,9 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER
-from vebench.backends.interface import Setup, Task
+from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
@@ -81,16 +78,13 @@ def serve() -> None:
 
 
 class _Subject:
-    """An environment that is stepped. Subclasses make it anew for each case.
-
-    ``make(num_envs, seed)`` returns a list of one object that steps all environments, or of one object for each.
-    ``about()`` returns the answer to the first request. ``stepped(made, seed, lanes, calls)`` returns the rows of one
-    segment, each with the number of its environment.
-    """
+    """An environment that is stepped. Subclasses make it anew for each case."""
 
     actions: ActionSpaceTree  # the space of one action, known after ``about``
+    # For a number of environments and a seed, one object that steps all environments, or one for each:
     make: Callable[[int, int], list[Any]]
-    about: Callable[[], dict[str, Any]]
+    about: Callable[[], dict[str, Any]]  # the answer to the first request
+    # The rows of one segment, each with the number of its environment:
     stepped: Callable[[list[Any], int, _Lanes, list[Any]], Iterator[tuple[int, _Row]]]
 
     def rows(self, segments: Sequence[tuple[int, Any]], policy: str) -> dict[str, Any]:
@@ -103,7 +97,9 @@ class _Subject:
             for number, (seed, actions) in enumerate(segments):
                 taken.append(lanes := _Lanes(actions, self.actions, policy))
                 for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
-                    observation = None if seen is None else [(name, *plain(leaf)) for name, leaf in _leaves(seen)]
+                    observation = (
+                        None if seen is None else [(name, *plain(leaf)) for name, leaf in trees.named_leaves(seen)]
+                    )
                     given = None if infos is None else [_encoded_info(*each) for each in infos]
                     found[index].append((number, kind, observation, *flags, given, call))
         except RefusedError:
@@ -115,10 +111,16 @@ class _Subject:
                 each.close()
         return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
 
-    def described(self) -> dict[str, Any]:
-        """Return the space of actions in a form for JSON."""
-        bounds = [(name, plain(space.low), plain(space.high)) for name, space in _leaves(self.actions)]
-        return {"actions": bounds, "action_form": trees.form(self.actions)}
+    def described(self, observed: trees.Tree, **facts: Any) -> dict[str, Any]:
+        """Return the answer of ``about``. ``observed``: the arrays or spaces of one environment's observation."""
+        return {
+            "adapter": "",
+            "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in trees.named_leaves(observed)],
+            "actions": [(name, plain(box.low), plain(box.high)) for name, box in trees.named_leaves(self.actions)],
+            "action_form": trees.form(self.actions),
+            "spec": {},
+            **facts,
+        }
 
 
 class _Adapter(_Subject):
@@ -138,17 +140,8 @@ class _Adapter(_Subject):
             backend.reset(0)
             observed = trees.part(backend.recv()[0], 0)
             self.actions = backend.info.action_space
-            return {
-                "adapter": self._target,
-                "task": vars(self._task),
-                "options": self._options,
-                "vector": True,
-                "num_envs": None,
-                "mode": backend.info.autoreset,
-                "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in _leaves(observed)],
-                **self.described(),
-                "spec": {},
-            }
+            what = {"adapter": self._target, "task": vars(self._task), "options": self._options}
+            return self.described(observed, **what, vector=True, num_envs=None, mode=backend.info.autoreset)
         finally:
             backend.close()
 
@@ -214,18 +207,10 @@ class _Named(_Subject):
             observed, taken = (getattr(env, f"{single}{kind}_space") for kind in ("observation", "action"))
             spaces = read_spaces(Task("", OTHER.name, 1), observed, taken)
             self.actions = spaces.actions
-            return {
-                "adapter": "",
-                "vector": vector,
-                "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
-                "mode": _mode_of(env) if vector else "",
-                "observations": [(name, space.dtype.str, space.shape) for name, space in _leaves(spaces.observations)],
-                **self.described(),
-                "called": self.called,
-                "takes": sorted(self.takes),
-                "values": self.values,
-                "spec": limits,
-            }
+            count = None if not vector or "num_envs" in self.takes else int(env.num_envs)
+            how = {"called": self.called, "takes": sorted(self.takes), "values": self.values, "spec": limits}
+            mode = _mode_of(env) if vector else ""
+            return self.described(spaces.observations, vector=vector, num_envs=count, mode=mode, **how)
         except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
         finally:
@@ -294,10 +279,6 @@ class _Lanes:
         return trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
 
 
-def _leaves(tree: trees.Tree) -> list[tuple[str, Any]]:
-    return [*trees.named_leaves(tree)]
-
-
 def _parameters(function: Callable[..., Any]) -> set[str]:
     """Return the names of the function's parameters, with ``**`` if it takes arbitrary keywords."""
     try:
@@ -313,10 +294,8 @@ def _is_vector(env: Any) -> bool:
 
 
 def _limit_of(env: Any) -> int | None:
-    """Return the least limit of steps of ``env.spec`` and of all wrappers, None if none is known."""
+    """Return the least limit of steps of all wrappers, None if there is none."""
     layer, limits = next(iter(getattr(env, "envs", ())), env), list[Any]()
-    with contextlib.suppress(Exception):  # a user's property may raise anything
-        limits.append(layer.spec.max_episode_steps)
     while layer is not None:
         limits.append(getattr(layer, "_max_episode_steps", None))
         layer = getattr(layer, "__dict__", {}).get("env")
@@ -368,8 +347,7 @@ def _of_batches(
 ) -> Iterator[tuple[int, _Row]]:
     """Yield the rows of a vector environment or adapter in any autoreset mode, from the ``batch`` of a reset on.
 
-    In mode ``disabled``, ``reset`` resets the environments of a mask. An adapter may return batches of some
-    environments. An environment's next action is sent once its row has arrived.
+    In mode ``disabled``, ``reset`` resets the environments of a mask. An adapter's batches may have some environments.
     """
     count, length = len(lanes.lanes), lanes.length
     taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's

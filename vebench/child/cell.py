@@ -187,7 +187,7 @@ class Schedule:
         self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
 
     def warm_up(self) -> tuple[int, bool | None]:
-        """Step until the rate has settled, within bounds. Return the nanoseconds, and whether the rate settled if known.
+        """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it did so, if known.
 
         Then step for a random share of an episode, or of half of all windows if that is shorter: otherwise all passes
         would begin at the same step of an episode.

@@ -75,7 +75,7 @@ def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
     observed = spaces.observations
     parts = observed.values() if dicts and isinstance(observed, dict) else (observed,)
     if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
-        raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
+        raise ValueError(f"{library} does not support these observations, or actions of several arrays")
     return spaces
 
 

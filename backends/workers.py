@@ -44,10 +44,7 @@ def _shares(setup: Setup) -> list[slice]:
 
 
 class Threads(CountsInside, OneInFlight):
-    """A pool of threads, which overlap while environments release the GIL. Rewards are float64.
-
-    In a pinned cell, each thread has its own CPU.
-    """
+    """A pool of threads, which overlap while environments release the GIL. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         self._task = setup.task

@@ -262,8 +262,7 @@ def _object_of(ale: ALEInterface) -> int:
 class PictureMaker:
     """The data that all pictures of one game share. Raises ValueError for sizes that ``atari.c`` does not support.
 
-    ``screen``: rows and columns of the screen. ``size``: columns and rows of a picture. ``greys``: the grey of each
-    raw value.
+    ``screen``: rows and columns. ``size``: columns and rows of a picture. ``greys``: the grey of each raw value.
     """
 
     def __init__(self, screen: tuple[int, int], size: tuple[int, int], greys: NDArray[np.uint8]) -> None:

@@ -1,7 +1,6 @@
 """Sample Factory's rollout workers. The adapter takes the place of the inference worker.
 
-The library's own processes request actions over a queue, write rows into shared trajectories, and return full
-trajectories.
+The library's own processes request actions over a queue, and write rows into shared trajectories.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class SB3Dummy(OneInFlight):
         self._vector = getattr(vec_env, self.kind)(makers(setup))
 
     def _reset(self, seed: int) -> Tree:
-        self._vector.seed(seed)  # for the next reset
+        self._vector.seed(seed)  # takes effect at the next reset
         return self._vector.reset()
 
     def _send(self, actions: Tree) -> None:

@@ -196,9 +196,9 @@ class ShmSync(_SharedMemoryBackend):
 class ShmAsync(_SharedMemoryBackend):
     """Processes as in ``ShmSync``, with ``ratio`` environments for each row of a batch.
 
-    A batch has the environments that are ready first. With ``ratio=2``, processes step one half of the environments
-    while the other half waits for actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the
-    rows that are ready, at least ``recv_min``.
+    A batch has the environments that are ready first. With ``ratio=2``, processes step one half while the other half
+    waits for actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are ready,
+    at least ``recv_min``.
     """
 
     def __init__(

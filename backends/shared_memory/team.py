@@ -329,9 +329,8 @@ os.register_at_fork(after_in_child=_leave_to_original)
 class InFlight:
     """Requests steps of single environments of a team.
 
-    While too few environments are ready, the caller steps its own environments, one at a time, unless its threads do.
-    Environments come back in the order in which the caller sees that they are ready. Each process answers in the order
-    of sending.
+    While too few environments are ready, the caller steps its own one at a time, unless its threads do. Environments
+    come back in the order in which the caller sees that they are ready. Each process answers in the order of sending.
     """
 
     def __init__(self, team: Team) -> None:

@@ -259,7 +259,7 @@ class Ends:
 class ReplicaWindow(_Counted):
     """A window of a replica."""
 
-    start_ns: int  # when the window began, by the replica's clock; the runner converts it to its own clock
+    start_ns: int  # when the window began, by the replica's clock. The runner converts it to its own clock.
     window: Window
 
 

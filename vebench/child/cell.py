@@ -203,7 +203,7 @@ class Schedule:
         if not span:
             return 0, None
         if self._recorder is not None:
-            self._recorder.expect(self._moments)  # for faults that begin after the first batches
+            self._recorder.expect(self._moments)  # some faults begin after the first batches
         slices: deque[Stretch] = deque(maxlen=_SLICES)
         spent = span
         while True:

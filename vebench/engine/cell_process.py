@@ -224,7 +224,7 @@ class FarCell(CellProcess):
         site.cells += 1
         self._number = site.cells
         self._told_ns: list[int] = []  # readings of the host's clock
-        self._error_ns: int | None = None  # the error of ``ahead_ns``; None if ``ahead_ns`` is not needed
+        self._error_ns: int | None = None  # the error of ``ahead_ns``, None if ``ahead_ns`` is not needed
         self._windows: list[answers.Window] = []
         self._log: str | None = None  # the end of the cell's log; None until the cell has ended
         self._refusal: CellError | None = None

@@ -129,8 +129,9 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     home = _home(env.spec.entry_point if env.spec else None)
     # Some environments have no fixed number of frames per step.
     frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
+    env_id = env.spec.id if env.spec else local_name
     facts = {
-        "id": name if function else env.spec.id if env.spec else local_name,
+        "id": name if function else env_id,
         "package": (module if function else home).partition(".")[0],  # the top-level package of its code
         "module": module or None,  # to import first
         "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),

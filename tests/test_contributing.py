@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import Command
@@ -16,11 +17,13 @@ ADAPTER, ROW = re.findall(r"```python\n# backends/.*?\n(.*?)```", TEXT, re.DOTAL
 
 
 def test_contributing_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 85
+    assert len(TEXT.splitlines()) <= 88
 
 
 def test_the_example_adapter_does_the_same_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry,) = eval(f"[{ROW}]", {"BackendEntry": BackendEntry})  # noqa: S307 - our own document
+    names: dict[str, Any] = {"BackendEntry": BackendEntry}
+    exec(ROW, names)  # noqa: S102 - our own document
+    (entry,) = names["ENTRIES"]
     module, _, name = entry.target.rpartition(".")[2].partition(":")
     Path(f"{module}.py").write_text(ADAPTER)
     monkeypatch.syspath_prepend(str(Path.cwd()))

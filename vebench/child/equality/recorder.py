@@ -308,7 +308,7 @@ class Recorder:
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
         """Check the size of ``batches`` batches up to batch ``number``, and the order of the last one.
 
-        Together they had ``rows`` rows, or -1 if they did not answer the actions. The last one had ``env_ids``.
+        Together they had ``rows`` rows. The last batch had ``env_ids``.
         """
         size, count = self._info.batch_size, self._info.num_envs
         if self._is_over:
@@ -316,7 +316,7 @@ class Recorder:
         looks = self._info.in_order and type(env_ids) is np.ndarray
         if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
             self._breaks(number, OUT_OF_ORDER)
-        if rows < 0 or (self._info.fewest_rows is None and rows != batches * size):
+        if self._info.fewest_rows is None and rows != batches * size:
             self._breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
         self.ids.tidy(_CHUNK)
 

@@ -430,9 +430,7 @@ class PairPage(DataPage):
         for name, about in zip("AB", self.abouts, strict=True):
             mode = about["mode"].replace("_", " ")
             yield name, f"a vector environment, autoreset {mode}" if about["vector"] else "an environment"
-        yield from (
-            ("env.spec", f"{name}: {specs[0][name] or 'none'} and {specs[1][name] or 'none'}") for name in unlike
-        )
+        yield from (("env.spec", f"{name}: {a or 'none'} and {b or 'none'}") for name, a, b in values if a != b)
         compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
         yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)
         yield "actions", f"--policy {self.policy}" if self.policy else ""

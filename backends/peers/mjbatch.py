@@ -1,7 +1,7 @@
-"""mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads. vebench computes the rows.
+"""mjbatch: many MuJoCo simulations on a pool of C++ threads. It has only physics, so vebench computes the rows.
 
 Observations and rewards equal ``fast-sync``'s. The code of Gymnasium's class begins episodes, one after another in the
-calling process, and their state is copied to mjbatch.
+calling process. The state of each new episode is copied to mjbatch.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class _Simulations:
         self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
 
     def _look(self) -> None:
+        """Write the observations, rewards and ends of all simulations into the rows."""
         for part, source, target in self._shown:
             if part.low > -np.inf or part.high < np.inf:
                 np.clip(source, part.low, part.high, out=target)

@@ -22,7 +22,7 @@ from vebench.machine import guardian
 from vebench.process_guard import Interrupts, ProcessGuard, wakeful
 
 _SECOND = 1_000_000_000  # nanoseconds
-_FEWEST = 3  # the fewest windows that say something about a cell's clock
+_FEWEST = 3  # the fewest windows by which a cell's clock is judged
 
 _Kind = TypeVar("_Kind", answers.Ready, answers.Warm, answers.ReplicaWindow, answers.Done)
 _Facts = TypeVar("_Facts", answers.Layout, answers.Done)
@@ -30,11 +30,11 @@ _Facts = TypeVar("_Facts", answers.Layout, answers.Done)
 
 @dataclass(frozen=True)
 class Limit:
-    """The time limit of a cell, in seconds. Rests do not count."""
+    """The time limit of a cell. The time for which a cell is stopped between its turns does not count."""
 
     seconds: float
     option: str  # the option that sets the limit
-    deadline: float  # when the limit is reached, by ``wakeful``, if the cell has no rests
+    deadline: float  # when the limit is reached, by ``wakeful``, if the cell is never stopped
     measures: bool  # whether the cell builds and measures a backend
 
 
@@ -166,7 +166,8 @@ class LocalCell(CellProcess):
             with suppress(OSError):  # /proc is missing
                 for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
                     with suppress(ProcessLookupError):
-                        self._strays |= {} if os.getpgid(pid) == group else {pid: guardian.born(pid)}
+                        if os.getpgid(pid) != group:
+                            self._strays[pid] = guardian.born(pid)
             self._signal(signal.SIGSTOP)
         self._resting_since = wakeful()
 
@@ -203,7 +204,7 @@ class LocalCell(CellProcess):
 
     def _end(self) -> None:
         self._child.end(self._mark, guardian.CELL_VARIABLE)
-        for pid in self._living_strays():  # those that have no mark, either
+        for pid in self._living_strays():  # some may have lost the mark, too
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._guard.discard(self._child.process.pid)
@@ -227,7 +228,7 @@ class FarCell(CellProcess):
         site.cells += 1
         self._number = site.cells
         self._told_ns: list[int] = []  # readings of the host's clock
-        self._error_ns: int | None = None  # the error of ``ahead_ns``; None if ``ahead_ns`` is not needed
+        self._error_ns: int | None = None  # the error of ``ahead_ns``, None if ``ahead_ns`` is not needed
         self._windows: list[answers.Window] = []
         self._log: str | None = None  # the end of the cell's log; None until the cell has ended
         self._refusal: CellError | None = None
@@ -248,7 +249,8 @@ class FarCell(CellProcess):
                 self._check_limits()
                 wakeful.wait(self.news)
             came = time.perf_counter_ns()
-            trips.append(((came - asked + 1) // 2, self._told_ns.pop() - (asked + came) // 2))
+            half, middle = (came - asked + 1) // 2, (asked + came) // 2
+            trips.append((half, self._told_ns.pop() - middle))
         self._error_ns, self.ahead_ns = min(trips)
         error = self._error_ns / _SECOND
         if error > max(0.005, 0.01 * duration):
@@ -316,8 +318,8 @@ class Replicas(Conversation):
     """The replicas of a cell as one conversation. Their windows start together, and count only while all replicas run.
 
     Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
-    some time after the last replica is warm, so that each reads the start before: later if messages go over a network
-    (``far``). Failure reasons begin with one of the ``names``.
+    some time after the last replica is warm. Each replica then knows its start in time, even if messages go over a
+    network (``far``). Failure reasons begin with one of the ``names``.
     """
 
     def __init__(
@@ -333,7 +335,7 @@ class Replicas(Conversation):
         self._windows, self._clock = windows, clock
         self._lead_ns = _SECOND // 2 if far else _SECOND // 20
         self._arrived: dict[str, deque[answers.Answer]] = {name: deque() for name in names}
-        self._working = dict(self._replicas)  # those that are not done
+        self._working = dict(self._replicas)  # the replicas that are not done
 
     def messages(self) -> Iterator[answers.Answer]:
         """Yield the joint answers of the replicas up to ``Done``. Raises CellError if a replica has failed."""

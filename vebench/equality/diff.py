@@ -49,8 +49,8 @@ _MEANINGS = {
     "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"
-# Tests whether the episodes of both sides have the same distribution:
-LEVEL = 0.05  # of significance, for all tests together
+# For the tests whether the episodes of both sides have the same distribution:
+LEVEL = 0.05  # the level of significance, for all tests together
 _TESTS = 4
 _POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
 _SHUFFLES = 999
@@ -305,7 +305,7 @@ def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], wi
     One regression for both sides predicts outcomes from the action and an observation of ``width`` numbers. The scores
     of an episode are sums over its steps: of residuals times each predictor, and of squared residuals.
     """
-    every = 1 + sum(map(len, episodes)) // 20_000  # of more steps, about this many are used
+    every = 1 + sum(map(len, episodes)) // 20_000  # use each step, or one in ``every``, so at most about 20,000
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
     table = np.nan_to_num(np.concatenate(kept))
     places = np.cumsum([len(each) for each in kept])[:-1]
@@ -342,8 +342,8 @@ def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
 def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
     """Return the p-value of the largest difference between the means of two groups, and the threshold of significance.
 
-    Differences are in standard deviations of each column. A permutation test, because the scores of episodes may have
-    any distribution.
+    Differences are in standard deviations of each column. This is a permutation test, because the scores of episodes
+    may have any distribution.
     """
     spread = scores.std(0)
     scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]

@@ -1,4 +1,4 @@
-"""Draws cases for both sides of a comparison, shrinks a case in which they differ, and writes it as a script.
+"""Generates cases for both sides of a comparison, shrinks a case in which they differ, and writes it as a script.
 
 A case is a few segments. A segment is a reset with a seed, and then an action for each step of each environment. An
 action is a list of arrays in the form of ``child/equality/subject.py``. This module steps no environment. The script
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 Action = Any
 
-_MOST_RUNS = 400  # cases that are stepped to find a small one, at most
+_MOST_RUNS = 400  # the most cases that are stepped to find a small one
 _SEEDS = 20  # seeds that are tried for a smaller example
-_FAR_APART = 10_000  # distance of the seeds of segments; environments add their numbers
-_SHORT = 20  # steps in short cases; an action is held for fewer
+_FAR_APART = 10_000  # the distance between the seeds of segments, since environments add their numbers to seeds
+_SHORT = 20  # the number of steps in short cases. An action is held for fewer steps.
 FEW_ENDS = 3  # With fewer ends of episodes, longer cases are stepped.
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
 # The function for scripts returns None if an environment has no value of this name.
@@ -69,8 +69,8 @@ class FirstDifference:
 class Segment:
     """A reset, and an action for each step of each environment."""
 
-    seed: int  # of environment 0; environment i has seed + i
-    actions: tuple[tuple[Action, ...], ...]  # for each environment
+    seed: int  # the seed of environment 0. Environment i has seed + i.
+    actions: tuple[tuple[Action, ...], ...]  # the actions of each environment
 
     @property
     def length(self) -> int:
@@ -86,7 +86,7 @@ Case = tuple[Segment, ...]
 
 
 class Source:
-    """Draws the actions and seeds of cases from a seed.
+    """Generates the actions and seeds of cases from a seed.
 
     ``how``: ``hold`` or ``sweep`` for all cases, empty for a mixture. ``given``: actions of a user's file, ``(steps,
     environments, *action_shape)``. They are repeated.
@@ -111,7 +111,7 @@ class Source:
         return found
 
     def segment(self, num_envs: int, steps: int, how: str = "", seed: int | None = None) -> Segment:
-        """Return a segment of this size. Drawn seeds are multiples of _FAR_APART.
+        """Return a segment of this size. Random seeds are multiples of _FAR_APART.
 
         With ``hold``, each action is held for some steps, to get further. With ``sweep``, every third environment
         sweeps through simple actions, and each other environment holds one action.
@@ -227,7 +227,7 @@ def _candidates(case: Case, difference: FirstDifference, constants: Sequence[Act
 
 
 def _simpler(case: Case, constants: Sequence[Action]) -> Iterator[Case]:
-    """Yield cases with one simpler action, and with small seeds, of which some need fewer actions."""
+    """Yield cases with one simpler action, and with small seeds. Some seeds need fewer actions."""
     for at, each in enumerate(case):
         for number, lane in enumerate(each.actions):
             for step, simple in product(range(each.length), constants):

@@ -337,7 +337,7 @@ class Two:
         """Return the case with the actions of the policy, if there is one. The policy sees the observations of A."""
         if not self.policy:
             return case
-        taken = self.answers([case], self.policy)[0]["taken"]  # of fewer segments if A raises
+        taken = self.answers([case], self.policy)[0]["taken"]  # fewer segments if A raises
         return tuple(Segment(each.seed, tuple(map(tuple, lanes))) for each, lanes in zip(case, taken, strict=False))
 
     def unrepeated(self, case: Case, found: FirstDifference) -> list[str]:
@@ -371,7 +371,7 @@ class Two:
         return Example(case, found, script if self._shows(script, found) else "")
 
     def _shows(self, script: str, found: FirstDifference) -> bool:
-        """Return whether a script fails where the two differ, in each of three new interpreters, so not by chance."""
+        """Return whether a script fails where the two differ. It must fail in each of three new interpreters."""
         path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guard.token}
         how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": _SEARCH_S}

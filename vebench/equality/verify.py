@@ -109,10 +109,10 @@ class VerifyPage(DataPage):
     """The proof of every backend on every task."""
 
     proofs: tuple[tuple[Cell, Proof], ...]
-    steps: int  # of each environment, at least
+    steps: int  # the least number of steps of each environment
     # The user's spec. Its workers are the number of environments. Its seed determines layouts, lengths and seeds.
     spec: RunSpec
-    examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
+    examples: tuple[tuple[Cell, Example], ...] = ()  # the examples of backends that differ
     kind = "verify"
 
     @property

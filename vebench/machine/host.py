@@ -2,7 +2,7 @@
 
 Files are read below a root folder, which may have a copy of another machine's ``/sys`` and ``/proc``. Files may be
 missing, empty or unreadable, and numbers may have gaps. Formats: Documentation/ABI/stable/sysfs-devices-system-cpu
-and -node in the kernel's tree. Placement, at the end, is made of pure functions.
+and -node in the kernel's tree. The functions for placement, at the end, read no files.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
 
     ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
     kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
-    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` gives one.
+    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off``: one each.
     """
     cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known

@@ -143,7 +143,7 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
                 ids = sorted({env_id for each, _ in asked for env_id in each.all_ids})
                 shares = _in_parallel(partial(_followed, task, asked), ids)
                 found |= {each: [share[at] for share in shares] for at, each in enumerate(family)}
-            # To name a fault may take a fifth of --timeout.
+            # Naming a fault may take a fifth of --timeout.
             proof = _of_cell(task, outline, about, found[number], fault, 0.2e9 * request.settings.timeout)
         os.unlink(outline.path)
         yield proof
@@ -154,7 +154,7 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence
     began = perf_counter_ns()
     Reference(task, 0, seed=0).close()
     most = max(1, _RESETS_NS // (perf_counter_ns() - began))
-    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # a backend cannot predict it
+    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # no backend can predict this sample
     shared: dict[tuple[Any, ...], Trajectory] = {}
     found = []
     for outline, span_ns in asked:

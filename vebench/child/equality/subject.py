@@ -52,7 +52,7 @@ RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
 _SHORT = 64  # arrays of more bytes are compressed
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation, the second before Gymnasium 1.1
-_OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset; wrappers add the second
+_OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset. Wrappers add the second.
 
 _Row = tuple[Any, ...]
 _Batch = tuple[Any, ...]  # the fields of ``Batch``, then infos or None
@@ -372,7 +372,7 @@ def _of_batches(
     environments. An environment's next action is sent once its row has arrived.
     """
     count, length = len(lanes.lanes), lanes.length
-    taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
+    taken, resets = [0] * count, [True] * count  # each one's number of actions, and whether its next row is a reset's
     while True:
         observations, rewards, terminated, truncated, env_ids, infos = batch
         ends = terminated | truncated
@@ -418,7 +418,7 @@ def _of_end(row: _Row, infos: dict[str, Any] | None, index: int) -> list[_Row]:
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
-    """Return name, value and ``sure`` of each info, of environment ``index`` if it is a vector environment.
+    """Return the name, value and ``sure`` of each info. ``index``: the number in a vector environment.
 
     A value is ``sure`` if a mask says that the environment has it. Without a mask, it may belong to others.
     """

@@ -82,8 +82,9 @@ def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
 def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
     """Wait ``patience`` seconds for each process, then kill and join all."""
     processes = list(processes)
-    for process in processes if patience else ():
-        process.join(patience)
+    if patience:
+        for process in processes:
+            process.join(patience)
     for process in processes:
         process.kill()
     for process in processes:

@@ -23,7 +23,8 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
     if is_leaf(tree):
         yield name, tree
         return
-    for key in sorted(tree) if isinstance(tree, dict) else range(len(tree)):
+    keys = sorted(tree) if isinstance(tree, dict) else range(len(tree))
+    for key in keys:
         yield from named_leaves(tree[key], f"{name}/{key}" if name else str(key))
 
 

@@ -184,7 +184,8 @@ class PhysicsBatch(FastBatch):
             self._task.rules.reward(some)
             self._seen.observations[indices], self._seen.rewards[indices] = some.observations, some.rewards
         if self._begun:
-            for index in [*self._begun] if indices is None else self._begun.keys() & indices:
+            begun = [*self._begun] if indices is None else self._begun.keys() & indices
+            for index in begun:
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
 
     def frames(self, index: int) -> int:

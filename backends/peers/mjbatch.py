@@ -102,7 +102,8 @@ class _Simulations:
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
         _, rewards, terminated, truncated, _ = self._rows
-        rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
+        terminated[index] = truncated[index] = False
+        rewards[index] = self._age[index] = 0
 
     def step(self, actions: Any) -> None:
         if len(self._ended):

@@ -80,7 +80,8 @@ def parse_policy(text: str) -> PolicyChoice:
         raise ValueError("brackets do not match")
     policy = _named(name.strip())
     values: dict[str, Any] = {}
-    for key, given in bracketed.pairs(rest[:-1], lists=("cpus",)).items() if bracket else ():
+    details = bracketed.pairs(rest[:-1], lists=("cpus",)) if bracket else {}
+    for key, given in details.items():
         if key not in _DETAILS:
             raise ValueError(f"no detail {key}; known: {', '.join(_DETAILS)}")
         if policy == TAPED or (key != "cpus" and not policy.is_network):

@@ -72,8 +72,11 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.equality.replay import compare_trials, replay
 
-            for proof in [compare_trials(request, job)] if isinstance(job, Judging) else replay(request, job):
-                answer(proof)
+            if isinstance(job, Judging):
+                answer(compare_trials(request, job))
+            else:
+                for proof in replay(request, job):
+                    answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
         elif isinstance(job, Proving):

@@ -108,7 +108,9 @@ class CellProcess(Conversation):
             raise InterruptedCellError
         if wakeful() > self._deadline:
             limit = self._limit
-            place = ", in a step" if self._is_ready else ", while it was built or reset" if limit.measures else ""
+            place = ", while it was built or reset" if limit.measures else ""
+            if self._is_ready:
+                place = ", in a step"
             raise CellError(f"timed out after {limit.seconds:.3g} s ({limit.option}){place}")
 
     @abstractmethod

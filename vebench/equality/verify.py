@@ -36,11 +36,11 @@ _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
 _ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
-    "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
+    "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
-    "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
-    "fewest: ends of one environment, of those that were compared to the last step.",
-    "frames: simulated during the comparison, as many as the backend claims.",
+    "rows: compared rows, in all layouts. ends: ends of episodes in these rows. cut off: ends by a time limit.",
+    "fewest: ends of the environment with the fewest, in the layout of --num-envs.",
+    "frames: simulated during the comparison, as a part of the claimed frames if the two numbers differ.",
 )
 
 

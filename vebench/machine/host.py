@@ -127,7 +127,8 @@ def read_host(root: Path = LIVE) -> Host:
     listed = affinity or parse_list(status.get("Cpus_allowed_list", "")) or topology.online
     allowed = set(listed).intersection(topology.online)
     nodes = parse_list(status.get("Mems_allowed_list", ""))
-    for group in () if here else control_groups(root)[:1]:  # the kernel limits an affinity to the group's CPUs
+    groups = () if here else control_groups(root)[:1]  # here, the kernel has limited the affinity to the group's CPUs
+    for group in groups:
         allowed = allowed & {*parse_list(text_of(group / "cpuset.cpus.effective"))} or allowed
         nodes = parse_list(text_of(group / "cpuset.mems.effective")) or nodes
     info: dict[str, str] = {}  # each key with the value of the first CPU that has one

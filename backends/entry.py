@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Built(Shape):
-    """A built cell, by its backend's own report. ``options``: the options that differ from their defaults."""
+    """The counts of a built cell, as its backend reports them. ``options``: those that differ from their defaults."""
 
     task: Task
     options: Options
@@ -136,7 +136,7 @@ class BackendEntry:
     asynchronous: bool = False  # whether environments outside the last batch step while a policy acts
     by_default: bool = True  # whether a run that names no backends measures it
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
-    lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same
+    lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
@@ -170,7 +170,7 @@ class BackendEntry:
         """Return the memory of one more worker process, its environment included."""
         if self.library.worker_bytes is not None:
             return self.library.worker_bytes
-        # Measured proportional set sizes: at most 7.2 MiB if it is forked, 30 MiB in a fresh interpreter.
+        # Measured proportional set sizes: at most 7.2 MiB for a forked worker, 30 MiB for a fresh interpreter.
         return (7 if options.get("context", "fork") == "fork" else 40) * MIB
 
     @property
@@ -185,18 +185,18 @@ class BackendEntry:
 
     @property
     def reference_row(self) -> bool:
-        """Whether it is only measured for comparison: ceiling, null or yardstick. Not the reference ``for-loop``."""
+        """Whether the backend is only measured for comparison: ceiling, null or yardstick, not the reference."""
         return self.role in ("ceiling", "null", "yardstick")
 
     @property
     def is_peer(self) -> bool:
-        """Whether a user may choose it: a run measures it by default, or it is another project's backend."""
+        """Whether a user may choose the backend: a run measures it by default, or it is another project's."""
         of_others = bool(self.library.title) or self.library.installation is not None
         return not self.reference_row and (self.by_default or of_others)
 
     @property
     def builds_environments(self) -> bool:
-        """Whether it builds environments, which take memory."""
+        """Whether the backend builds environments, which take memory."""
         return self.role not in ("null", "yardstick")
 
     def has(self, task: Task) -> bool:
@@ -204,7 +204,7 @@ class BackendEntry:
         return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
-        """Return whether its absence for this task matters only to users who name it."""
+        """Return whether only users who name the backend care that it cannot step this task."""
         return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:

@@ -100,7 +100,7 @@ class ForLoop:
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
         return frames_of_all(self._task, self.environments)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ An adapter is a class in an importable module, built as ``Adapter(setup, **optio
 step is a ``send`` followed by a ``recv``. The first ``recv`` after a ``reset`` returns the rows of the reset. From then
 on, each ``send`` has actions for the rows of the last ``recv``.
 
-The parent reads this module, and so does a child that is not pinned yet: standard library only, and Python 3.10.
+The parent and a child that is not pinned yet import this module. Use only the standard library of Python 3.10.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Task:
     suite: str  # the name of its suite in ``environments.suites``
     frame_skip: int  # emulator frames or physics sub-steps in one agent step
     module: str | None = None  # the module that registers the environment on import
-    exact: bool = False  # the variant without chance, if there is one: no noise on the start, ``no_ops`` no-ops
+    exact: bool = False  # use the variant without chance, if there is one: no noise on the start, ``no_ops`` no-ops
     no_ops: int = 1  # no-ops at each reset of a game in its exact variant
 
     @property

@@ -35,7 +35,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function for each environment, which makes it. In a pinned cell, it first restricts its process."""
+    """Return a function for each environment that makes it. In a pinned cell, the function also pins its process."""
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
     return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
@@ -47,7 +47,7 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller. Libraries allow this only when they make environments."""
+    """Restrict this process to a CPU unless it is the caller. Libraries run our code only to make environments."""
     if cpu is not None and os.getpid() != caller:
         kernel.restrict((cpu,))
 
@@ -70,20 +70,21 @@ def spaces_of(task: Task) -> Spaces:
 
 
 def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
-    """Return the spaces of a task. Raises ValueError unless both are one array, or observations a dict if ``dicts``."""
+    """Return the spaces of a task. Raises ValueError unless each is one array. ``dicts`` also allows observed dicts."""
     spaces = spaces_of(setup.task)
     observed = spaces.observations
     parts = observed.values() if dicts and isinstance(observed, dict) else (observed,)
     if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
-        raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
+        raise ValueError(f"{library} does not support these observations, or actions of several arrays")
     return spaces
 
 
 def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
     """Wait ``patience`` seconds for each process, then kill and join all."""
     processes = list(processes)
-    for process in processes if patience else ():
-        process.join(patience)
+    if patience:
+        for process in processes:
+            process.join(patience)
     for process in processes:
         process.kill()
     for process in processes:
@@ -100,8 +101,8 @@ def raise_if_dead(processes: Iterable[Any], whose: str) -> None:
 class OneInFlight(ABC):
     """An adapter whose batches have all environments, in the order of their ids.
 
-    A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``, and ``_send`` if
-    environments can step while the caller goes on.
+    A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``. It also defines
+    ``_send`` if environments can step while the caller does other work.
     """
 
     info: BackendInfo
@@ -118,7 +119,7 @@ class OneInFlight(ABC):
 
     @abstractmethod
     def _reset(self, seed: int) -> Tree:
-        """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
+        """Start a new episode in every environment, seeded with ``seed`` plus its id. Return the observations."""
 
     def _send(self, actions: Tree) -> None:
         """Let all environments step. By default, keep the actions for ``_receive``."""

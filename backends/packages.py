@@ -1,4 +1,4 @@
-"""The packages that backends and suites need: how to import and install each, and how much of its version counts.
+"""The packages that backends and suites need: how to import and install each, and which versions count as equal.
 
 The parent reads this before it loads any package: standard library only.
 """

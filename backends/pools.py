@@ -18,7 +18,7 @@ from vebench.machine import kernel
 
 STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites of EnvPool
 
-# Games with a screen of more than 210 rows, which is a constant in EnvPool's source.
+# Games with a screen of more than 210 rows. EnvPool's source assumes 210.
 _TALL_SCREENS = (
     *("Adventure", "AirRaid", "Carnival", "JourneyEscape", "KeystoneKapers", "KingKong", "Klax", "LaserGates"),
     *("MrDo", "Pacman", "Pooyan", "SirLancelot", "SpaceWar"),
@@ -75,7 +75,8 @@ def envpool_settings(task: Task) -> dict[str, Any]:
         import envpool
 
         settings = envpool.make_spec(str(envpool_name(task))).config._fields
-        return {name: 0.0 for name in settings if name.startswith("reset_") and name.endswith("_scale")}  # of noise
+        noises = [name for name in settings if name.startswith("reset_") and name.endswith("_scale")]
+        return dict.fromkeys(noises, 0.0)
     if task.suite != "atari":
         return {}
     return {
@@ -294,8 +295,7 @@ def _ale(*, is_async: bool) -> BackendEntry:
             frozenset({"atari"}),
             lambda task: task.id if task.id in SUITES["atari"].tasks else None,
             lambda task: None if task.exact else "ale-py draws the no-ops of a reset with its own generator",
-            # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. Only without no-ops are both
-            # equal.
+            # ale-py makes 0 to noop_max - 1 no-ops, Gymnasium's wrapper 1 to noop_max. They agree only without no-ops.
             no_ops=0,
         ),
         by_default=False,

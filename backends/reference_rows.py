@@ -61,7 +61,7 @@ class Yardstick(Null):
         super().__init__(setup)
         self._state = np.linspace(0.0, 1.0, 4)
         self._matrix = np.eye(4) + 0.01
-        self._pictures = np.zeros((2, 84, 84, 4), np.uint8)  # as Atari's observations
+        self._pictures = np.zeros((2, 84, 84, 4), np.uint8)  # two of Atari's observations in size
 
     def recv(self) -> Batch:
         """Do the work and return the rows."""
@@ -80,7 +80,7 @@ class Yardstick(Null):
 
 
 class Ceiling:
-    """``min(workers, CPUs owned)`` simulators: the first in the caller's process, each other one in its own.
+    """``min(workers, CPUs owned)`` simulators: the first in the caller's process, each of the others in its own.
 
     An agent step is one call of an emulator's ``act`` or MuJoCo's ``mj_step``, frame skip included. A batch has a row
     of zeros for each step that any process has made since ``send``, so its size varies.

@@ -1,4 +1,4 @@
-"""The table of backends. A new backend takes an adapter, and an entry here, or a row of ``peers.json`` in ``peers/``.
+"""The table of backends. A new backend takes an adapter and an entry, here or as a row of ``peers/peers.json``.
 
 An entry is all that the rest of vebench knows about a backend. Code outside this folder does not ask for a backend by
 name. Simulators and vectorisers are imported when a cell builds its adapter, not here.
@@ -252,7 +252,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
 
 BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
 
-# Everything that some backend needs for some suite.
+# The packages of each suite and backend.
 _NEEDED = (*(suite.packages for suite in SUITES.values()), *(entry.library.packages for entry in ENTRIES))
 PACKAGES: tuple[Package, ...] = tuple(dict.fromkeys(chain(BASE, *_NEEDED)))
 
@@ -262,15 +262,15 @@ RECORDED: tuple[str, ...] = tuple(
     sorted((TORCH.name, *chain.from_iterable(package.deciding_names for package in PACKAGES)))
 )
 
-# How to make interpreters for other projects' backends, and for collectors: libraries that step with a policy of their
-# own only.
+# How to make interpreters for other projects' backends, and for collectors: libraries that step only with their own
+# policy.
 INSTALLATIONS: tuple[Installation, ...] = tuple(
     _installation(name, facts["installation"]) for name, facts in _PEERS["libraries"].items()
 )
 
 
 def find(name: str) -> BackendEntry:
-    """Return the entry of a backend by its name. A third party's ``module:Class`` takes any option and task."""
+    """Return the entry of a backend. An unknown name is a third party's ``module:Class``, for any option and task."""
     library = Library(preloads=None)
     theirs = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
     return BY_NAME.get(name, theirs)
@@ -286,7 +286,7 @@ class Standing(NamedTuple):
 
 
 def standings() -> tuple[Standing, ...]:
-    """Return the standings of suites that can be stepped here. What decides is the same for all tasks of a suite."""
+    """Return the standings of suites that can be stepped here. All tasks of a suite have the same standing."""
     entries = [entry for entry in ENTRIES if entry.scope.own_classes is not None and entry.by_default]
     names = tuple(entry.name for entry in entries)
     found = []

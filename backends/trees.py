@@ -1,7 +1,7 @@
 """Trees of arrays: observations and actions of environments whose spaces may be ``Dict`` or ``Tuple``, also nested.
 
-A tree is a leaf, or a dict or tuple of trees. Leaves come in the order of sorted keys, since two dicts with another
-order are the same observation.
+A tree is a leaf, or a dict or tuple of trees. Leaves come in the order of sorted keys, since dicts that differ only in
+their order are the same observation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
     if is_leaf(tree):
         yield name, tree
         return
-    for key in sorted(tree) if isinstance(tree, dict) else range(len(tree)):
+    keys = sorted(tree) if isinstance(tree, dict) else range(len(tree))
+    for key in keys:
         yield from named_leaves(tree[key], f"{name}/{key}" if name else str(key))
 
 
@@ -92,7 +93,7 @@ class TreeRows:
 
     def __setitem__(self, where: Where, value: Tree) -> None:
         """Write a value, or a value for each index in ``where``."""
-        for key, rows in zip(self._keys, self._parts):  # noqa: B905 - for each step, and of equal length
+        for key, rows in zip(self._keys, self._parts):  # noqa: B905 - runs in each step; lengths are equal
             rows[where] = value[key]
 
     def __getitem__(self, where: Where) -> Tree:
@@ -101,8 +102,8 @@ class TreeRows:
 
     def __iter__(self) -> Iterator[Tree]:
         """Return an iterator over the trees of single rows."""
-        rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - for each step, and of equal length
-        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - for each step, and of equal length
+        rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - runs in each step; lengths are equal
+        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - as above
 
     def copy(self) -> TreeRows:
         """Return a copy of all rows."""

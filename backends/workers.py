@@ -44,7 +44,7 @@ def _shares(setup: Setup) -> list[slice]:
 
 
 class Threads(CountsInside, OneInFlight):
-    """A pool of threads, each pinned to a CPU. They overlap where environments release the GIL. Rewards are float64."""
+    """A pool of threads, which overlap while environments release the GIL. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         self._task = setup.task
@@ -77,7 +77,7 @@ class Threads(CountsInside, OneInFlight):
 
 
 class _Queues:
-    """A queue of commands to each worker, and one of answers."""
+    """A queue of commands for each worker, and one queue for the answers of all."""
 
     def __init__(self, workers: int) -> None:
         self._commands = [_FORK.Queue() for _ in range(workers)]
@@ -106,11 +106,11 @@ class _Queues:
             commands.close()
             commands.join_thread()
         self._answers.close()
-        del self._commands, self._answers  # without a reference, the caller's unused ends are closed, too
+        del self._commands, self._answers  # closes the caller's unused ends, too
 
 
 class _Semaphores(_Queues):
-    """A semaphore for each worker, whose command is in shared memory, and one for all answers."""
+    """A semaphore for each worker, and one for all answers. Commands are in shared memory."""
 
     def __init__(self, workers: int) -> None:
         self._go = [_FORK.Semaphore(0) for _ in range(workers)]
@@ -186,7 +186,7 @@ class QueueBackend(OneInFlight):
                 self._awaited -= 1
                 continue
             dead = [number for number, process in enumerate(self._processes) if not process.is_alive()]
-            if not self._failures.empty():  # asked after: one that fails says why, and then ends
+            if not self._failures.empty():  # checked after ``dead``: a failing worker reports, and then ends
                 raise RuntimeError(self._failures.get())
             for number in dead:
                 share, status = self._shares[number], self._processes[number].exitcode

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rich.console import Console
 from rich.table import Column
@@ -23,10 +23,10 @@ from rich.text import Text
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import batch_times, frame_rates, proof_difference
+from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
 from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
-from vebench.errors import UsageError, one_line
+from vebench.errors import UsageError, discard, one_line
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
 from vebench.reports.document import Page
@@ -92,14 +92,6 @@ def write_error(text: str) -> None:
         return
     except OSError:
         discard(sys.stderr)
-
-
-def discard(stream: IO[str]) -> None:
-    """Discard the buffer of ``stream``, so that Python reports no error at exit."""
-    with suppress(OSError, ValueError):  # the stream is closed, or is not a file
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 @dataclass(frozen=True)
@@ -313,12 +305,10 @@ class RunScreen(Screen):
         number = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
         if status == "ok":
             # The rate of one process has no interval. The table has the interval over all processes.
-            cell = record(event.cell, event.outcome)
-            loop = estimate(batch_times(cell)) if cell.backend == NULL else None
-            frames = estimate(frame_rates(cell))
+            frames, batches = (estimate(sample) for sample in samples_of(record(event.cell, event.outcome)))
             rate = "no window" if frames is None else f"{figures.number(frames.median)} frames/s"
-            if loop is not None:
-                rate = f"{figures.short_time(loop.median)} a batch"
+            if batches is not None and event.cell.backend.name == NULL:
+                rate = f"{figures.short_time(batches.median)} a batch"
             self.say(_name(event.cell), lead=f"{number} {rate:>18}  ")
             return
         self._rates[event.cell.task.id].pop(_setting(event.cell), None)

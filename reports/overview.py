@@ -305,9 +305,8 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot do that"
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
-    steps = time_planned(cells, spec)
-    starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
-    total = sum(map(sum, steps)) * (1 + further / PASSES_OF_ALL)
+    starts, proofs, total = time_planned(cells, spec)
+    total *= 1 + further / PASSES_OF_ALL
     time = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
     if proofs:
         time += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"

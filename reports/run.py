@@ -12,14 +12,7 @@ from typing import Self
 
 from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
 from vebench.analysis.cell import CellSummary, Code, Gravity, in_report_order
-from vebench.analysis.comparison import (
-    CELL_SPREAD,
-    FPS_SPREAD,
-    CellComparison,
-    Names,
-    TaskComparison,
-    compared_tasks,
-)
+from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison, Names, TaskComparison, compared_tasks
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import seconds_taken, summarise

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
-from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
+from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line
 from vebench.options import Call, argument, command, option
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
@@ -40,10 +40,10 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
     except click.ClickException as error:
         return _fail(error.format_message(), UsageError.exit_status)
     except BrokenPipeError:  # the reader of the output has closed the pipe, as `head` does
-        _discard(sys.stdout)
+        discard(sys.stdout)
         return 0
     except OSError as error:
-        _discard(sys.stdout)
+        discard(sys.stdout)
         return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
     except KeyboardInterrupt:
         return _fail("interrupted", InterruptedRunError.exit_status)
@@ -53,14 +53,8 @@ def _fail(text: str, status: int) -> int:
     try:
         click.echo(f"vebench: {one_line(text)}", err=True)
     except OSError:  # Standard error is closed. Only the exit status remains.
-        _discard(sys.stderr)
+        discard(sys.stderr)
     return status
-
-
-def _discard(stream: TextIO) -> None:
-    from vebench.reports.console import discard
-
-    discard(stream)
 
 
 @click.group(
@@ -157,9 +151,7 @@ def tune(call: Call) -> int:
     options.form("run", default=None),
     options.output("run"),
     option(OUTPUT, "--all", "Also show notes, the loop's cost, all numbers, and each run alone.", name="everything"),
-    option(
-        OUTPUT, "--columns NAME", "Also show these in tables: efficiency, peak_rss ... Comma or repeat.", listed(), ()
-    ),
+    option(OUTPUT, "--columns NAME", "Also show these: efficiency, peak_rss ... Comma or repeat.", listed(), ()),
     option(OUTPUT, "--forecast N", "Also predict rates of N workers, at most twice the measured.", whole(1, MAX_COUNT)),
 )
 def report_(call: Call) -> None:
@@ -227,7 +219,8 @@ def check_(call: Call) -> int:
         call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
     names = ("tolerance", "metric", "envs", "backends", "allow_different_host", "history", "budget")
     how = {name: getattr(call, name) for name in names}
-    request = check.CheckRequest(baseline, next(iter(candidates), None), file, allowed=call.allow_code, **how)
+    candidate = candidates[0] if candidates else None
+    request = check.CheckRequest(baseline, candidate, file, allowed=call.allow_code, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import IO
 
 # GitHub's workflow commands (github.com/actions/runner, src/Runner.Worker/ActionCommandManager.cs). A CI service obeys
 # ``::command`` at the beginning of a log line, and older commands such as ``##[error]`` anywhere in a line.
@@ -80,3 +83,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_folded_name = {candidate.casefold(): candidate for candidate in known}
     near = [by_folded_name[match] for match in get_close_matches(name.casefold(), by_folded_name)]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def discard(stream: IO[str]) -> None:
+    """Discard the buffer of ``stream``, so that Python reports no error at exit."""
+    with suppress(OSError, ValueError):  # the stream is closed, or is not a file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

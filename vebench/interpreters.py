@@ -74,9 +74,9 @@ def with_ours(packages: dict[str, str]) -> dict[str, str]:
 
 
 def examine_python(option: str, path: str) -> Interpreter:
-    """Return the facts about the Python at ``path``. Errors begin with ``option``, which names it.
+    """Return the facts about the Python at ``path``. Errors begin with ``option``, by which the user named it.
 
-    Raises UsageError if it does not exist, is too old, or has no numpy.
+    Raises UsageError if this Python does not exist, is too old, or has no numpy.
     """
     # A relative path must become absolute, because cells run in another folder. A bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
@@ -136,7 +136,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float) -> 
             raise UsageError(f"{about}: Python {one_line(how)}{why}") from None
 
 
-_MARK = "made-from"  # a file with the digest of the installation, written last; without it, a folder is unfinished
+_MARK = "made-from"  # a file with the digest of the installation, written last. A folder without it is unfinished.
 
 
 class NotHadError(Exception):

@@ -155,7 +155,7 @@ def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tr
     """Return random actions from a space, or from each leaf of a tree of spaces: ``(*count, *action_shape)``.
 
     Integers and bounded reals are uniform. If a bound is infinite, reals are standard normal, cut off at the other
-    bound. Reals between the bounds are numbers of float32: libraries that convert actions do not change them.
+    bound. Reals between the bounds are exact in float32, so libraries that convert actions do not change them.
     """
     drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
     return trees.filled(trees.form(spaces), drawn)

@@ -19,15 +19,15 @@ from vebench.backends.environments.making import action_space, sample
 from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST, FRAME_LIMIT, SCREEN_SIZE, STACK
 from vebench.backends.interface import Task
 
-# Actions that a bare simulator samples beforehand. They also show how long MuJoCo's episodes last.
+# Number of actions that a bare simulator samples beforehand. MuJoCo's episodes are also measured over so many steps.
 _TAPE = 1_000
 
 
 class AtariScreen(AtariPreprocessing):
     """``AtariPreprocessing`` with two gaps closed: the last observation of an episode, and games without a NOOP.
 
-    ``last_frames``: show the frames that an episode ended with, where Gymnasium shows stale ones. ``any_noop``: give
-    the emulator its own NOOP where action 0 presses a button, so that Gymnasium refuses no-ops.
+    ``last_frames``: return an episode's last frames, in steps for which Gymnasium returns stale ones. ``any_noop``:
+    make no-ops with the emulator's own NOOP in games whose action 0 presses a button. Gymnasium makes none there.
     """
 
     def __init__(

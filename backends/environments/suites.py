@@ -22,7 +22,7 @@ from vebench.backends.packages import GYMNASIUM, MUJOCO, Package
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
-# Of all backends' Atari environments: see ``simulators``.
+# Settings of every backend's Atari environments: see ``simulators``.
 FRAME_LIMIT = 108_000
 SCREEN_SIZE = 84
 STACK = 4
@@ -216,7 +216,7 @@ _ATARI_FRAME_SKIP = 4
 # Tasks whose start is random in Gymnasium with any arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 
-# Physics sub-steps in one step, with the tasks of dm_control's suite that end by a limit.
+# The tasks of dm_control's suite that have a time limit, by the number of physics sub-steps in one step.
 _DM_CONTROL_SUB_STEPS = {
     1: (
         "acrobot-swingup acrobot-swingup_sparse cartpole-balance cartpole-balance_sparse cartpole-swingup "

@@ -260,9 +260,9 @@ def _object_of(ale: ALEInterface) -> int:
 
 
 class PictureMaker:
-    """The common part of the pictures of one game. Raises ValueError for sizes that ``atari.c`` does not support.
+    """The data that all pictures of one game share. Raises ValueError for sizes that ``atari.c`` does not support.
 
-    ``screen``: its rows and columns. ``size``: columns and rows of a picture. ``greys``: the grey of each raw value.
+    ``screen``: rows and columns. ``size``: columns and rows of a picture. ``greys``: the grey of each raw value.
     """
 
     def __init__(self, screen: tuple[int, int], size: tuple[int, int], greys: NDArray[np.uint8]) -> None:

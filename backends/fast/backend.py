@@ -46,7 +46,7 @@ class FastBatch:
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode instead of a step. Others may step meanwhile.
 
-        Without a seed, the environment continues its random numbers, or draws from the system's entropy at first.
+        Without a seed, the environment continues its random numbers. A new one takes a seed from the system's entropy.
         """
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class FastTask:
     action_space: gymnasium.Space[Any]
     how: str  # how the task steps, in words
     leaves_out: tuple[str, ...] = ("no infos",)  # features of Gymnasium's class that this class lacks, in words
-    chunk: int = 1  # how many environments take some 20 us to step
+    chunk: int = 1  # the number of environments that take about 20 us to step
     refuses: frozenset[str] = frozenset()  # options of a reset that only Gymnasium's class takes
 
     def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ class FastTask:
 
 
 def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
-    """Return a task of the own class, None if Gymnasium's must step it; and the class in use, with the reason."""
+    """Return the class in use, with the reason, and before it a task of the own class, None if Gymnasium's is used."""
     refused = refusal(env_id, settings)
     ours = class_of(env_id)
     if refused is not None or ours is None:
@@ -100,7 +100,7 @@ def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | Non
 
 
 def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tuple[Division, MakeShare]:
-    """Return the division of a team in this process, with threads in place of processes, and what makes its share."""
+    """Return a team's division, with threads in place of processes, and the function that makes its only share."""
     # The share needs no ``step_one``, which teams only call on shares without threads.
     make = cast("MakeShare", partial(FastShare, task, division, autoreset))
     return replace(division, processes=1, caller_steps=True, cpus=None), make
@@ -146,7 +146,7 @@ class Pool:
         self._library.vebench_pool_get(self._pool, self._all, None, self._without_limit)
 
     def get(self, least: int, seconds: float | None = None) -> list[int]:
-        """Return the first ``least`` environments or more whose work is done. After ``seconds``, return fewer."""
+        """Return environments whose work is done. Waits for ``least`` of them, but at most ``seconds``."""
         limit = self._without_limit if seconds is None else ctypes.c_int64(int(1e9 * seconds))
         count: int = self._library.vebench_pool_get(self._pool, ctypes.c_int64(least), self._at, limit)
         return self._received[:count].tolist()  # type: ignore[no-any-return]

@@ -19,11 +19,10 @@ from vebench.backends.environments.suites import known_as
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 
-# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``. Only the
-# leading places of a version that decide are listed. OpenCV is not listed: building a task compares compiled pictures
-# with OpenCV's.
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``. Each version has
+# only its deciding places. OpenCV is not listed: building a task compares compiled pictures with OpenCV's.
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
-# The value of ``vebench_interface`` in pool.c. Count both up when a function changes, so that Python never calls a
+# The value of ``vebench_interface`` in pool.c. Increase both when a function changes, so that Python never calls a
 # library built from older sources.
 _INTERFACE = 14
 NOT_BUILT = "not compiled: vebench was installed without a C compiler, or from other source"

@@ -76,7 +76,7 @@ class PhysicsTask(FastTask):
 
 
 class PhysicsBatch(FastBatch):
-    """Environments, each with MuJoCo's data of its own."""
+    """Environments, each with its own ``mujoco.MjData``."""
 
     def __init__(self, task: PhysicsTask, rows: RowArrays) -> None:
         self._task, self._rows = task, rows
@@ -113,7 +113,7 @@ class PhysicsBatch(FastBatch):
         self.work = address(needed().vebench_physics)
 
     def _tables(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays whose addresses ``struct physics`` has, in its order."""
+        """Return the arrays whose addresses are in ``struct physics``, in the order of its fields."""
         seen, rules, rows = self._seen, self._task.rules, self._rows
         before: list[tuple[object, ...]] = []
         after: list[tuple[object, ...]] = []
@@ -163,7 +163,7 @@ class PhysicsBatch(FastBatch):
     def finish(self, indices: Sequence[int] | None) -> None:
         """Write rewards and first observations. Raises ``mujoco.FatalError``, as MuJoCo does.
 
-        The error is about the environment ``current``: only that one then counts as finished, or all without indices.
+        The error is about the environment ``current``, which then counts as finished. Without indices, all do.
         """
         failed: list[int] = []
         if self._all[-1]:  # there ever was an error
@@ -184,7 +184,8 @@ class PhysicsBatch(FastBatch):
             self._task.rules.reward(some)
             self._seen.observations[indices], self._seen.rewards[indices] = some.observations, some.rewards
         if self._begun:
-            for index in [*self._begun] if indices is None else self._begun.keys() & indices:
+            begun = [*self._begun] if indices is None else self._begun.keys() & indices
+            for index in begun:
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
 
     def frames(self, index: int) -> int:

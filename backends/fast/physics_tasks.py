@@ -88,7 +88,7 @@ def _squared_cost(weight: float, numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def _limits_of(pair: tuple[float | None, float | None]) -> tuple[float, float]:
-    """Return the two limits of a setting, which are None for no limit."""
+    """Return the two limits of a setting, with infinity in place of None."""
     low, high = pair
     return -inf if low is None else low, inf if high is None else high
 

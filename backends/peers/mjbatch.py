@@ -1,7 +1,7 @@
-"""mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads. vebench computes the rows.
+"""mjbatch: many MuJoCo simulations on a pool of C++ threads. It has only physics, so vebench computes the rows.
 
 Observations and rewards equal ``fast-sync``'s. The code of Gymnasium's class begins episodes, one after another in the
-calling process, and their state is copied to mjbatch.
+calling process. The state of each new episode is copied to mjbatch.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class _Simulations:
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
         _, rewards, terminated, truncated, _ = self._rows
-        rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
+        terminated[index] = truncated[index] = False
+        rewards[index] = self._age[index] = 0
 
     def step(self, actions: Any) -> None:
         if len(self._ended):
@@ -120,6 +121,7 @@ class _Simulations:
         self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
 
     def _look(self) -> None:
+        """Write the observations, rewards and ends of all simulations into the rows."""
         for part, source, target in self._shown:
             if part.low > -np.inf or part.high < np.inf:
                 np.clip(source, part.low, part.high, out=target)

@@ -35,7 +35,7 @@ from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: E
 from rlpyt.utils.collections import namedarraytuple  # noqa: E402
 from rlpyt.utils.synchronize import drain_queue  # noqa: E402
 
-_STEPS = 64  # in a batch of rlpyt's
+_STEPS = 64  # steps in one batch of rlpyt
 AgentInfo = namedarraytuple("AgentInfo", ["nothing"])
 EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 

@@ -1,6 +1,6 @@
 """Sample Factory's rollout workers. The adapter takes the place of the inference worker.
 
-The library's own processes request actions over a queue, write rows into shared trajectories, and return full ones.
+The library's own processes request actions over a queue, and write rows into shared trajectories.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _ONE_FLAG = Difference("an end that is also a time limit is reported as truncate
 
 
 class SampleFactory(OneInFlight):
-    """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if these are even.
+    """``workers`` processes with several environments each, in two groups (``worker_num_splits``) for an even number.
 
-    A worker steps one group while the caller has the rows of the other. A batch has the rows of all groups. The sampler
-    cannot be reset, so each ``reset`` but the first starts new processes.
+    The adapter sends actions to both groups at once, and a batch has the rows of both. The sampler cannot be reset, so
+    each ``reset`` but the first starts new processes.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -58,8 +58,8 @@ class SampleFactory(OneInFlight):
         self._setup, self._action_size = setup, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None
-        told = (FLOAT32_REWARDS, _ONE_FLAG)
-        self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=told)
+        differences = (FLOAT32_REWARDS, _ONE_FLAG)
+        self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=differences)
         self._start()
 
     def _start(self) -> None:

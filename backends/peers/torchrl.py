@@ -119,7 +119,7 @@ class TorchRLAsync:
         blank = spaces.rows(setup.batch_size)
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
         self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
-        self._unreset = self._unstepped = 0  # environments asked to reset, or to step, and not received since
+        self._unreset = self._unstepped = 0  # environments whose reset, or step, was requested and not received
         self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))

@@ -1,6 +1,6 @@
 """Vectorisers of Stable-Baselines3, tianshou and PufferLib. Each adapter imports its library on use.
 
-``pufferlib-core`` is another package than PufferLib, with the same vectoriser.
+The package ``pufferlib-core`` has the same vectoriser as the package ``pufferlib``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SB3Dummy(OneInFlight):
         self._vector = getattr(vec_env, self.kind)(makers(setup))
 
     def _reset(self, seed: int) -> Tree:
-        self._vector.seed(seed)  # for the next reset
+        self._vector.seed(seed)  # takes effect at the next reset
         return self._vector.reset()
 
     def _send(self, actions: Tree) -> None:
@@ -207,7 +207,7 @@ class PufferMultiprocessing(OneInFlight):
 
 
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
-    """Return an environment in PufferLib's wrapper, with ``offset`` added to its seeds, which would repeat."""
+    """Return an environment in PufferLib's wrapper. Without ``offset``, workers would repeat each other's seeds."""
     from pufferlib.emulation import GymnasiumPufferEnv
 
     restrict_worker(cpu, caller)

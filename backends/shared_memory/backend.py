@@ -1,4 +1,4 @@
-"""Our own processes, as backends: ``shm-sync`` and ``shm-async``.
+"""The backends ``shm-sync`` and ``shm-async``: vebench's own processes.
 
 Each process steps its share with the reference's own loop, which writes straight into the shared batch.
 """
@@ -88,8 +88,8 @@ class Stepped(NamedTuple):
     """How the environments of a task are stepped."""
 
     spaces: Spaces
-    # Takes the requested division. Returns the team's, in which threads of the caller may take the place of processes,
-    # and the function that makes its shares.
+    # Takes the requested division. Returns the division of the team, in which the caller's threads may replace
+    # processes, and the function that makes the shares.
     make_share: Callable[[Division], tuple[Division, MakeShare]]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
@@ -108,7 +108,7 @@ class _SharedMemoryBackend:
     caller is one of the processes. ``context``: the start method, ``fork``, ``forkserver`` or ``spawn``.
     """
 
-    stepped = staticmethod(gymnasium_classes)  # of a task: how its environments are stepped
+    stepped = staticmethod(gymnasium_classes)  # returns how the environments of a task are stepped
 
     def __init__(
         self,
@@ -196,9 +196,9 @@ class ShmSync(_SharedMemoryBackend):
 class ShmAsync(_SharedMemoryBackend):
     """Processes as in ``ShmSync``, with ``ratio`` environments for each row of a batch.
 
-    A batch has the environments that are ready first. With two for each row, processes step one half while the other
-    half waits for actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are
-    ready, at least ``recv_min``.
+    A batch has the environments that are ready first. With ``ratio=2``, processes step one half while the other half
+    waits for actions. After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are ready,
+    at least ``recv_min``.
     """
 
     def __init__(

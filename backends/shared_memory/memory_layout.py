@@ -128,7 +128,7 @@ class Memory:
     def __init__(
         self,
         division: Division,
-        observations: Sequence[ArraySpec],  # of one environment
+        observations: Sequence[ArraySpec],  # the arrays of one environment's observation
         actions: Sequence[ArraySpec],
         received: Any = None,  # the memory's file, from another process
     ) -> None:
@@ -139,11 +139,11 @@ class Memory:
         self._of_ring = _aligned(8 * self.ring, LINE)
         self._of_worker = 3 * LINE + 2 * self._of_ring  # the bytes of a worker's words
         number, flag = ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_))
-        lined = [*observations, *actions, number]
+        leaves = [*observations, *actions, number, flag, flag]
         end, offsets = LINE + self._of_worker * len(division.shares), []
-        # The flags of ends follow the rewards at once. With few environments, all move between two CPUs in one line.
-        for leaf, unit in (*((leaf, LINE) for leaf in lined), (flag, 1), (flag, 1)):
-            offsets.append(_aligned(end, unit))
+        for leaf in leaves:
+            # Flags of ends directly follow the rewards. With few environments, all move between two CPUs in one line.
+            offsets.append(end if leaf is flag else _aligned(end, LINE))
             end = offsets[-1] + leaf.nbytes(division.num_envs)
         self.size = end
         if received is not None:
@@ -158,7 +158,7 @@ class Memory:
         self.map = mmap.mmap(self._file.fileno(), self.size)
         arrays: list[Any] = [
             np.ndarray((division.num_envs, *leaf.shape), leaf.dtype, self.map, offset)
-            for leaf, offset in zip((*lined, flag, flag), offsets, strict=True)
+            for leaf, offset in zip(leaves, offsets, strict=True)
         ]
         split = len(observations)
         self.arrays = RowArrays._make((tuple(arrays[:split]), *arrays[-3:], tuple(arrays[split:-3])))

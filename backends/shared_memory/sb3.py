@@ -97,7 +97,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Return whether every environment has the attribute."""
         try:
             return all(self.envs.apply(methodcaller("has_wrapper_attr", attr_name), range(self.num_envs)))
-        except AttributeError:  # an environment of a class of ours has none
+        except AttributeError:  # vebench's own classes have no attributes
             return False
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
@@ -122,7 +122,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         ids = list(self._get_indices(indices))
         try:
             return list(self.envs.apply(is_wrapped, ids, wrapper_class))
-        except AttributeError:  # an environment of a class of ours has no wrappers
+        except AttributeError:  # vebench's own classes have no wrappers
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Any]:
@@ -137,5 +137,5 @@ def _info_of_each(count: int, infos: Iterable[tuple[int, _Info]]) -> list[_Info]
     """Return the info of each of ``count`` environments, an empty one where there is none."""
     each: list[_Info] = [{} for _ in range(count)]
     for env_id, info in infos:
-        each[env_id] = deepcopy(info)  # the environment may have kept it, or something in it
+        each[env_id] = deepcopy(info)  # the environment may have kept the info, or an object in it
     return each

@@ -84,7 +84,7 @@ class State(Enum):
     """The states of a team, from the view of its caller."""
 
     IDLE = "idle"
-    RESET = "reset"  # requested; another call must wait for it
+    RESET = "reset"  # a reset was requested, and a later call finishes it
     STEP = "step"
     CALL = "call"
     LATE = "late"  # a wait for single environments timed out, and can be repeated
@@ -96,7 +96,7 @@ class State(Enum):
         return self in (State.RESET, State.STEP, State.CALL)
 
 
-IDLE, RUNNING = State.IDLE, State.RUNNING  # for each step: a look-up in an enum takes as long as a call
+IDLE, RUNNING = State.IDLE, State.RUNNING  # shortcuts, since a look-up in an enum takes as long as a call
 
 
 class Team:
@@ -124,7 +124,7 @@ class Team:
         # Why the team can answer no more requests. Not a state, since another thread may set it during a call.
         self.lost: Exception | None = None
         # The caller's own share, if other threads step it. ``start`` begins a step of all environments, ``put`` a step
-        # of some. ``get`` returns those that are done, and the remarks on them.
+        # of some. ``get`` returns the environments that are done, and the remarks on them.
         self.threaded: Any = None
         self._request: Callable[[], Any] | None = None  # a round's request to the caller's own share; None: a step
         self._answers: list[Any] = []  # the round's answers, the caller's own first
@@ -200,7 +200,7 @@ class Team:
         """
         answers = self._answers
         with self.inside:
-            if not answers:  # the caller's own part is always done to its end
+            if not answers:  # the caller always completes its own share
                 try:
                     answers.append((self._request or self.own.step)())
                 except Exception as error:  # noqa: BLE001 - raised when all have answered
@@ -319,8 +319,8 @@ def _leave_to_original() -> None:
         owner = f"it belongs to process {team.owner}, which created it"
         team.lost = WorkerError(f"{owner}: other processes, even forked, cannot use it")
         for worker in team.workers:
-            # Or multiprocessing would end the original's workers when this process exits.
-            process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other way
+            # Otherwise multiprocessing would end the original's workers when this process exits.
+            process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
 
 
 os.register_at_fork(after_in_child=_leave_to_original)
@@ -329,14 +329,14 @@ os.register_at_fork(after_in_child=_leave_to_original)
 class InFlight:
     """Requests steps of single environments of a team.
 
-    While too few environments are ready, the caller steps its own, one at a time, unless its threads do. Environments
+    While too few environments are ready, the caller steps its own one at a time, unless its threads do. Environments
     come back in the order in which the caller sees that they are ready. Each process answers in the order of sending.
     """
 
     def __init__(self, team: Team) -> None:
         self._team = team
         self._ready: list[int] = []
-        self.remarks: dict[int, Any] = {}  # remarks on steps, by environment; whoever receives a row takes its remark
+        self.remarks: dict[int, Any] = {}  # remarks on steps, by environment. The receiver of a row takes its remark.
         self._failed: list[int] = []  # ready environments whose remark is a failure
         self._own: deque[int] = deque()  # environments that the caller must step
         self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
@@ -414,43 +414,50 @@ class InFlight:
         team = self._team
         team.check_free()
         team.state = RUNNING
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             with team.inside:
                 team.raise_if_lost()
-                self._take(least, timeout)
-                while len(self._ready) < least:
-                    if self._own and time.monotonic() < deadline:
-                        team.raise_if_lost()
-                        self._step_own(self._own.popleft())
-                    else:
-                        team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
-                    self._take(least, timeout)
+                self._step_or_wait(least, timeout)
         except OverdueError:
             team.state = State.LATE
             raise
 
-    def _step_own(self, env_id: int) -> None:
-        share = self._team.own
-        try:
-            remark = share.step_one(env_id)
-        except Exception as error:  # noqa: BLE001 - raised when all have answered
-            remark = WorkerFailure.of(error, share.current)
-        self._mark(env_id, remark)
+    def _step_or_wait(self, least: int, timeout: float | None) -> None:
+        team, share = self._team, self._team.own
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._take(least, timeout)
+        while len(self._ready) < least:
+            if time.monotonic() >= deadline:  # a wait would poll for a while
+                raise OverdueError(timeout)
+            if self._own:
+                team.raise_if_lost()
+                env_id = self._own.popleft()
+                try:
+                    remark = share.step_one(env_id)
+                except Exception as error:  # noqa: BLE001 - raised when all have answered
+                    remark = WorkerFailure.of(error, share.current)
+                self._ready.append(env_id)
+                self._keep(env_id, remark)
+            else:
+                team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
+            self._take(least, timeout)
 
     def _take(self, least: int, timeout: float | None) -> None:
-        """Mark environments as ready that workers have stepped, or the caller's threads, for which this waits.
+        """Mark environments as ready that workers or the caller's threads have stepped. Wait only for the threads.
 
         Raises the first failure of a step, whose environment then counts as received.
         """
         team, threaded = self._team, self._team.threaded
         for worker in team.workers:
             for env_id, remark in worker.answers():
-                self._mark(env_id, remark)
+                self._ready.append(env_id)
+                if remark is not None:
+                    self._keep(env_id, remark)
         if threaded is not None and len(self._ready) < least:
             env_ids, remarks = threaded.get(least - len(self._ready), timeout)
-            for env_id in env_ids:
-                self._mark(env_id, remarks.get(env_id))
+            self._ready.extend(env_ids)
+            for env_id, remark in remarks.items():
+                self._keep(env_id, remark)
         if self._failed:
             env_id = self._failed.pop(0)
             self._ready.remove(env_id)
@@ -458,10 +465,9 @@ class InFlight:
             team.state = IDLE
             raise self.remarks.pop(env_id).raised()
 
-    def _mark(self, env_id: int, remark: Any) -> None:
-        """Mark an environment as ready, and keep the remark on its step."""
+    def _keep(self, env_id: int, remark: Any) -> None:
+        """Keep the remark on a step, if there is one."""
         if remark is not None:
             self.remarks[env_id] = remark
             if type(remark) is WorkerFailure:
                 self._failed.append(env_id)
-        self._ready.append(env_id)

@@ -65,7 +65,7 @@ def each_seed(seed: Seeds, count: int) -> list[int | None]:
 
 
 def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | None:
-    """Return the CPUs. Raises ValueError for an argument that some class, or none, would refuse later or ignore."""
+    """Return the CPUs as ints. Raises ValueError for an argument that would be ignored, or would fail later."""
     methods = multiprocessing.get_all_start_methods()
     if context not in (None, *methods):
         raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
@@ -126,8 +126,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     max_concurrency
         The largest number of processes that step environments.
     num_processes
-        Number of processes that step environments, at most ``max_concurrency``. By default one for each of ``cpus``.
-        Without ``cpus``, one for each usable CPU with ``caller_steps``, and one for each environment otherwise.
+        Number of processes that step environments, at most ``max_concurrency``. The default is one process for each of
+        ``cpus``. Without ``cpus``, it is one for each environment, or with ``caller_steps`` one for each usable CPU.
     batch_size
         The most rows that ``recv`` returns. If less than the number of environments, use ``send`` and ``recv``, not
         ``step``.
@@ -151,7 +151,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     ``BrokenOffError``. ``close`` can be called again, and by another thread.
     """
 
-    _example: Environment | None = None  # has the spaces; None: the first function makes it
+    _example: Environment | None = None  # an environment whose spaces are read. None: the first function makes one.
 
     # Do nothing. Gymnasium before 1.3 closes here, but a ``Team`` ends by itself when it is forgotten.
     __del__ = object.__init__
@@ -184,8 +184,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.batch_size = count if batch_size is None else checked_number("batch_size", batch_size, 1, count)
         self._single = self.batch_size < count
         cpus = _checked(context, cpus, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
-        if num_processes is None:
-            num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        if num_processes is None and cpus:
+            num_processes = len(cpus)
+        elif num_processes is None:
+            num_processes = usable_cpus() if caller_steps else count
         processes = checked_number("num_processes", num_processes, 1, 1 << 16)
         if max_concurrency is not None:
             processes = min(processes, checked_number("max_concurrency", max_concurrency, 1, 1 << 16))
@@ -313,11 +315,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         infos = self._wait_for_infos(State.RESET, timeout)
         observed = self._observed()
-        reset = self._to_reset.tolist()
-        self._in_flight.put_back(reset, ready=False)
-        away, gone = self._in_flight.away, set(reset)
-        kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
-        self._last_ids = np.array([*kept, *reset])
+        if self._single:
+            reset = self._to_reset.tolist()
+            self._in_flight.put_back(reset, ready=False)
+            away, gone = self._in_flight.away, set(reset)
+            kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
+            self._last_ids = np.array([*kept, *reset])
         self._team.finish()
         return observed, infos
 
@@ -369,15 +372,15 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Return the rows of ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
-        seconds, and RuntimeError if fewer steps are pending; nothing is lost in either case.
+        seconds, and RuntimeError if fewer steps are pending. No rows are lost in either case.
         """
         in_flight, most = self._checked_in_flight("recv"), self.batch_size
         least = most if min_batch is None else checked_number("min_batch", min_batch, 1, most)
         ids = in_flight.recv(least, most, timeout)
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self.observations, rows)
-        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.pop(env_id, ())]
-        infos = share.batch_infos(len(ids), told)
+        by_row = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks.pop(env_id, ())]
+        infos = share.batch_infos(len(ids), by_row)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
@@ -413,7 +416,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute ``name``. A list or tuple has a value for each. Other values are for all."""
+        """Set each environment's attribute ``name``: to its item of a list or tuple, or to any other value itself."""
         self._check_free("set_attr")
         count = self.num_envs
         each = values if isinstance(values, (list, tuple)) else [values] * count

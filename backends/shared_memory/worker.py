@@ -123,7 +123,7 @@ def light_fence() -> Callable[[], None] | None:
 
 
 def ring(writer: Connection) -> None:
-    """Wake the process that sleeps on the other end of this pipe, unless it has ended. Clear its flag first."""
+    """Wake the process that sleeps on the other end of this pipe, unless it has ended. Callers clear its flag first."""
     with contextlib.suppress(OSError):
         os.write(writer.fileno(), b"!")
 
@@ -143,7 +143,7 @@ def _tell(
 
 
 class Waiter:
-    """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
+    """Waits for the other side: polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
 
     ``flag`` is the word that says that this side is asleep. This side sleeps until ``pipe`` has a byte to read. A byte
     from an earlier wake-up only makes it check once more.
@@ -156,8 +156,8 @@ class Waiter:
         self._bell.register(pipe.fileno(), select.POLLIN)
         self._fence = light_fence()
         self._most_ns = spin_ns
-        # A wake-up takes 30 to 50 microseconds, so polling for about that time pays. A process polls longer if that was
-        # enough in the last waits, like a hypervisor that polls before it halts a virtual CPU (Linux,
+        # A wake-up takes 30 to 50 microseconds, so polling for about that time pays. After a sleep that longer polling
+        # would have avoided, a process polls longer. Hypervisors do the same before they halt a virtual CPU (Linux,
         # Documentation/virt/kvm/halt-polling.rst).
         self._least_ns = self._spin_ns = min(spin_ns, 50_000)
         self.sleeps = 0  # counted for tests
@@ -203,9 +203,9 @@ class Waiter:
 def _work(
     memory: Memory, make_share: MakeShare, number: int, pipes: tuple[Connection, Connection], caller: int, bound: bool
 ) -> None:
-    """Answer the entries of a ring with a share of the environments, until one asks to end or the caller has ended.
+    """Answer the entries of a ring with a share of the environments, until the entry ``END`` or the caller's end.
 
-    ``pipes`` are the end on which the worker sleeps, and the end that wakes the caller. ``bound``: the worker is a
+    The worker sleeps on the first of the ``pipes``, and wakes the caller through the second. ``bound``: the worker is a
     child of the caller, started by a thread that lives as long as the caller.
     """
     # Only the caller controls its workers, so ignore signals. An empty handler does that. Programs that an environment
@@ -344,13 +344,13 @@ class WorkerHandle:
         self.sent += 1
 
     def ask(self, entry: int) -> None:
-        """Ask the worker for one answer, which ``answer`` returns. It must have answered all earlier entries."""
+        """Ask for one answer, which ``answer`` returns. The worker must have answered all earlier entries."""
         self.entries[self.sent % self._slots] = entry
         self._read = self.sent = self.sent + 1
         _tell(self.request, self.sent, self.asleep, self._pipe, self._fence)
 
     def ask_to_end(self) -> None:
-        """Ask the worker to end before its next entry. It cannot be asked for anything else afterwards."""
+        """Ask the worker to end before its next entry. No other request may follow."""
         for _ in range(self._slots):
             self.put(END)
         self.notify()

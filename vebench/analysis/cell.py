@@ -73,7 +73,7 @@ class Code(StrEnum):
     MEMORY = "memory", Gravity.WARNING  # the machine has little shared memory
 
     OUTLIERS = "outliers", Gravity.NOTE  # outliers are kept, and the interval includes them
-    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop, or than with fewer workers; the rate is valid
+    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop; the rate is valid
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding says why, and what to install
@@ -327,7 +327,7 @@ class CellSummary:
 
 def base_of(key: CellKey) -> CellKey:
     """Return the base of a speedup: the reference with one worker, all else the same."""
-    return key.beside(REFERENCE, workers=1)
+    return key._replace(backend=REFERENCE, workers=1)
 
 
 def yardstick_of(key: CellKey) -> CellKey:
@@ -342,7 +342,7 @@ def is_base(key: CellKey) -> bool:
 
 def of_key(key: CellKey) -> CellKey:
     """Return the key that all cells of a curve share: it has 0 as the number of workers."""
-    return key.beside(key.backend, workers=0)
+    return key._replace(workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:

@@ -38,8 +38,7 @@ SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable"]
 # A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
 _Cells = Mapping[CellKey, CellSummary]
-_Reason = tuple[SpeedVerdict, str]
-_Verdict = tuple[SpeedVerdict, str | None]
+_Verdict = tuple[SpeedVerdict, str | None]  # with the reason, if the verdict needs one
 
 _LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
 POWER = 0.8  # the probability of finding a difference that a comparison can resolve
@@ -311,6 +310,9 @@ class _Sides:
         old, new = self.before[key], self.after.get(key)
         base = denominator(key, self.metric)
         how = _how_failed(old, new)
+        if how is None and base is not None and base in self.before:
+            how = _how_failed(self.before[base], self.after.get(base))
+            how = how and f"{base.backend} with one worker {how}"
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
@@ -348,7 +350,7 @@ class _Sides:
         sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
         return [(name, cells[key]) for name, cells in sides if key in cells]
 
-    def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[_Reason]:
+    def _prevents_ratio(self, key: CellKey, base: CellKey | None) -> Iterator[_Verdict]:
         """Yield why a cell has no ratio, the most important reason first."""
         names, old, new = self.names, self.before[key], self.after.get(key)
         if (lack := _lack(old)) is not None:
@@ -357,7 +359,7 @@ class _Sides:
         if new is None or lack is not None:
             yield "missing", f"{names.candidate}: {lack}"
             return
-        yield from self._differ(old, new)
+        yield from self._differ(key, old, new)
         for name, cells in ((names.baseline, self.before), (names.candidate, self.after)):
             if base is not None and (lack := _lacks_base(cells.get(base))) is not None:
                 yield "not comparable", f"{name}: {base.backend} with one worker {lack}"
@@ -367,9 +369,9 @@ class _Sides:
         if self.in_turn and len(_by_pass(new.sample, old.sample).rates) <= 1:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
-    def _differ(self, old: CellSummary, new: CellSummary) -> Iterator[_Reason]:
-        names = self.names
-        for name, cell in ((names.baseline, old), (names.candidate, new)):
+    def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:
+        """Yield the differences between the two sides of a cell that prevent a comparison."""
+        for name, cell in self._named(key):
             # If both sides are excluded for known other work, they do the same other work.
             if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
@@ -380,7 +382,7 @@ class _Sides:
             decisive.pop("cpus_owned", None)
         for field, count in decisive.items():
             if count != new.shape[field]:
-                sides = f"{names.baseline} {count}, {names.candidate} {new.shape[field]}"
+                sides = f"{self.names.baseline} {count}, {self.names.candidate} {new.shape[field]}"
                 yield "not comparable", f"{field.replace('_', ' ')}: {sides}"
 
     def _doubt(self, key: CellKey, base: CellKey | None) -> str | None:

@@ -131,7 +131,7 @@ class Sweep:
         """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
         if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
             return None
-        bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
+        bare = self.by_key.get(cell.key._replace(backend=CEILING))
         return None if bare is None or bare.excluded else bare
 
     def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
@@ -339,7 +339,7 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     most_ns = 1_000
     if loop is not None and loop.median > most_ns:
         yield Finding(Code.LOOP_COST, "the measuring loop itself costs over 1 microsecond per batch", remedy)
-    null = sweep.by_key.get(cell.key.beside(NULL, cell.workers))
+    null = sweep.by_key.get(cell.key._replace(backend=NULL))
     of_null = None if null is None or null is cell else null.figures.ns_per_batch
     if of_null is None or batch is None:
         return

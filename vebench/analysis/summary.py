@@ -128,16 +128,11 @@ def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
     return repeats
 
 
-def frame_rates(record: CellRecord) -> Sample:
-    """Return frames per second of one repeat of a cell."""
+def samples_of(record: CellRecord) -> tuple[Sample, Sample]:
+    """Return the frames per second of one repeat of a cell, and its nanoseconds of wall time per batch."""
     windows = windows_of([[record]])
-    return _frames(windows[windows["counts"]])
-
-
-def batch_times(record: CellRecord) -> Sample:
-    """Return the nanoseconds of wall time from one batch to the next, for one repeat of a cell."""
-    windows = windows_of([[record]])
-    return _times_by_batch(windows[windows["counts"]])
+    counting = windows[windows["counts"]]
+    return _frames(counting), _times_by_batch(counting)
 
 
 def _frames(windows: Windows, time: str = "ns") -> Sample:

@@ -1,6 +1,6 @@
-"""The actions of a cell: from a tape drawn beforehand, or from a policy in the timed loop. Also parses ``--policy``.
+"""The actions of a cell: from a tape sampled beforehand, or from a policy in the timed loop. Also parses ``--policy``.
 
-The parent imports this module, too. So numpy and torch are loaded on use.
+Numpy and torch are loaded on use, since the parent imports this module, too.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def parse_policy(text: str) -> PolicyChoice:
         raise ValueError("brackets do not match")
     policy = _named(name.strip())
     values: dict[str, Any] = {}
-    for key, given in bracketed.pairs(rest[:-1], lists=("cpus",)).items() if bracket else ():
+    details = bracketed.pairs(rest[:-1], lists=("cpus",)) if bracket else {}
+    for key, given in details.items():
         if key not in _DETAILS:
             raise ValueError(f"no detail {key}; known: {', '.join(_DETAILS)}")
         if policy == TAPED or (key != "cpus" and not policy.is_network):
@@ -155,7 +156,7 @@ class Actions:
 
 
 class Tape(Actions):
-    """Repeats actions that were drawn beforehand. It costs the loop nothing."""
+    """Repeats actions that were sampled beforehand. It costs the loop nothing."""
 
     def __init__(self, batches: Sequence[ArrayTree]) -> None:
         self._running = cycle(batches)
@@ -346,7 +347,7 @@ def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> P
 class _Network(Policy):
     """A network that samples actions. Its weights are random, from ``seed``, because only its time matters.
 
-    Each integer is drawn from a categorical distribution, and each real number from a normal distribution. On CUDA,
+    Each integer is sampled from a categorical distribution, and each real number from a normal distribution. On CUDA,
     observations are copied once for each batch, through pinned memory.
     """
 
@@ -399,7 +400,7 @@ class _Network(Policy):
         out = self._layers(rows.to(torch.float32) * self._factor).float()
         if not self._counts:
             return torch.clamp(out + torch.randn_like(out), self._low, self._high)
-        # The largest of logits with Gumbel noise is a draw from the categorical distribution.
+        # The index of the largest logit with Gumbel noise is a sample of the categorical distribution.
         noisy = out - torch.log(-torch.log(torch.rand_like(out).clamp_(1e-20, 1 - 1e-7)))
         chosen = [part.argmax(-1) for part in noisy.split(self._counts, -1)]
         return torch.stack(chosen, -1) + self._low
@@ -420,7 +421,10 @@ def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
         raise ValueError(f"policy nature-cnn takes stacked images, not observations of shape {shape}: use mlp:64x64")
     # Mnih et al., Human-level control through deep reinforcement learning, Nature 518, 2015
     convolutions = (nn.Conv2d(shape[0], 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-    seen = nn.Sequential(*(part for each in convolutions for part in (each, nn.ReLU())), nn.Flatten())
+    layers: list[Any] = []
+    for convolution in convolutions:
+        layers += [convolution, nn.ReLU()]
+    seen = nn.Sequential(*layers, nn.Flatten())
     size = seen(torch.zeros(1, *shape)).shape[1]
     return nn.Sequential(seen, nn.Linear(size, 512), nn.ReLU(), nn.Linear(512, outputs))
 
@@ -430,7 +434,7 @@ def make_policy(
 ) -> Policy:
     """Return the ``chosen`` policy, for observations with the shapes and types of these, ``(rows, *shape)``.
 
-    Its weights are drawn from ``seed``. Raises ValueError if the policy does not fit the environment.
+    A network's weights are random, from ``seed``. Raises ValueError if the policy does not fit the environment.
     """
     if chosen.kind == "sleep":
         return _sleeping(parse_time(chosen.pause), tape)

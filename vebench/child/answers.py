@@ -34,7 +34,9 @@ def check_counts(record: object, kind: type[Any], positive: tuple[str, ...] = ()
 def _integers(value: object) -> list[int]:
     if type(value) is int:
         return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    items = value if isinstance(value, (tuple, list)) else ()
     return [number for item in items for number in _integers(item)]
 
 
@@ -175,7 +177,7 @@ def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Count
 
 
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
-    """Return one window of ``ns`` nanoseconds from those of several replicas, which have these ``shares`` in it."""
+    """Return one window of ``ns`` nanoseconds from several replicas' windows. It covers these ``shares`` of them."""
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
     counts: Counters = {}
@@ -257,7 +259,7 @@ class Ends:
 class ReplicaWindow(_Counted):
     """A window of a replica."""
 
-    start_ns: int  # when the window began, by the replica's clock; the runner converts it to its own clock
+    start_ns: int  # when the window began, by the replica's clock. The runner converts it to its own clock.
     window: Window
 
 
@@ -314,7 +316,7 @@ class _Compared(_Counted):
     ends: int = 0  # the number of ends of episodes
     allowed: tuple[str, ...] = ()  # the declared differences that occurred
     mismatch: Mismatch | None = None  # where the backend differs
-    fault: str | None = None  # the known fault that explains it
+    fault: str | None = None  # the known fault that explains the mismatch
     reason: str | None = None  # why there is no verdict
     # The environment's own first invalid reward, or value outside its space, with its step:
     invalid: str | None = None
@@ -342,9 +344,9 @@ class CellProof(_Compared):
     """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments."""
 
     environments: int = 0  # the number of environments that were replayed, out of ``num_envs``
-    steps: int = 0  # each was replayed for this many steps, out of ``of_steps``; only some rows are compared
+    steps: int = 0  # the steps for which each was replayed, out of ``of_steps``. Only some rows are compared.
     of_steps: int = 0
-    seed: int = 0  # of the random moments
+    seed: int = 0  # the seed of the random moments
     seconds: float = 0.0  # the time that the comparison took
     impossible: bool = False  # whether ``reason`` is from the table of backends, so that nothing can ever be compared
     num_envs: int = 0
@@ -360,14 +362,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timed(_Counted):
-    """Quantiles of the times of an environment's steps and resets, in nanoseconds: the median, and 99 %."""
+    """Times of an environment's steps and resets, in nanoseconds: the median, and for steps the 99th percentile."""
 
     positive = ("steps", "resets")
 
     steps: int
     step_p50_ns: int
     step_p99_ns: int
-    resets: int  # in the steps, or forced
+    resets: int  # the number of resets: after an end, or forced
     reset_p50_ns: int
     make_ns: int = 0  # the time to make the environment
     ends: int = 0  # the number of episodes that ended in the steps

@@ -50,7 +50,7 @@ def measure(
     """Build the backend, measure it, and return it without closing it. Each answer is sent as soon as it is known.
 
     ``affinity``: the CPUs that the process may use. ``unbound``: why its memory is not bound as requested.
-    ``priorities``: of its threads at the start. ``started``: when the process started, by ``clock``.
+    ``priorities``: the priorities of its threads at the start. ``started``: the time of its start, by ``clock``.
     """
     job = request.job
     backend, first, first_info, reset_ns = build(request, factory, clock)
@@ -84,7 +84,7 @@ def measure(
         in_time = clock() - started + 2 * patience < request.settings.timeout * _NANO
         if (silent := recorder.ids.silent()) and in_time:
             recorder.waited(loop.wait_for(silent, patience), silent)
-        again = int(_NANO / 2)  # wait this long for an end, then step this long; a slow backend is not reset again
+        again = int(_NANO / 2)  # the time to wait for an end, and then to step. A slow backend is not reset again.
         if job.resets and in_time and reset_ns < again:
             # A backend may confuse this reset with one that is due after an end.
             loop.go_to_an_end(again)
@@ -187,7 +187,7 @@ class Schedule:
         self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
 
     def warm_up(self) -> tuple[int, bool | None]:
-        """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it settled, if known.
+        """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it did so, if known.
 
         Then step for a random share of an episode, or of half of all windows if that is shorter: otherwise all passes
         would begin at the same step of an episode.
@@ -203,7 +203,7 @@ class Schedule:
         if not span:
             return 0, None
         if self._recorder is not None:
-            self._recorder.expect(self._moments)  # for faults that begin after the first batches
+            self._recorder.expect(self._moments)  # some faults begin after the first batches
         slices: deque[Stretch] = deque(maxlen=_SLICES)
         spent = span
         while True:
@@ -213,7 +213,7 @@ class Schedule:
             self._find_pace(slices)
             rates = [each.rows / max(1, each.ns) for each in slices]
             is_enough = spent >= least and loop.batches >= ahead
-            # Noise may hide a trend: then the warm-up lasts twice the shortest.
+            # Noise may hide a trend: then the warm-up lasts twice as long as the shortest one.
             if spent >= most or (is_enough and _settled(rates, 0.04 if spent < 2 * least else inf)):
                 break
         episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf

@@ -1,4 +1,4 @@
-"""The only timed loop. It contains nothing but ``send``, ``recv`` and the counting of rows."""
+"""The only timed loop. It contains only ``send``, ``recv``, the counting of rows, and the recorder's samples."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Loop:
         return int(np.count_nonzero(self._ended))
 
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, up to an end that the recorder waits for. Return rows, ends, and the last batch."""
+        """Step ``batches`` batches, fewer at an end that the recorder awaits. Return rows, ends, and the last batch."""
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)

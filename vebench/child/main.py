@@ -39,7 +39,7 @@ def begin(request_file: str, answers: int, memory: Sequence[_Part] = (), **inher
     status = main(request_file, answers, memory, **inherited)
     if not status:  # the backend is closed; a normal exit of the interpreter would take up to 0.2 s
         atexit._run_exitfuncs()  # noqa: SLF001 - os._exit does not run them
-        with suppress(Exception):  # a library may have replaced it
+        with suppress(Exception):  # a library may have replaced ``stdout``
             sys.stdout.flush()
         os._exit(0)
     return status
@@ -72,8 +72,11 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.equality.replay import compare_trials, replay
 
-            for proof in [compare_trials(request, job)] if isinstance(job, Judging) else replay(request, job):
-                answer(proof)
+            if isinstance(job, Judging):
+                answer(compare_trials(request, job))
+            else:
+                for proof in replay(request, job):
+                    answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
         elif isinstance(job, Proving):
@@ -145,7 +148,7 @@ def _die_with_parent() -> None:
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     """Fork cells until the socket ``channel`` is closed. Return the exit status, in this process and in each cell.
 
-    It does not tune the garbage collector: collections must take as long in a forked cell as in a fresh interpreter.
+    The garbage collector is not tuned: collections must take as long in a forked cell as in a fresh interpreter.
     """
     os.set_inheritable(channel, False)
     hold_lifeline(lifeline)
@@ -223,7 +226,7 @@ def _memory() -> list[_Part]:
 def _own(memory: Sequence[_Part]) -> bool:
     """Give this process its own copy of all writable memory. Return whether the system supports that (Linux 5.14).
 
-    Otherwise pages would be copied in windows, might be on another memory node, and would count only in part.
+    Without own copies, pages would be copied during windows, might be on another memory node, and would count in part.
     """
     for place, size, of_file in memory:
         failed = _advise(place, size, 22 if of_file else 23)  # MADV_POPULATE_READ, MADV_POPULATE_WRITE

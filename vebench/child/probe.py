@@ -33,7 +33,7 @@ from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
-_A_VECTOR = "it makes a vector environment: name what makes a single one; vebench verify A B compares the two"
+_A_VECTOR = "it makes a vector environment: name a function that makes a single one, or use vebench verify A B"
 
 
 class RefusedError(Exception):
@@ -129,10 +129,11 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     home = _home(env.spec.entry_point if env.spec else None)
     # Some environments have no fixed number of frames per step.
     frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
+    env_id = env.spec.id if env.spec else local_name
     facts = {
-        "id": name if function else env.spec.id if env.spec else local_name,
+        "id": name if function else env_id,
         "package": (module if function else home).partition(".")[0],  # the top-level package of its code
-        "module": module or None,  # to import first
+        "module": module or None,  # the module to import first
         "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
         "called": function is not None,  # whether a callable of the module makes it
         "problem": problem,  # why its spaces cannot be used
@@ -234,7 +235,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    # A script's own folder comes first in sys.path; the modules in it must not shadow others.
+    # A script's own folder comes first in sys.path. The modules in it must not shadow others.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if folder != here]
     main()

@@ -96,7 +96,7 @@ class Log:
 class Process:
     """A process in a separate session. Raises OSError if it cannot be started. ``popen``: arguments of ``Popen``.
 
-    ``log`` gets its standard error, and its standard output unless ``stdout`` is given. Without it, both are discarded.
+    ``log`` gets its standard error, and its standard output unless ``stdout`` is given. By default they are discarded.
     """
 
     def __init__(self, command: Sequence[str], log: IO[bytes] | None = None, **popen: Any) -> None:
@@ -194,8 +194,8 @@ class Zygote(Process):
     ) -> ForkedProcess | None:
         """Return a cell's process, None if it cannot be forked. ``mark``: a text in the cell's environment.
 
-        ``descriptors``: of the pipes for answers and for the go-ahead, and of the lifeline. ``wait`` waits until a
-        descriptor can be read, or the cell's time is over: the zygote may be importing modules.
+        ``descriptors``: the pipes for answers and for the go-ahead, and the lifeline. ``wait`` waits until a descriptor
+        can be read, or the cell's time is over: the zygote may still import modules.
         """
         cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": kernel.allowed() or ()}
         reading, writing = os.pipe()
@@ -260,7 +260,7 @@ class Guardian(Process):
 class ChildProcess:
     """A child that measures or compares a cell, with a pipe in each direction. Raises OSError if it cannot be started.
 
-    ``folder`` is made for it, and removed by ``end``. ``fork`` returns a forked process, None for a fresh interpreter.
+    ``folder`` is made here, and removed by ``end``. If ``fork`` returns no process, a fresh interpreter is started.
     """
 
     def __init__(
@@ -423,14 +423,12 @@ class _Relay:
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
     """Return the facts about this host that plans and reports need, as JSON."""
     return {
-        "name": os.uname().nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "path": sys.executable,
         "packages": probe.versions(names),
         "modules": [name for name in modules if find_spec(name) is not None],
         "host": asdict(host.read_host()),
         "memory_available": host.memory_available(),
-        "load": os.getloadavg()[0],
     }
 
 

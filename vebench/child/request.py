@@ -18,9 +18,9 @@ Mode = Literal["alone", "in_turn", "in_step"]
 
 
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
-    """Return the seeds of the constructor, the first reset and the action tape, alike for all cells of a pass.
+    """Return the seeds of the constructor, the first reset and the action tape. All cells of a pass have the same.
 
-    None follows from another: an adapter that knew the tape could make its steps before the clock starts.
+    No seed follows from another: an adapter that knew the tape could make its steps before the clock starts.
     """
     # Seeds are above 16 bits. A seed plus the number of an environment has at most 31 bits.
     built, start, tape = Random(f"{seed} work {number}").sample(range(1 << 17, 1 << 30), 3)
@@ -45,7 +45,7 @@ class Proving:
     """Step the backend in a few layouts, and record its rows in files ``PATH.0``, ``PATH.1`` ... ``Judging`` proves."""
 
     steps: int  # the least number of steps of each environment
-    seed: int = 0  # of the random layouts, lengths and seeds
+    seed: int = 0  # the seed from which layouts, lengths and further seeds are chosen
     path: str = ""
 
 
@@ -54,10 +54,10 @@ class Recording:
     """Measure the backend, and record some batches in a file after the measurement. ``Replaying`` compares them."""
 
     path: str
-    seed: int  # of the random moments
+    seed: int  # the seed of the random moments
     replica: int = 0  # the number of the replica that records
-    chooser: int = 0  # seed of the random choice of environments
-    turn: int = 0  # number of the pass; each pass records other environments
+    chooser: int = 0  # the seed of the random choice of environments
+    turn: int = 0  # the number of the pass. Each pass records other environments.
     full: bool = False  # whether to record as many environments as fit in memory
     compared: bool = True  # whether to write the file for a comparison
     resets: bool = False  # whether to reset the backend once more after its last window
@@ -111,7 +111,7 @@ class Request:
     target: str  # the adapter's ``module:Class``
     options: dict[str, OptionValue]  # the adapter's keyword arguments
     settings: Settings
-    folder: str  # the folder of the user's modules, if the request names one
+    folder: str  # the folder from which the user's modules are imported
     start_seed: int = 0  # the seed of the first reset; see ``seeds_of``
     tape_seed: int = 0  # the seed of the actions
     nodes: tuple[int, ...] = ()  # the memory nodes of the cell's CPUs
@@ -138,6 +138,8 @@ class Request:
         body: dict[str, Any] = json.loads(text)
         setup, settings = body["setup"], body["settings"]
         policy = settings["policy"]
+        policy["sizes"] = tuple(policy["sizes"])
+        settings["policy"] = PolicyChoice(**policy)
         job: Any = body["job"] or (None, {})
         kind, values = job
         if "recordings" in values:
@@ -145,7 +147,7 @@ class Request:
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),
-            "settings": Settings(**settings | {"policy": PolicyChoice(**policy | {"sizes": tuple(policy["sizes"])})}),
+            "settings": Settings(**settings),
             "nodes": tuple(body["nodes"]),
             "job": None if kind is None else _JOBS[kind](**values),
         }

@@ -22,7 +22,7 @@ from vebench.machine import guardian
 from vebench.process_guard import Interrupts, ProcessGuard, wakeful
 
 _SECOND = 1_000_000_000  # nanoseconds
-_FEWEST = 3  # the fewest windows that say something about a cell's clock
+_FEWEST = 3  # the fewest windows by which a cell's clock is judged
 
 _Kind = TypeVar("_Kind", answers.Ready, answers.Warm, answers.ReplicaWindow, answers.Done)
 _Facts = TypeVar("_Facts", answers.Layout, answers.Done)
@@ -30,11 +30,11 @@ _Facts = TypeVar("_Facts", answers.Layout, answers.Done)
 
 @dataclass(frozen=True)
 class Limit:
-    """The time limit of a cell, in seconds. Rests do not count."""
+    """The time limit of a cell. The time for which a cell is stopped between its turns does not count."""
 
     seconds: float
     option: str  # the option that sets the limit
-    deadline: float  # when the limit is reached, by ``wakeful``, if the cell has no rests
+    deadline: float  # when the limit is reached, by ``wakeful``, if the cell is never stopped
     measures: bool  # whether the cell builds and measures a backend
 
 
@@ -108,7 +108,9 @@ class CellProcess(Conversation):
             raise InterruptedCellError
         if wakeful() > self._deadline:
             limit = self._limit
-            place = ", in a step" if self._is_ready else ", while it was built or reset" if limit.measures else ""
+            place = ", while it was built or reset" if limit.measures else ""
+            if self._is_ready:
+                place = ", in a step"
             raise CellError(f"timed out after {limit.seconds:.3g} s ({limit.option}){place}")
 
     @abstractmethod
@@ -146,7 +148,7 @@ class LocalCell(CellProcess):
         super().__init__(child.lines.descriptor, interrupts, limit)
         self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
-        self._strays: list[int] | None = None  # the cell's processes that are not in its process group
+        self._strays: dict[int, bytes] | None = None  # when each process outside of the cell's group was started
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
@@ -162,11 +164,12 @@ class LocalCell(CellProcess):
         """
         self._signal(signal.SIGSTOP)
         if self._strays is None:
-            group, self._strays = self._child.process.pid, []
+            group, self._strays = self._child.process.pid, {}
             with suppress(OSError):  # /proc is missing
                 for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
                     with suppress(ProcessLookupError):
-                        self._strays += [] if os.getpgid(pid) == group else [pid]
+                        if os.getpgid(pid) != group:
+                            self._strays[pid] = guardian.born(pid)
             self._signal(signal.SIGSTOP)
         self._resting_since = wakeful()
 
@@ -176,10 +179,14 @@ class LocalCell(CellProcess):
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the cell's process group, and to its processes outside of the group."""
-        for target in (-self._child.process.pid, *(self._strays or ())):
+        for target in (-self._child.process.pid, *self._living_strays()):
             # ``_heard`` reports an ended process. macOS forbids signals to zombies.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, number)
+
+    def _living_strays(self) -> list[int]:
+        """Return the ids of living strays. The id of an ended one may have been given to somebody else's process."""
+        return [pid for pid, born in (self._strays or {}).items() if guardian.born(pid) == born]
 
     def _heard(self) -> bytes | None:
         ended = not self._is_alive()
@@ -199,7 +206,7 @@ class LocalCell(CellProcess):
 
     def _end(self) -> None:
         self._child.end(self._mark, guardian.CELL_VARIABLE)
-        for pid in self._strays or ():  # those that have no mark, either
+        for pid in self._living_strays():  # some may have lost the mark, too
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._guard.discard(self._child.process.pid)
@@ -223,7 +230,7 @@ class FarCell(CellProcess):
         site.cells += 1
         self._number = site.cells
         self._told_ns: list[int] = []  # readings of the host's clock
-        self._error_ns: int | None = None  # the error of ``ahead_ns``; None if ``ahead_ns`` is not needed
+        self._error_ns: int | None = None  # the error of ``ahead_ns``, None if ``ahead_ns`` is not needed
         self._windows: list[answers.Window] = []
         self._log: str | None = None  # the end of the cell's log; None until the cell has ended
         self._refusal: CellError | None = None
@@ -244,7 +251,8 @@ class FarCell(CellProcess):
                 self._check_limits()
                 wakeful.wait(self.news)
             came = time.perf_counter_ns()
-            trips.append(((came - asked + 1) // 2, self._told_ns.pop() - (asked + came) // 2))
+            half, middle = (came - asked + 1) // 2, (asked + came) // 2
+            trips.append((half, self._told_ns.pop() - middle))
         self._error_ns, self.ahead_ns = min(trips)
         error = self._error_ns / _SECOND
         if error > max(0.005, 0.01 * duration):
@@ -312,8 +320,8 @@ class Replicas(Conversation):
     """The replicas of a cell as one conversation. Their windows start together, and count only while all replicas run.
 
     Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
-    some time after the last replica is warm, so that each reads the start before: later if messages go over a network
-    (``far``). Failure reasons begin with one of the ``names``.
+    some time after the last replica is warm. Each replica then knows its start in time, even if messages go over a
+    network (``far``). Failure reasons begin with one of the ``names``.
     """
 
     def __init__(
@@ -329,7 +337,7 @@ class Replicas(Conversation):
         self._windows, self._clock = windows, clock
         self._lead_ns = _SECOND // 2 if far else _SECOND // 20
         self._arrived: dict[str, deque[answers.Answer]] = {name: deque() for name in names}
-        self._working = dict(self._replicas)  # those that are not done
+        self._working = dict(self._replicas)  # the replicas that are not done
 
     def messages(self) -> Iterator[answers.Answer]:
         """Yield the joint answers of the replicas up to ``Done``. Raises CellError if a replica has failed."""

@@ -63,7 +63,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
-        """Start all replicas of ``cell``, and return its conversation."""
+        """Start all replicas of ``cell``, and yield its conversation."""
         here = not any(replica.host for replica in cell.replicas)
         # Cells that are not timed share all CPUs with this process.
         owned = cell.cpus if here and _is_timed(cell) and self._spec.pin.pins else ()

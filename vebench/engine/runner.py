@@ -149,7 +149,7 @@ Event = RunStarted | WindowDone | CellFinished | ProofStarted | ProofDone
 
 _A_FEW = 3  # the fewest windows that give an interval
 _LOOP = BackendChoice(registry.REFERENCE)
-# Tasks that were given up because for-loop failed on them: (task, side) to the reason.
+# The tasks that were given up because for-loop failed on them, as (task, side), with the reason.
 Over = dict[tuple[str, str], str]
 
 
@@ -165,7 +165,7 @@ def run(
     """Measure the plan's cells in order, and yield events.
 
     For-loop with one worker may fail in its first pass before its first window. Then the task is added to ``over``, and
-    all later cells of the task fail with the same reason. A hanging environment would hang in each until ``--timeout``.
+    all its later cells fail with the same reason. A hanging environment would hang in each of them until ``--timeout``.
 
     Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
     cell. With ``gives_up``, these are not started either, and cells that lack windows fail. Raises KeyboardInterrupt if
@@ -359,20 +359,21 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 
 
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
-    """Return the time limit for a replay. With a probability of 1 in ``n``, it is ``n`` times the shortest.
+    """Return the time limit for a replay. With a probability of 1 in ``n``, it is at least ``n`` times the shortest.
 
-    So even the last batch is sometimes compared, while most replays are short.
+    Most replays are therefore short, but even the last batch is sometimes compared.
     """
     most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
     if spec.proof == "full":
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
-    return min(most, min(max(LEAST_STEPPED, stepped), MOST_STEPPED) / 3 / chance)
+    shortest = min(max(LEAST_STEPPED, stepped), MOST_STEPPED) / 3
+    return min(most, shortest / chance)
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
-    """Compare the recordings of cells, those of a task in one process. Raises KeyboardInterrupt if the user interrupts.
+    """Compare the recordings of cells. One process compares all of a task. Raises KeyboardInterrupt as ``run`` does.
 
     If the process fails, every remaining recording gets a separate process, because any of them may be the cause.
     """
@@ -384,7 +385,7 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
     left.sort(key=lambda each: repr(each[0].task))
     together = True
     while left:
-        batch = [each for each in left if each[0].task == left[0][0].task][: None if together else 1]
+        batch = [each for each in left if each[0].task == left[0][0].task] if together else left[:1]
         first, recording, _ = batch[0]
         replica = first.all_replicas[recording.replica]
         where = (replica,) if replica.host else ()  # a recording is compared on the host where it was made
@@ -463,7 +464,8 @@ def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
             try:
                 for answer in conversation.messages():
                     yield answer
-                    left -= isinstance(answer, last)
+                    if isinstance(answer, last):
+                        left -= 1
                     if not left or isinstance(answer, answers.Failure):
                         break
                 else:

@@ -45,8 +45,8 @@ _MEANINGS = {
     "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"
-# Tests whether the episodes of both sides have the same distribution:
-LEVEL = 0.05  # of significance, for all tests together
+# For the tests whether the episodes of both sides have the same distribution:
+LEVEL = 0.05  # the level of significance, for all tests together
 _TESTS = 4
 _POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
 _SHUFFLES = 999
@@ -294,7 +294,7 @@ def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], wi
 
     One regression for both sides predicts outcomes. An episode's scores are sums of residuals times predictors.
     """
-    every = 1 + sum(map(len, episodes)) // 20_000  # of more steps, about this many are used
+    every = 1 + sum(map(len, episodes)) // 20_000  # use each step, or one in ``every``, so at most about 20,000
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
     table = np.nan_to_num(np.concatenate(kept))
     places = np.cumsum([len(each) for each in kept])[:-1]
@@ -373,11 +373,6 @@ class PairPage(DataPage):
             legend.clear()
         if verdict.word in _AGREE and not stats.ends:
             legend.append("No episode ended, so that resets after an end were not compared: more --steps.")
-        elif verdict.word in _AGREE and not stats.comparer.skipped:
-            bound = min(1.0, 3 / stats.ends)  # the rule of three
-            legend.append(
-                f"At most {bound:.1%} of episodes under such actions differ (95 %, from {stats.ends:,} ends)."
-            )
         title = "; ".join([f"{self.names[0]} and {self.names[1]}: {verdict.word}", *self._not_covered()])
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 
@@ -405,14 +400,14 @@ class PairPage(DataPage):
             yield "B has", found.found[1]
             yield "example", f"{count}, {figures.counted(made(case, found), 'action')}, seed {case[0].seed}"
         ends = f"{stats.ends:,} ends, {stats.truncated:,} of them truncated"
-        limits = [about["spec"].get("max_episode_steps") for about in self.abouts]
-        known = None not in limits and limits[0] != limits[1]
+        specs = [about["spec"] for about in self.abouts]
+        values = [(name, specs[0][name], specs[1][name]) for name in sorted(specs[0].keys() & specs[1].keys())]
         yield "why", verdict.why
         yield "compared", f"{stats.rows:,} rows, {ends}" if stats.rows else ""
         yield from (("equal by", f"{cast}: {times:,} times") for cast, times in sorted(stats.comparer.casts.items()))
         yield from (("furthest", f"{of}: {far:.3g} apart") for of, far in sorted(stats.comparer.furthest.items()))
         yield "left out", f"{stats.comparer.skipped:,} arrays after @STEPS" if stats.comparer.skipped else ""
-        yield "env.spec", f"max_episode_steps: {limits[0]} and {limits[1]}" if known else ""
+        yield from (("env.spec", f"{name}: {a or 'none'} and {b or 'none'}") for name, a, b in values if a != b)
         compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
         yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)
         yield "actions", f"--policy {self.policy}" if self.policy else ""

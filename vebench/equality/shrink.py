@@ -1,4 +1,4 @@
-"""Draws cases for both sides of a comparison, shrinks a case in which they differ, and writes it as a script.
+"""Generates cases for both sides of a comparison, shrinks a case in which they differ, and writes it as a script.
 
 A case is a few segments. A segment is a reset with a seed, and then an action for each step of each environment. An
 action is a list of arrays in the form of ``child/equality/subject.py``. This module steps no environment. The script
@@ -26,10 +26,10 @@ from vebench.reports.figures import counted
 
 Action = Any
 
-_MOST_RUNS = 400  # cases that are stepped to find a small one, at most
+_MOST_RUNS = 400  # the most cases that are stepped to find a small one
 _SEEDS = 20  # seeds that are tried for a smaller example
-_FAR_APART = 10_000  # distance of the seeds of segments; environments add their numbers
-_SHORT = 20  # steps in short cases; an action is held for fewer
+_FAR_APART = 10_000  # the distance between the seeds of segments, since environments add their numbers to seeds
+_SHORT = 20  # the number of steps in short cases. An action is held for fewer steps.
 FEW_ENDS = 3  # With fewer ends of episodes, longer cases are stepped.
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
 # The function for scripts returns None if an environment has no value of this name.
@@ -66,8 +66,8 @@ class FirstDifference:
 class Segment:
     """A reset, and an action for each step of each environment."""
 
-    seed: int  # of environment 0; environment i has seed + i
-    actions: tuple[tuple[Action, ...], ...]  # for each environment
+    seed: int  # the seed of environment 0. Environment i has seed + i.
+    actions: tuple[tuple[Action, ...], ...]  # the actions of each environment
 
     @property
     def length(self) -> int:
@@ -83,7 +83,7 @@ Case = tuple[Segment, ...]
 
 
 class Source:
-    """Draws the actions and seeds of cases from a seed.
+    """Generates the actions and seeds of cases from a seed.
 
     ``how``: ``hold`` or ``sweep`` for all cases, empty for a mixture. ``given``: actions of a user's file, ``(steps,
     environments, *action_shape)``. They are repeated.
@@ -108,7 +108,7 @@ class Source:
         return found
 
     def segment(self, num_envs: int, steps: int, how: str = "", seed: int | None = None) -> Segment:
-        """Return a segment of this size. Drawn seeds are multiples of _FAR_APART.
+        """Return a segment of this size. Random seeds are multiples of _FAR_APART.
 
         With ``hold``, each action is held for some steps, to get further. With ``sweep``, every third environment
         sweeps through simple actions, and each other environment holds one action.
@@ -280,18 +280,15 @@ def _in_two_pythons(sides: Sequence[tuple[str, _Code]], has_value: bool) -> Iter
     """Yield lines that run each side in its Python, and compare the output of both."""
     yield "import subprocess"
     yield ""
-    texts = []
-    for _, code in sides:
-        last = [f"print(({code.value}).dtype, ({code.value}).tolist())"] if has_value else []
-        texts.append([*code.imports, "import numpy as np", *code.lines, *last])
-    names = "a", "a" if texts[0] == texts[1] else "b"
-    for name, text in dict(zip(names, texts, strict=True)).items():
+    for name, (_, code) in zip("ab", sides, strict=True):
         yield f'{name} = r"""'
-        yield from text
+        yield from (*code.imports, "import numpy as np", *code.lines)
+        if has_value:
+            yield f"print(({code.value}).dtype, ({code.value}).tolist())"
         yield '"""'
     yield "rows = ["
     yield '    subprocess.run([python, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout'
-    yield f"    for python, code in [({sides[0][0]!r}, {names[0]}), ({sides[1][0]!r}, {names[1]})]"
+    yield f"    for python, code in [({sides[0][0]!r}, a), ({sides[1][0]!r}, b)]"
     yield "]"
     yield "print(*rows, sep='\\n')"
     yield "assert rows[0] == rows[1], 'they differ'"

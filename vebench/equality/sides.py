@@ -21,8 +21,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
@@ -182,7 +180,7 @@ def _of_environment(
         stats.longest = max(stats.longest, age)
         stats.ends += a[4] or a[5]
         stats.truncated += a[5] and not a[4]
-        gap = next(stats.comparer.gaps(chain(_fields(a, b, stats.finals), _infos(a, b, stats)), age), None)
+        gap = next(stats.comparer.gaps(_values(a, b, stats), age), None)
         if gap is not None:
             words = gap.expected, f"{gap.found}, {gap.how_many}" if gap.how_many else gap.found
             return FirstDifference(*at, gap.field, words, (a[7], b[7]), a[1] == STEP and (a[4] or a[5]))
@@ -191,13 +189,14 @@ def _of_environment(
     return None
 
 
-def _fields(a: Sequence[Any], b: Sequence[Any], finals: bool) -> Iterator[tuple[str, Any, Any]]:
+def _values(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tuple[str, Any, Any]]:
     yield from zip(("rewards", "terminated", "truncated"), a[3:6], b[3:6], strict=True)
     if a[2] is not None and b[2] is not None:
         pairs = _in_pairs("observations", a[2], b[2])
         yield from ((name, _value(one), _value(other)) for name, one, other in pairs if one != other)
-    elif finals:
+    elif stats.finals:
         yield "observations", a[2], b[2]
+    yield from _infos(a, b, stats)
 
 
 def _infos(a: Sequence[Any], b: Sequence[Any], stats: DiffStats) -> Iterator[tuple[str, Any, Any]]:
@@ -267,19 +266,14 @@ class Two:
     @property
     def space(self) -> ActionSpaceTree:
         """The space of actions. Raises UsageError if the sides have different ones."""
-        forms = [side.about["action_form"] for side in self.sides]
-        one, other = (
-            [ActionSpace(array_of(low), array_of(high)) for _, low, high in side.about["actions"]]
-            for side in self.sides
-        )
-        alike = forms[0] == forms[1] and all(
-            a.integer == b.integer and np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)
-            for a, b in zip(one, other, strict=True)
-        )
-        if not alike:
-            words = (", ".join(f"{box.low.tolist()} to {box.high.tolist()}" for box in boxes) for boxes in (one, other))
-            raise UsageError(f"the two take different actions: {' and '.join(map(shown, words))}")
-        tree: ActionSpaceTree = trees.filled(forms[0], one)
+        found = []
+        for side in self.sides:
+            boxes = [ActionSpace(array_of(low), array_of(high)) for _, low, high in side.about["actions"]]
+            words = ", ".join(f"{box.low.tolist()} to {box.high.tolist()}" for box in boxes)
+            found.append((side.about["action_form"], words, boxes))
+        if found[0][:2] != found[1][:2]:
+            raise UsageError(f"the two take different actions: {' and '.join(shown(words) for _, words, _ in found)}")
+        tree: ActionSpaceTree = trees.filled(found[0][0], found[0][2])
         return tree
 
     def answers(self, cases: Sequence[Case], policy: str = "") -> list[dict[str, Any]]:
@@ -333,7 +327,7 @@ class Two:
         """Return the case with the actions of the policy, if there is one. The policy sees the observations of A."""
         if not self.policy:
             return case
-        taken = self.answers([case], self.policy)[0]["taken"]  # of fewer segments if A raises
+        taken = self.answers([case], self.policy)[0]["taken"]  # fewer segments if A raises
         return tuple(Segment(each.seed, tuple(map(tuple, lanes))) for each, lanes in zip(case, taken, strict=False))
 
     def unrepeated(self, case: Case, found: FirstDifference) -> list[str]:
@@ -343,31 +337,22 @@ class Two:
         return [name for name, one, other in pairs if first_difference(one, other, DiffStats(only=found.field))]
 
     def smallest(
-        self,
-        case: Case,
-        found: FirstDifference,
-        constants: Sequence[Action],
-        *,
-        fixed: bool,
-        seconds: float = _SEARCH_S,
+        self, case: Case, found: FirstDifference, actions: Sequence[Action], *, fixed: bool, seconds: float = _SEARCH_S
     ) -> Example:
-        """Return the smallest case in which the two differ, with a script if the script reproduces the difference.
-
-        The search ends after this many ``seconds``. With ``fixed``, the number of environments does not change.
-        """
+        """Return the smallest case that is found, with a script if it reproduces the difference. See ``shrink``."""
         console.for_progress().print("looking for the smallest example")
         until, only = time.monotonic() + seconds, found.field
 
         def stepped(smaller: Case) -> FirstDifference | None:
             return self.step(smaller, self.stats.anew(only))
 
-        case, found = smallest(case, found, stepped, constants, fixed=fixed, timely=lambda: time.monotonic() < until)
+        case, found = smallest(case, found, stepped, actions, fixed=fixed, timely=lambda: time.monotonic() < until)
         found = stepped(case) or found
         script = example(self.sides, case, found, self.calls)
         return Example(case, found, script if self._shows(script, found) else "")
 
     def _shows(self, script: str, found: FirstDifference) -> bool:
-        """Return whether a script fails where the two differ, in each of three new interpreters, so not by chance."""
+        """Return whether a script fails where the two differ. It must fail in each of three new interpreters."""
         path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guard.token}
         how: Any = {"cwd": self.guard.scratch, "capture_output": True, "text": True, "timeout": _SEARCH_S}

@@ -36,11 +36,11 @@ _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
 _ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
-    "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
+    "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
-    "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
-    "fewest: ends of one environment, of those that were compared to the last step.",
-    "frames: simulated during the comparison, as many as the backend claims.",
+    "rows: compared rows, in all layouts. ends: ends of episodes in these rows. cut off: ends by a time limit.",
+    "fewest: ends of the environment with the fewest, in the layout of --num-envs.",
+    "frames: simulated during the comparison, as a part of the claimed frames if the two numbers differ.",
 )
 
 
@@ -109,10 +109,10 @@ class VerifyPage(DataPage):
     """The proof of every backend on every task."""
 
     proofs: tuple[tuple[Cell, Proof], ...]
-    steps: int  # of each environment, at least
+    steps: int  # the least number of steps of each environment
     # The user's spec. Its workers are the number of environments. Its seed determines layouts, lengths and seeds.
     spec: RunSpec
-    examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
+    examples: tuple[tuple[Cell, Example], ...] = ()  # the examples of backends that differ
     kind = "verify"
 
     @property

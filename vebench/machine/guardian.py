@@ -17,7 +17,7 @@ from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name
 CELL_VARIABLE = "VEBENCH_CELL"  # has a cell's mark, because several cells may run at the same time
-_PATIENCE_S = 2.0  # until a resource tracker is killed, too, and then until ``end`` gives up
+_PATIENCE_S = 2.0  # seconds until resource trackers are killed, too, and then again until ``end`` gives up
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
@@ -74,12 +74,18 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+def born(pid: int) -> bytes:
+    """Return when a process was started, which tells it from a later process with its id. Empty if it has ended."""
+    fields = _read(pid, "stat").rpartition(b")")[2].split()  # the first is field 3: proc(5)
+    return fields[19] if fields else b""
+
+
 def remove(folder: str) -> None:
     """Remove a folder and its contents."""
     import shutil  # loaded here, because cells import this module and do not need shutil
 
     with contextlib.suppress(OSError):
-        # Remove folders before files. One file is the lock: ``sweep`` finds leftover folders by it.
+        # Remove folders before files. One file is the lock, by which ``sweep`` finds leftover folders.
         for inner in Path(folder).iterdir():
             shutil.rmtree(inner, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)

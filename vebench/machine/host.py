@@ -2,7 +2,7 @@
 
 Files are read below a root folder, which may have a copy of another machine's ``/sys`` and ``/proc``. Files may be
 missing, empty or unreadable, and numbers may have gaps. Formats: Documentation/ABI/stable/sysfs-devices-system-cpu
-and -node in the kernel's tree. Placement, at the end, is made of pure functions.
+and -node in the kernel's tree. The functions for placement, at the end, read no files.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def read_host(root: Path = LIVE) -> Host:
     listed = affinity or parse_list(status.get("Cpus_allowed_list", "")) or topology.online
     allowed = set(listed).intersection(topology.online)
     nodes = parse_list(status.get("Mems_allowed_list", ""))
-    for group in () if here else control_groups(root)[:1]:  # the kernel limits an affinity to the group's CPUs
+    groups = () if here else control_groups(root)[:1]  # here, the kernel has limited the affinity to the group's CPUs
+    for group in groups:
         allowed = allowed & {*parse_list(text_of(group / "cpuset.cpus.effective"))} or allowed
         nodes = parse_list(text_of(group / "cpuset.mems.effective")) or nodes
     info: dict[str, str] = {}  # each key with the value of the first CPU that has one
@@ -351,7 +352,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
 
     ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
     kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
-    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` gives one.
+    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off``: one each.
     """
     cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known

@@ -1,9 +1,9 @@
-"""All that is asked of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
+"""The uses of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
 
 The measuring child loads this module before any large library. A missing or damaged file counts as an empty one, and a
-counter is None if the system does not have it. Only version 2 of control groups is read. Memory is bound by a
-system call, as by libnuma, which needs no privilege, but some containers forbid it. Formats: proc(5), cgroups(7),
-and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
+counter is None if the system does not have it. Only version 2 of control groups is read. Memory is bound by a system
+call, as in libnuma. It needs no privilege, but some containers forbid it. Formats: proc(5), cgroups(7), and
+Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
 
 
 def throttling(groups: Sequence[Path], name: str, unit: int = 1) -> int | None:
-    """Return ``unit`` times the count ``name`` of CPU throttling, summed over these control groups, if any has it."""
+    """Return ``unit`` times the count ``name`` of CPU throttling, summed over control groups, None if none has it."""
     texts = [text_of(group / "cpu.stat") for group in groups]
     found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
     return unit * sum(int(match[1]) for match in found) if found else None
@@ -225,14 +225,14 @@ def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
 
 
 def bind_memory(nodes: Sequence[int]) -> str | None:
-    """Give memory of ``nodes`` only to this thread and all that it will start. Return why not, None if it worked."""
+    """Bind the memory of this thread, and of all that it will start, to ``nodes``. Return why not, None on success."""
     if not nodes:
         return "no memory node is known for these CPUs"
     # The number of set_mempolicy in the kernel's tables of system calls.
     number = {"x86_64": 238, "aarch64": 237, "riscv64": 237}.get(os.uname().machine)
     if number is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
         return "not supported on this system"
-    most = 1024  # the largest number of nodes that a kernel can be built for; it uses one bit less than it is told
+    most = 1024  # the largest number of nodes that a kernel can be built for. It uses one bit less than it is passed.
     mask = sum(1 << node for node in nodes).to_bytes(most // 8, "little")
     failed = libc().syscall(number, ctypes.c_int(2), mask, ctypes.c_ulong(most + 1))  # MPOL_BIND
     return os.strerror(ctypes.get_errno()) if failed else None

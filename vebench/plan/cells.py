@@ -57,14 +57,10 @@ class CellKey(NamedTuple):
         """The backend and its size, in the format of ``RunSpec.only``: ``shm-sync:2x8``."""
         return f"{self.backend}:{self.workers}x{self.envs_per_worker}"
 
-    def beside(self, backend: str, workers: int) -> CellKey:
-        """Return this key with another backend and number of workers."""
-        return CellKey(self.env, backend, workers, self.envs_per_worker, self.repeat)
-
     @property
     def without_repeat(self) -> CellKey:
         """The key of the cell over all its repeats."""
-        return CellKey(self.env, self.backend, self.workers, self.envs_per_worker)
+        return self._replace(repeat=None)
 
 
 @dataclass(frozen=True)
@@ -435,34 +431,28 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     return task, env, rank(backend.name), chosen, backend.label
 
 
-class Spent(NamedTuple):
-    """Seconds by purpose. ``rest``: warm-up, windows, and ending."""
+def time_planned(cells: Iterable[Cell], spec: RunSpec) -> tuple[float, float, float]:
+    """Return the expected seconds to start cells, to compare rows, and in total.
 
-    starts: float
-    proofs: float
-    rest: float
-
-
-def time_planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
-    """Return the expected seconds of each cell, by purpose. Here, ``starts`` includes loading libraries.
-
-    A proof starts a process of its own, unless cells take turns.
+    A comparison of rows starts a process of its own, unless cells take turns.
     """
     loaded: set[object] = set()
-    found = []
+    starts = proofs = rest = 0.0
     for cell in cells:
-        shape, modules = cell.shape, cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
+        shape = cell.shape
+        modules = cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
         libraries = cell.repeat, cell.python, modules
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
-        # A proof takes a fifth of the stepping time.
-        proof = 0.2 * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
-        proofs = (proof if spec.takes_turns else start + proof) if needs_proof(cell, spec) else 0.0
+        starts += start
+        if needs_proof(cell, spec):
+            # A comparison takes a fifth of the stepping time.
+            proofs += 0.2 * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
+            proofs += 0.0 if spec.takes_turns else start
         # Because of noise, a warm-up takes more than its shortest length. Before the first window, cells step for up to
         # a quarter of the time of all windows, if episodes are long.
         warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 8
-        windows = spec.windows * (spec.duration + AROUND_S)
-        found.append(Spent(start, proofs, warm_up + windows + END_S))
-    return found
+        rest += warm_up + spec.windows * (spec.duration + AROUND_S) + END_S
+    return starts, proofs, starts + proofs + rest

@@ -158,8 +158,7 @@ class Knowledge:
             return cls(found, f"{path}: {error.strerror}: its verdicts are not available")
         for line in filter(None, lines):
             try:
-                read = decoded(line, _Line)
-                found.append((read.key, read.known))
+                found.append(decoded(line, tuple[VerdictKey, KnownVerdict]))
             except (ValueError, RecursionError):
                 damaged += 1
         remedy = "to restore all verdicts, delete the file and run vebench verify"
@@ -186,16 +185,9 @@ class Knowledge:
         return True
 
 
-class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the user's file: one verdict."""
-
-    key: VerdictKey
-    known: KnownVerdict
-
-
 def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> None:
     """Add a verdict to the user's file. Raises OSError if it cannot be written."""
-    line = msgspec.json.encode(_Line(key(task, backend, versions), found))
+    line = msgspec.json.encode((key(task, backend, versions), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:

@@ -294,12 +294,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
 def sealed(line: bytes) -> bytes:
     """Return an encoded line with its checksum and a newline."""
     body = line.removesuffix(b"}")
-    return body + ending(body)
-
-
-def ending(body: bytes) -> bytes:
-    """Return the end of a line that begins with ``body``: its checksum, a brace and a newline."""
-    return b',"crc32":"%08x"}\n' % zlib.crc32(body)
+    return b'%s,"crc32":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:

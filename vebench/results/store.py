@@ -28,7 +28,7 @@ from vebench.child.answers import CellProof
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
 from vebench.files import T, contents, decoded
 from vebench.plan.cells import CellKey
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, sealed
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
@@ -305,6 +305,6 @@ def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
     if head.type not in kinds:
         raise ValueError(f"unexpected type {shown(head.type)} of line in schema {SCHEMA}")
     body, _, _ = line.rpartition(b',"crc32":')
-    if line[len(body) :] != ending(body):
+    if line != sealed(body + b"}"):
         raise ValueError("its checksum (crc32) does not match: the line was damaged or edited")
     return decoded(line, kinds[head.type])

@@ -1,8 +1,8 @@
 """Follows the environments of a recording and of a reference, up to the first row that differs.
 
-The judge runs in another process than the backend, and gets only the records from there. A reference steps one
-environment at a time, as the for-loop does. Rows are compared by environment and number of steps, so their order in the
-backend's batches does not matter.
+The judge does not run in the backend's process, and gets only the records from there. A reference steps one environment
+at a time, as the for-loop does. Rows are compared by environment and number of steps, so their order in the backend's
+batches does not matter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SURVIVES = "the environment has state that survives reset(seed=): what follows l
 
 
 def varies() -> str:
-    """Return the reason ``VARIES`` with its cause if environments have drawn from numpy's global generator."""
+    """Return the reason ``VARIES``, with its cause if environments have used numpy's global generator."""
     drawn = repr(_shared_state()) != _AT_FIRST
     return f"{VARIES}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
 
@@ -192,7 +192,7 @@ class Trajectory:
 
     def __init__(self, reference: Reference, seed: int, env_id: int) -> None:
         self.reference = reference
-        self.made = 0  # steps
+        self.made = 0  # the number of steps made
         self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
 
     def step(self, number: int, action: Any = None) -> _Made | None:
@@ -374,11 +374,11 @@ class Judge:
         self.task = task
         self.mismatch: Mismatch | None = None
         self.followed: dict[int, Followed] = {}  # since the last reset, by environment
-        self.seeds: list[int] = []  # of the resets
+        self.seeds: list[int] = []  # the seeds of the resets
         self.batch = -1  # number of the last batch since the last reset
         self.furthest = 0  # the highest number of a batch
         self._env_ids, self._shared = env_ids, shared
-        self._own: dict[int, Reference] = {}  # by environment; kept through resets, because state may survive them
+        self._own: dict[int, Reference] = {}  # by environment. Kept through resets, because state may survive them.
         self._references: list[Reference] = []
         self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
@@ -386,8 +386,8 @@ class Judge:
         self._first_excused: Mismatch | None = None
         self._comparer = Comparer()
         self._claim: int | None = None  # frames in each step, None if they are not counted
-        self._claimed = 0  # frames
-        self._simulated: int | None = None  # frames
+        self._claimed = 0  # frames that the backend claims to have simulated
+        self._simulated: int | None = None  # frames that it has counted
         self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
 
     @property
@@ -444,7 +444,7 @@ class Judge:
         return self.followed[env_id]
 
     def _count_steps(self) -> None:
-        """Add up the steps since the last reset. For the fewest ends, keep the reset with the highest number."""
+        """Add up the steps since the last reset. The fewest ends are the largest minimum of any reset."""
         followed = self.followed.values()
         self._fewest_ends = max(self._fewest_ends, min((each.ends for each in followed), default=0))
         self._applied += sum(each.applied for each in followed)
@@ -555,8 +555,8 @@ class Judge:
 def _check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
     """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
 
-    A measurement draws actions from the space. Its frames/s are steps/s times the frame skip, which is compared with
-    the simulator's count if there is one.
+    Measured actions are samples of the space. Frames/s are steps/s times the frame skip, which is compared with the
+    simulator's count if there is one.
     """
     forms = [trees.form(info.action_space), trees.form(actions)]
     why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))

@@ -45,7 +45,7 @@ from vebench.child.request import Judging, Proving, Recording, Request
 # A cell has at most _MOST_MOMENTS, in its first windows.
 MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
 _CONSECUTIVE = 3  # batches that are kept at a moment: an end and the batches after it, for example
-# The limit in bytes for copied batches, and for a policy's actions. In full, copied batches have four times as many.
+# The limit in bytes for copied batches, and for a policy's actions. A full recording has four times the former limit.
 # Recording stops at the first limit, because later batches could not be repeated.
 _MOST_BYTES = 64 << 20
 # The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
@@ -72,13 +72,13 @@ class Ids:
 
     def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
         count = info.num_envs
-        self.ends = np.zeros(count, np.int64)  # of each environment
+        self.ends = np.zeros(count, np.int64)  # the number of ends of each environment
         self.is_full = False  # whether noting has stopped
         self.nbytes = 0
         self._batch_size = info.batch_size
         self._ids, self._type = np.arange(count), first.dtype
         self._kept_type = np.min_scalar_type(-count)
-        self._noted: list[bytes] = []  # since the last join
+        self._noted: list[bytes] = []  # the ids of batches since the last join
         self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
         self.joined: list[NDArray[Any]] = []  # ids of consecutive batches
         self._seen = LastSeen(count)
@@ -90,7 +90,7 @@ class Ids:
             self.note(first.tobytes())
 
     def tidy(self, at_least: int = 0) -> None:
-        """Join noted ids to save memory, and count ends. Do nothing for up to ``at_least`` of both together."""
+        """Join noted ids to save memory, and count ends. Do nothing for up to ``at_least`` notes of both kinds."""
         if len(self._noted) + len(self._ended) <= at_least:
             return
         noted, ended = [*self._noted], [*self._ended]
@@ -122,7 +122,7 @@ class Ids:
         return joined
 
     def silent(self) -> dict[int, int]:
-        """Stop noting. Return, for environments without an answer for long, the number of batches since the last."""
+        """Stop noting. Return the environments that have not answered for long, and for how many batches."""
         self.tidy()
         self.note = self.note_end = None
         if self.is_full:
@@ -151,12 +151,12 @@ class Recorder:
         self._about = About(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)
         self.ids = Ids(backend.info, first.env_ids)
-        self._every = self._gap = self._moments = 0  # readings between moments, readings to the next, moments
+        self._every = self._gap = self._moments = 0  # readings between moments, readings to the next, moments so far
         self.following = 0  # number of batches still to keep at this moment
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self.broken: tuple[int, str] | None = None  # the first batch that breaks the interface, and its fault
         self._most_bytes = 4 * _MOST_BYTES if asked.full else _MOST_BYTES
-        # Few environments are shown, because the reference steps each of them again. In full, as many as fit are.
+        # Few environments are recorded, because the reference steps each of them again. In full, as many as fit are.
         count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
         few = 4 if count >= 16 else 2  # noqa: PLR2004
         if asked.full:
@@ -166,12 +166,12 @@ class Recorder:
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
-        fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # in the first batches after a reset
+        fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # environments recorded in the first batches after a reset
         drawn = self._random.sample(range(count), min(count, fit))
         self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
         self._held: list[tuple[Rows, Arrays]] = []  # copies, and the arrays of the backend
-        self._copied = 0  # bytes
+        self._copied = 0  # bytes of copied batches
         self._actions: list[ArrayTree] = []  # a policy's actions, batch by batch
         self._action_bytes = 0
         self._again: list[Record] = []  # the history of another reset after all windows
@@ -298,7 +298,7 @@ class Recorder:
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:
         """Check the size of ``batches`` batches up to batch ``number``, and the order of the last one.
 
-        Together they had ``rows`` rows, or -1 if they did not answer the actions. The last one had ``env_ids``.
+        Together they had ``rows`` rows. The last batch had ``env_ids``.
         """
         size, count = self._info.batch_size, self._info.num_envs
         if self._is_over:
@@ -306,7 +306,7 @@ class Recorder:
         looks = self._info.in_order and type(env_ids) is np.ndarray
         if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
             self._breaks(number, OUT_OF_ORDER)
-        if rows < 0 or (self._info.fewest_rows is None and rows != batches * size):
+        if self._info.fewest_rows is None and rows != batches * size:
             self._breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
         self.ids.tidy(_CHUNK)
 
@@ -316,7 +316,7 @@ class Recorder:
             self._at_end = recording.left_behind(min(missing), silent[min(missing)])
 
     def keep_reset(self, actions: Actions, clock: Callable[[], int], duration_ns: int) -> None:
-        """Reset the backend again, with seed 0, which may be mistaken for no seed. Copy the first batches after it."""
+        """Reset the backend again, with seed 0, which some mistake for no seed. Copy the first batches after it."""
         if self._is_over or self._at_end:
             return
         kept, self._kept = self._kept, []
@@ -404,7 +404,7 @@ class Trial:
 
 
 def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
-    """Draw the trials of a request's backend: the layout asked for, then one environment, then many.
+    """Return the trials of a request's backend: the layout asked for, then one environment, then many.
 
     The last two use the measured variant of the task, with its chance, where the reference can repeat it.
     """

@@ -40,7 +40,7 @@ _NUMBERS = {
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
-PATIENCE_S = 20.0  # an environment that is silent (``LastSeen``) for this long, too, is left behind
+PATIENCE_S = 20.0  # seconds after which a silent environment (see ``LastSeen``) counts as left behind
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Rows:
     truncated: NDArray[np.bool_]  # (rows,)
     shown: NDArray[np.integer]  # the rows whose observations are recorded
     observations: ArrayTree  # (len(shown), *observation_shape)
-    frames: NDArray[np.integer] | None = None  # in each environment's episode, by the backend's own count: (num_envs,)
-    ends: NDArray[np.integer] | None = None  # that each environment has reported in this history: (num_envs,)
+    frames: NDArray[np.integer] | None = None  # (num_envs,): the backend's count of frames in each one's episode
+    ends: NDArray[np.integer] | None = None  # (num_envs,): the ends that each environment reported in this history
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class LastSeen:
     def silent(self) -> dict[int, int]:
         """Return the number of batches without an answer of each environment that is silent now.
 
-        An environment is silent after 1000 of them, plus 50 times the batches that its answers usually take.
+        An environment is silent after 1000 such batches, plus 50 times the mean number of batches for one answer.
         """
         usual = (self._last + 1) / np.maximum(1, self._rows)
         since = self.batches - 1 - self._last

@@ -135,7 +135,7 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
                 ids = sorted({env_id for each, _ in asked for env_id in each.all_ids})
                 shares = _in_parallel(partial(_followed, task, asked), ids)
                 found |= {each: [share[at] for share in shares] for at, each in enumerate(family)}
-            # To name a fault may take a fifth of --timeout.
+            # Naming a fault may take a fifth of --timeout.
             proof = _of_cell(task, outline, about, found[number], end.fault, 0.2e9 * request.settings.timeout)
         os.unlink(outline.path)
         yield proof
@@ -146,7 +146,7 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence
     began = perf_counter_ns()
     Reference(task, 0, seed=0)
     most = max(1, _RESETS_NS // (perf_counter_ns() - began))
-    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # a backend cannot predict it
+    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # no backend can predict this sample
     shared: dict[tuple[Any, ...], Trajectory] = {}
     found = []
     for outline, span_ns in asked:
@@ -160,23 +160,20 @@ def _of_cell(
 ) -> CellProof:
     """Return the proof of a recording, with the name of its fault. ``span_ns`` limits the steps to find the name."""
     whole = _merged([one.proof for one in _named(task, outline, found, span_ns)])
+    names = "allowed", "fault", "invalid", "mismatch", "rows"
     if fault and whole.verdict != "different":  # even if the comparison stopped before the fault
         whole = replace(whole, verdict="different", mismatch=None, fault=fault, reason=None)
     nothing = not whole.rows and whole.verdict != "different"
     per_batch = about.info.batch_size / about.info.num_envs
     return CellProof(
         "unverified" if nothing else whole.verdict,
-        rows=whole.rows,
         ends=whole.fewest_ends,
         environments=len(outline.env_ids or outline.first_ids),
         num_envs=about.info.num_envs,
         steps=int(per_batch * min((one.furthest for one in found), default=0)),
         of_steps=int(per_batch * outline.furthest),
-        allowed=whole.allowed,
-        mismatch=whole.mismatch,
-        fault=whole.fault,
         reason=whole.reason or ("none of its rows could be compared" if nothing else None),
-        invalid=whole.invalid,
+        **{name: getattr(whole, name) for name in names},
     )
 
 
@@ -259,9 +256,17 @@ def _judged(
     With ``in_full``, also check that new references repeat the rows, and name the fault.
     """
     judge, reason, fault, why = Judge(task, tuple(env_ids), shared), None, None, None
-    records = read_records(path)
+    records, first_ns, is_over = read_records(path), None, False
     try:
-        _take(judge, records, span_ns)
+        for record in records:
+            is_over = is_over and not isinstance(record, Began)  # after ``span_ns``, go on at the next reset
+            if isinstance(record, Rows) and record.number > FIRST and not is_over:
+                first_ns = judge.spent_ns if first_ns is None else first_ns
+                is_over = judge.spent_ns - first_ns > span_ns
+            if not is_over:
+                judge.take(record)
+            if judge.mismatch is not None:
+                break
     except BrokenBackendError as error:
         fault = str(error)
     except CutOffError as error:
@@ -280,20 +285,6 @@ def _judged(
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
     return _Judged(replace(proof, reason=reason), *place)
-
-
-def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
-    """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
-    first_ns, is_over = None, False
-    for record in records:
-        is_over = is_over and not isinstance(record, Began)
-        if isinstance(record, Rows) and record.number > FIRST and not is_over:
-            first_ns = judge.spent_ns if first_ns is None else first_ns
-            is_over = judge.spent_ns - first_ns > span_ns
-        if not is_over:
-            judge.take(record)
-        if judge.mismatch is not None:
-            return
 
 
 def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float = inf) -> list[_Judged]:

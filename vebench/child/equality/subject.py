@@ -29,6 +29,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,7 @@ RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
 _SHORT = 64  # arrays of more bytes are compressed
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation, the second before Gymnasium 1.1
-_OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset; wrappers add the second
+_OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset. Wrappers add the second.
 
 _Row = tuple[Any, ...]
 _Batch = tuple[Any, ...]  # the fields of ``Batch``, then infos or None
@@ -91,11 +92,12 @@ class _Subject:
         """Return the rows of each environment, the calls that were made, and the actions that were taken."""
         count = len(segments[0][1])
         found: list[list[_Row]] = [[] for _ in range(count)]
-        raised, made, calls, taken = "", list[Any](), list[Any](), list[_Lanes]()
+        raised, made, calls, taken = "", list[Any](), list[Any](), list[list[list[Any]]]()
         try:
             made = self.make(count, segments[0][0])
             for number, (seed, actions) in enumerate(segments):
-                taken.append(lanes := _Lanes(actions, self.actions, policy))
+                lanes = _Lanes(actions, self.actions, policy)
+                taken.append(lanes.lanes if policy else [])
                 for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
                     observation = (
                         None if seen is None else [(name, *plain(leaf)) for name, leaf in trees.named_leaves(seen)]
@@ -109,7 +111,11 @@ class _Subject:
         for each in made:
             with contextlib.suppress(Exception):
                 each.close()
-        return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
+        for lanes_taken in taken:  # shorter lanes repeat their last action
+            most = max(map(len, lanes_taken), default=0)
+            for lane in lanes_taken:
+                lane.extend(lane[-1:] * (most - len(lane)))
+        return {"rows": found, "calls": calls, "raised": raised, "taken": taken}
 
     def described(self, observed: trees.Tree, **facts: Any) -> dict[str, Any]:
         """Return the answer of ``about``. ``observed``: the arrays or spaces of one environment's observation."""
@@ -202,13 +208,12 @@ class _Named(_Subject):
         env = self._made(2, 0)
         vector = _is_vector(env)
         single = "single_" if vector else ""
-        limits = {"max_episode_steps": limit} if (limit := _limit_of(env)) is not None else {}
         try:
             observed, taken = (getattr(env, f"{single}{kind}_space") for kind in ("observation", "action"))
             spaces = read_spaces(Task("", OTHER.name, 1), observed, taken)
             self.actions = spaces.actions
             count = None if not vector or "num_envs" in self.takes else int(env.num_envs)
-            how = {"called": self.called, "takes": sorted(self.takes), "values": self.values, "spec": limits}
+            how = {"called": self.called, "takes": sorted(self.takes), "values": self.values, "spec": _spec_of(env)}
             mode = _mode_of(env) if vector else ""
             return self.described(spaces.observations, vector=vector, num_envs=count, mode=mode, **how)
         except ValueError as error:  # vebench does not support the spaces
@@ -263,13 +268,6 @@ class _Lanes:
                     self.lanes[index][place:] = [[plain(leaf) for leaf in trees.leaves(trees.part(chosen, index))]]
         return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - for each step
 
-    def taken(self) -> list[list[Any]]:
-        """Return a policy's actions. Repeat the last action of shorter lanes, so that all have the same length."""
-        if not self._policy:
-            return []
-        most = max(map(len, self.lanes))
-        return [[*lane, *lane[-1:] * (most - len(lane))] for lane in self.lanes]
-
     def decoded(self, action: Sequence[Any]) -> Any:
         """Return an action in the form for ``step`` of one environment."""
         return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
@@ -293,13 +291,19 @@ def _is_vector(env: Any) -> bool:
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
-def _limit_of(env: Any) -> int | None:
-    """Return the least limit of steps of all wrappers, None if there is none."""
-    layer, limits = next(iter(getattr(env, "envs", ())), env), list[Any]()
+def _spec_of(env: Any) -> dict[str, Any]:
+    """Return the known fields of ``env.spec``, with the least limit of steps of all wrappers."""
+    layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
+    with contextlib.suppress(Exception):  # a user's property may raise anything
+        limits.append(layer.spec.max_episode_steps)
+        found["kwargs"] = re.sub(" at 0x[0-9a-f]+", "", str(sorted(layer.spec.kwargs.items())))
+        found["additional_wrappers"] = ", ".join(each.name for each in layer.spec.additional_wrappers)
+        found["reward_threshold"] = str(layer.spec.reward_threshold)
     while layer is not None:
         limits.append(getattr(layer, "_max_episode_steps", None))
         layer = getattr(layer, "__dict__", {}).get("env")
-    return min((limit for limit in limits if isinstance(limit, int)), default=None)
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return {**found, **({"max_episode_steps": min(known)} if known else {})}
 
 
 def _mode_of(env: Any) -> str:
@@ -350,7 +354,7 @@ def _of_batches(
     In mode ``disabled``, ``reset`` resets the environments of a mask. An adapter's batches may have some environments.
     """
     count, length = len(lanes.lanes), lanes.length
-    taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
+    taken, resets = [0] * count, [True] * count  # each one's number of actions, and whether its next row is a reset's
     while True:
         observations, rewards, terminated, truncated, env_ids, infos = batch
         ends = terminated | truncated
@@ -396,7 +400,7 @@ def _of_end(row: _Row, infos: dict[str, Any] | None, index: int) -> list[_Row]:
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
-    """Return name, value and ``sure`` of each info, of environment ``index`` if it is a vector environment.
+    """Return the name, value and ``sure`` of each info. ``index``: the number in a vector environment.
 
     A value is ``sure`` if a mask says that the environment has it. Without a mask, it may belong to others.
     """

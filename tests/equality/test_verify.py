@@ -26,9 +26,7 @@ Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 
 # How many steps show the faults that begin late, or that only such an end shows.
-LATE = {"liars:StaleLater": "80"}
-LATE |= {"wrong_buffers:OneRowShared": "450", "wrong_ends:LimitTerminates": "220"}
-LATE |= {f"wrong_rewards:{name}": "200" for name in ("SixDecimals",)}
+LATE = {"wrong_ends:LimitTerminates": "220", "wrong_rewards:SixDecimals": "200"}
 
 
 @pytest.fixture
@@ -64,13 +62,11 @@ def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
         ("liars:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
         ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),
         ("liars:ReportsMoreLater", "CartPole", "changes its frame_skip while it runs: 4 instead of 1"),
-        ("liars:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
         ("liars:WrongLast", "CartPole", "every environment returns row 0 (with "),
         ("liars:OtherChance", "CartPole", "its adapter says: it draws"),
         ("liars:ExcusesAll", "CartPole", "rewards are off by 0.001"),
         # Bugs that real backends had. All of them, on more tasks and in measured cells, are tried by tools/faults.py.
         ("wrong_async:SeedsByBatch", "CartPole", "first at environment "),
-        ("wrong_buffers:OneRowShared", "CartPole", "from step 400 on every environment returns row 0"),
         ("wrong_claims:BlankStarts", "CartPole", "declared differences affect"),
         ("wrong_pictures:OtherType", "Hopper", "observations float32(11,) instead of float64(11,)"),
         ("wrong_ends:LimitTerminates", "Pendulum", "terminated and truncated are swapped"),
@@ -79,9 +75,7 @@ def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
         # Names that explain some rows, and not all.
         ("wrong_rewards:SixDecimals", "Pendulum", "first at environment "),
         ("wrong_rewards:OneWithoutRewards", "Pendulum", "rewards are always 0"),
-        ("liars:Stale", "odd:normalised", "observations are one step stale"),
         ("wrong_rewards:HalfPrecision", "Pendulum", "rewards are rounded to float16"),
-        ("wrong_rewards:NoNumberIsZero", "odd:odd/No-number-v0", "rewards are always 0"),
     ],
 )
 def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late_and_in_whichever_layout(
@@ -110,14 +104,13 @@ def test_a_measured_cell_is_reset_again(vebench: Command, adapter: str, task: st
     assert (done.status, found - {None}) == (proof == "different", {proof}), done.err
 
 
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
     ("adapter", "reason"), [("OfGymnasium", None), ("AnewNormalised", "the environment has state that survives reset(")]
 )
 def test_state_that_survives_a_reset_is_compared_as_far_as_it_can_be(
-    verify: Verify, adapter: str, reason: str | None, count: int
+    verify: Verify, adapter: str, reason: str | None
 ) -> None:
-    asked = ("-e", "odd:normalised", "-b", f"honest:{adapter}", "--steps", "60", "--num-envs", str(count))
+    asked = ("-e", "odd:normalised", "-b", f"honest:{adapter}", "--steps", "40", "--num-envs", "2")
     status, (verdict,) = verify(*asked)
     assert (status, verdict["verdict"]) == (0, "identical"), verdict
     assert (verdict["reason"] or "").startswith(reason or ""), verdict
@@ -142,8 +135,6 @@ def test_what_an_adapter_changes_in_its_process_does_not_change_the_reference(ve
     [
         # Two games are alike until their actions differ: such rows must not look like those of another environment.
         ("-e Pong -b liars:Sticky --steps 80 --num-envs 2", ""),
-        # A game as Gymnasium registers it, whose screen is taller than most.
-        ("-e AdventureNoFrameskip-v4 -b liars:UpsideDownColumn --steps 5 --num-envs 1", "0, step 0: observations "),
         # It declares another fault than it has, and a difference in every row, which excuses no more than the first 16.
         ("-e Adventure -b liars:OtherResizeExcused --steps 20 --num-envs 1", "0, step 16: observations "),
     ],
@@ -359,7 +350,6 @@ def test_below_the_table_is_what_to_paste(vebench: Command) -> None:
 @pytest.mark.parametrize(
     ("adapter", "task", "environments"),
     [
-        ("wrong_rewards:HalfPrecision", "Pendulum", 1),
         ("liars:RowZero", "CartPole", 2),
         ("nested:Deaf", "odd:odd/Nested-v0", 1),
     ],

@@ -256,17 +256,9 @@ def _judged(
     With ``in_full``, also check that new references repeat the rows, and name the fault.
     """
     judge, reason, fault, why = Judge(task, tuple(env_ids), shared), None, None, None
-    records, first_ns, is_over = read_records(path), None, False
+    records = read_records(path)
     try:
-        for record in records:
-            is_over = is_over and not isinstance(record, Began)  # after ``span_ns``, go on at the next reset
-            if isinstance(record, Rows) and record.number > FIRST and not is_over:
-                first_ns = judge.spent_ns if first_ns is None else first_ns
-                is_over = judge.spent_ns - first_ns > span_ns
-            if not is_over:
-                judge.take(record)
-            if judge.mismatch is not None:
-                break
+        _take(judge, records, span_ns)
     except BrokenBackendError as error:
         fault = str(error)
     except CutOffError as error:
@@ -285,6 +277,20 @@ def _judged(
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
     return _Judged(replace(proof, reason=reason), *place)
+
+
+def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
+    """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
+    first_ns, is_over = None, False
+    for record in records:
+        is_over = is_over and not isinstance(record, Began)
+        if isinstance(record, Rows) and record.number > FIRST and not is_over:
+            first_ns = judge.spent_ns if first_ns is None else first_ns
+            is_over = judge.spent_ns - first_ns > span_ns
+        if not is_over:
+            judge.take(record)
+        if judge.mismatch is not None:
+            return
 
 
 def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float = inf) -> list[_Judged]:

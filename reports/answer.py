@@ -115,6 +115,8 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
     if own.steps_own_classes:
         rest = f"; the fastest on Gymnasium's is {_over_loop(whole)}" if whole else ""
         yield f"{one_line(own.label)} steps vebench's own environment classes{rest}."
+    if answer.perhaps:
+        yield f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}."
     yield from _smaller(answer)
 
 

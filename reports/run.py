@@ -17,7 +17,7 @@ from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE, YARDSTICK
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
@@ -335,6 +335,8 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         differ = sum(proof.verdict == "different" for proof in compared)
         where = f"{len(compared)} of {figures.counted(len(proofs), 'cell')}"
         yield f"{sum(proof.rows for proof in compared):,} rows of {where} compared, {differ or 'none'} different"
+    if any(cell.loop_ns_per_batch for cell in cells):
+        yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.verdict == DISTRIBUTION for cell in cells):
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
 

@@ -55,6 +55,7 @@ class TaskAnswer:
     contestants: tuple[str, ...] = ()  # the labels of the backends to choose from: each has a cell without objections
     best: CellSummary | None = None  # the winner, or the cell with the highest rate
     known: CellSummary | None = None  # the fastest cell with a useful interval
+    perhaps: CellSummary | None = None  # another size of the best backend, whose higher rate is uncertain
     tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
     smaller: tuple[CellSummary, Estimate] | None = None  # an almost as fast cell with fewer workers, and its share
     in_gymnasium: CellSummary | None = None  # the fastest cell with Gymnasium's interface; None if ``best`` has it
@@ -127,6 +128,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
         contestants,
         best,
         known=known[0] if known else None,
+        perhaps=None if fastest is valid[0] else valid[0],
         tied=tied,
         smaller=smaller,
         in_gymnasium=in_gymnasium,

@@ -415,7 +415,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute ``name``: to its item of a list or tuple, or to any other value itself."""
+        """Set each environment's attribute ``name``. A list or tuple has one value for each environment."""
         self._check_free("set_attr")
         count = self.num_envs
         each = values if isinstance(values, (list, tuple)) else [values] * count

@@ -190,7 +190,7 @@ class CellSummary:
     repeats: int
     failed_repeats: int
     faulty_repeats: int  # the number of failed repeats that the user did not interrupt
-    built: CellRecord  # of the first repeat that went well, or as planned if the cell was never ready
+    built: CellRecord  # the record of the first successful repeat; if there is none, of the first failed repeat
     cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
     work: Work
     conditions: Conditions
@@ -302,7 +302,7 @@ class CellSummary:
 
     @property
     def condition(self) -> Condition:
-        """The condition of the measurement: it decides which cells vary alike."""
+        """The condition of the measurement. Cells with the same condition are assumed to vary alike."""
         if self.backend == NULL:
             return "overhead"
         if self.conditions.disturbed:

@@ -278,7 +278,7 @@ def _verdict(
 ) -> tuple[WorkVerdict, str]:
     """Return the verdict on the work of a cell, and its reason or source.
 
-    A difference found in the cell overrides the earlier verdict. A proof replaces only a missing one, if it is long.
+    A difference found in the cell overrides the earlier verdict. Otherwise, a long proof replaces only ``unverified``.
     """
     each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
     known = max(each, key=lambda work: BEST_FIRST.index(work[0]))

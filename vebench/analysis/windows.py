@@ -85,7 +85,8 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 def _that_count(windows: Windows) -> Bools:
     """Return, for each window, whether it counts.
 
-    Of several processes, at least two and half of them must have an undisturbed window; of one, a third of its windows.
+    Only undisturbed windows count if there are enough of them. At least two processes, and half of all processes, must
+    have one. If the cell has a single process, a third of its windows must be undisturbed.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
@@ -135,7 +136,7 @@ class Stability:
     episode: float = 0.0  # the mean number of steps of an episode, or of a process if no episode ended
     outliers: int = 0  # the number of windows that differ clearly from the others of their process
     drift: float = 0.0  # the relative change from the first window to the last; 0 if it may be chance
-    fewest_batches: int | None = None  # the smallest mean, over processes, of the batches in a window
+    fewest_batches: int | None = None  # the mean number of batches in a window, of the process with the fewest
     unsettled: int = 0  # the number of processes whose rate had not settled when warm-up ended
     aged: Aged = ()  # for each window, an environment's steps by the middle of the window, and the rate
 
@@ -323,7 +324,7 @@ class BatchSizes:
 
 @dataclass(frozen=True)
 class Learning:
-    """Training with a learner that takes a stated time after each batch or number of steps. Then nothing is sampled."""
+    """Training with a learner that takes a stated time after each batch or number of steps. It stops sampling."""
 
     sampling: float  # the share of sampling in the whole time, 0 to 1
     steps_per_second: float  # the rate of sampling and learning together

@@ -36,7 +36,7 @@ _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
         ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"),
         lambda cell: cell.figures.acting,
     ),
-    "rows_per_batch": lambda cell: cell.figures.batch_sizes,
+    "rows_per_batch": lambda cell: cell.figures.rows_per_batch,
     **dict.fromkeys(
         ("training_steps_per_second", "sampling_share", "at_most_faster"), lambda cell: cell.figures.learning
     ),

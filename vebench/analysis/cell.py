@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
-from vebench.analysis.windows import STEADY, BatchSizes, Learning, PolicyTime, Stability
+from vebench.analysis.windows import STEADY, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -176,7 +176,7 @@ class Figures:
     of_ceiling: Estimate | None = None
     stability: Stability = STEADY
     acting: PolicyTime | None = None
-    batch_sizes: BatchSizes | None = None
+    rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None
 
 

@@ -71,7 +71,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
-            batch_sizes=of_windows.batch_sizes(counting),
+            rows_per_batch=of_windows.rows_per_batch(counting),
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
         cells.append(replace(cell, by_cpu_time=by_cpu_time[key], figures=figures))

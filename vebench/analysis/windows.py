@@ -306,21 +306,6 @@ class PolicyTime:
     latency_p99_ns: float
     age: float  # the mean number of times that the policy acts between choosing an action and receiving its row
 
-    @property
-    def counting(self) -> float:
-        """The rest of the time, in which the loop counts rows, and keeps some of them for comparison."""
-        return max(0.0, 1 - self.waiting - self.inference - self.copies)
-
-
-@dataclass(frozen=True)
-class BatchSizes:
-    """The numbers of rows in batches of different sizes. All but the mean are medians over windows."""
-
-    mean: float
-    few: float  # 5 % of batches have fewer rows
-    median: float
-    many: float  # 5 % of batches have more rows
-
 
 @dataclass(frozen=True)
 class Learning:
@@ -347,17 +332,10 @@ def acting(windows: Windows) -> PolicyTime | None:
     )
 
 
-def batch_sizes(windows: Windows) -> BatchSizes | None:
-    """Return the numbers of rows in batches; None if all batches have the same size."""
+def rows_per_batch(windows: Windows) -> float | None:
+    """Return the mean number of rows in a batch; None if all batches have the same size."""
     known = windows[windows["batches"] > 0]
-    if not len(known):
-        return None
-    return BatchSizes(
-        mean=float(known["rows"].sum() / known["batches"].sum()),
-        few=_median(known["rows_p5"]),
-        median=_median(known["rows_p50"]),
-        many=_median(known["rows_p95"]),
-    )
+    return float(known["rows"].sum() / known["batches"].sum()) if len(known) else None
 
 
 def _median(counts: Floats) -> float:

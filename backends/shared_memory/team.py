@@ -414,29 +414,33 @@ class InFlight:
         team = self._team
         team.check_free()
         team.state = RUNNING
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             with team.inside:
                 team.raise_if_lost()
-                self._take(least, timeout)
-                while len(self._ready) < least:
-                    if self._own and time.monotonic() < deadline:
-                        team.raise_if_lost()
-                        self._step_own(self._own.popleft())
-                    else:
-                        team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
-                    self._take(least, timeout)
+                self._step_or_wait(least, timeout)
         except OverdueError:
             team.state = State.LATE
             raise
 
-    def _step_own(self, env_id: int) -> None:
-        share = self._team.own
-        try:
-            remark = share.step_one(env_id)
-        except Exception as error:  # noqa: BLE001 - raised when all have answered
-            remark = WorkerFailure.of(error, share.current)
-        self._mark(env_id, remark)
+    def _step_or_wait(self, least: int, timeout: float | None) -> None:
+        team, share = self._team, self._team.own
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._take(least, timeout)
+        while len(self._ready) < least:
+            if time.monotonic() >= deadline:  # a wait would poll for a while
+                raise OverdueError(timeout)
+            if self._own:
+                team.raise_if_lost()
+                env_id = self._own.popleft()
+                try:
+                    remark = share.step_one(env_id)
+                except Exception as error:  # noqa: BLE001 - raised when all have answered
+                    remark = WorkerFailure.of(error, share.current)
+                self._ready.append(env_id)
+                self._keep(env_id, remark)
+            else:
+                team.wait_for(lambda: any(map(WorkerHandle.has_answers, team.workers)), deadline, timeout)
+            self._take(least, timeout)
 
     def _take(self, least: int, timeout: float | None) -> None:
         """Mark environments as ready that workers or the caller's threads have stepped. Wait only for the threads.
@@ -446,11 +450,14 @@ class InFlight:
         team, threaded = self._team, self._team.threaded
         for worker in team.workers:
             for env_id, remark in worker.answers():
-                self._mark(env_id, remark)
+                self._ready.append(env_id)
+                if remark is not None:
+                    self._keep(env_id, remark)
         if threaded is not None and len(self._ready) < least:
             env_ids, remarks = threaded.get(least - len(self._ready), timeout)
-            for env_id in env_ids:
-                self._mark(env_id, remarks.get(env_id))
+            self._ready.extend(env_ids)
+            for env_id, remark in remarks.items():
+                self._keep(env_id, remark)
         if self._failed:
             env_id = self._failed.pop(0)
             self._ready.remove(env_id)
@@ -458,10 +465,9 @@ class InFlight:
             team.state = IDLE
             raise self.remarks.pop(env_id).raised()
 
-    def _mark(self, env_id: int, remark: Any) -> None:
-        """Mark an environment as ready, and keep the remark on its step."""
+    def _keep(self, env_id: int, remark: Any) -> None:
+        """Keep the remark on a step, if there is one."""
         if remark is not None:
             self.remarks[env_id] = remark
             if type(remark) is WorkerFailure:
                 self._failed.append(env_id)
-        self._ready.append(env_id)

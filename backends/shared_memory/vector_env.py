@@ -309,11 +309,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         infos = self._wait_for_infos(State.RESET, timeout)
         observed = self._observed()
-        reset = self._to_reset.tolist()
-        self._in_flight.put_back(reset, ready=False)
-        away, gone = self._in_flight.away, set(reset)
-        kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
-        self._last_ids = np.array([*kept, *reset])
+        if self._single:
+            reset = self._to_reset.tolist()
+            self._in_flight.put_back(reset, ready=False)
+            away, gone = self._in_flight.away, set(reset)
+            kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
+            self._last_ids = np.array([*kept, *reset])
         self._team.finish()
         return observed, infos
 
@@ -409,7 +410,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute ``name``: to its item of a list or tuple, or to any other value itself."""
+        """Set each environment's attribute ``name``. A list or tuple has one value for each environment."""
         self._check_free("set_attr")
         count = self.num_envs
         each = values if isinstance(values, (list, tuple)) else [values] * count

@@ -76,6 +76,13 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing() -> None:
         assert (found.verdict, found.why, found.ratio) == ("missing", why, None)
 
 
+def test_a_failed_yardstick_of_the_candidate_fails_the_cells_that_need_it() -> None:
+    cells = repeated("shm-sync", 2, 100)
+    lost = cells + repeated("yardstick", 1, 50, status="failed", reason="boom")
+    (found,) = compared(cells + repeated("yardstick", 1, 50), lost, "yardstick").cells
+    assert found.failed == "candidate: yardstick with one worker failed: boom"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "failed"),
     [

@@ -82,6 +82,8 @@ REFUSED = (
     ("run -e vector:make_vec", "a vector environment"),
     ("run -e vector.py", "vector:FUNCTION"),
     ("run -e vector.py:make_vec", "vector:make_vec"),
+    ("run -e CartPole -b AsyncVectorEnv", "gym-async"),
+    ("run -e CartPole -b SubprocVecEnv", "sb3-subproc"),
     ("run -e CartPole --num-workers 4", "--workers"),
     ("run -e CartPole --proof maybe", "--proof maybe: must be one of auto, full, off"),
     ("compare x y -e CartPole --duration nan", "--duration nan: write a time such as"),

@@ -250,6 +250,7 @@ def test_other_limits_of_steps_are_told_until_an_episode_gets_there(vebench: Com
     status, found = verify("CartPole-v0")
     assert (status, found["verdict"]) == (3, "unverified")
     assert [spec["max_episode_steps"] for spec in found["specs"]] == [500, 200]
+    assert [spec["reward_threshold"] for spec in found["specs"]] == ["475.0", "195.0"]
     short = ("CartPole-v1[max_episode_steps=9]", "CartPole-v1[max_episode_steps=7]", "--steps", "20", "-f", "json")
     done = vebench("verify", *short)
     assert (done.status, json.loads(done.out)["field"], json.loads(done.out)["actions"]) == (1, "truncated", 7)

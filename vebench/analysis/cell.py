@@ -73,7 +73,7 @@ class Code(StrEnum):
     MEMORY = "memory", Gravity.WARNING  # the machine has little shared memory
 
     OUTLIERS = "outliers", Gravity.NOTE  # outliers are kept, and the interval includes them
-    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop, or than with fewer workers; the rate is valid
+    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop; the rate is valid
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding says why, and what to install

@@ -312,6 +312,9 @@ class _Sides:
         old, new = self.before[key], self.after.get(key)
         base = denominator(key, self.metric)
         how = _how_failed(old, new)
+        if how is None and base is not None and base in self.before:
+            how = _how_failed(self.before[base], self.after.get(base))
+            how = how and f"{base.backend} with one worker {how}"
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:

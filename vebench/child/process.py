@@ -423,14 +423,12 @@ class _Relay:
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
     """Return the facts about this host that plans and reports need, as JSON."""
     return {
-        "name": os.uname().nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "path": sys.executable,
         "packages": probe.versions(names),
         "modules": [name for name in modules if find_spec(name) is not None],
         "host": asdict(host.read_host()),
         "memory_available": host.memory_available(),
-        "load": os.getloadavg()[0],
     }
 
 

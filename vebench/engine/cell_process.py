@@ -148,7 +148,7 @@ class LocalCell(CellProcess):
         super().__init__(child.lines.descriptor, interrupts, limit)
         self._child, self._mark, self._guard, self._keep_off = child, mark, guard, keep_off
         self._resting_since = 0.0
-        self._strays: list[int] | None = None  # the cell's processes that are not in its process group
+        self._strays: dict[int, bytes] | None = None  # when each process outside of the cell's group was started
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
@@ -164,12 +164,12 @@ class LocalCell(CellProcess):
         """
         self._signal(signal.SIGSTOP)
         if self._strays is None:
-            group, self._strays = self._child.process.pid, []
+            group, self._strays = self._child.process.pid, {}
             with suppress(OSError):  # /proc is missing
                 for pid in guardian.members(self._mark, variable=guardian.CELL_VARIABLE):
                     with suppress(ProcessLookupError):
                         if os.getpgid(pid) != group:
-                            self._strays.append(pid)
+                            self._strays[pid] = guardian.born(pid)
             self._signal(signal.SIGSTOP)
         self._resting_since = wakeful()
 
@@ -179,10 +179,14 @@ class LocalCell(CellProcess):
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the cell's process group, and to its processes outside of the group."""
-        for target in (-self._child.process.pid, *(self._strays or ())):
+        for target in (-self._child.process.pid, *self._living_strays()):
             # ``_heard`` reports an ended process. macOS forbids signals to zombies.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, number)
+
+    def _living_strays(self) -> list[int]:
+        """Return the ids of living strays. The id of an ended one may have been given to somebody else's process."""
+        return [pid for pid, born in (self._strays or {}).items() if guardian.born(pid) == born]
 
     def _heard(self) -> bytes | None:
         ended = not self._is_alive()
@@ -202,7 +206,7 @@ class LocalCell(CellProcess):
 
     def _end(self) -> None:
         self._child.end(self._mark, guardian.CELL_VARIABLE)
-        for pid in self._strays or ():  # some may have lost the mark, too
+        for pid in self._living_strays():  # some may have lost the mark, too
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._guard.discard(self._child.process.pid)

@@ -419,8 +419,8 @@ class PairPage(DataPage):
         ends = f"{stats.ends:,} ends, {stats.truncated:,} of them truncated"
         later = f"{stats.comparer.skipped:,} arrays later in an episode than the @STEPS of --within"
         kept = f"both keep state through reset(seed=): {stats.kept} after the reset depend on earlier steps"
-        limits = [about["spec"].get("max_episode_steps") for about in self.abouts]
-        known = None not in limits and limits[0] != limits[1]
+        specs = [about["spec"] for about in self.abouts]
+        values = [(name, specs[0][name], specs[1][name]) for name in sorted(specs[0].keys() & specs[1].keys())]
         yield "why", verdict.why
         yield "compared", f"{stats.rows:,} rows, {ends}" if stats.rows else ""
         yield from (("equal by", f"{cast}: {times:,} times") for cast, times in sorted(stats.comparer.casts.items()))
@@ -430,7 +430,7 @@ class PairPage(DataPage):
         for name, about in zip("AB", self.abouts, strict=True):
             mode = about["mode"].replace("_", " ")
             yield name, f"a vector environment, autoreset {mode}" if about["vector"] else "an environment"
-        yield "env.spec", f"max_episode_steps: {limits[0]} and {limits[1]}" if known else ""
+        yield from (("env.spec", f"{name}: {a or 'none'} and {b or 'none'}") for name, a, b in values if a != b)
         compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
         yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)
         yield "actions", f"--policy {self.policy}" if self.policy else ""

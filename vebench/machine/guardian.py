@@ -74,6 +74,12 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+def born(pid: int) -> bytes:
+    """Return when a process was started, which tells it from a later process with its id. Empty if it has ended."""
+    fields = _read(pid, "stat").rpartition(b")")[2].split()  # the first is field 3: proc(5)
+    return fields[19] if fields else b""
+
+
 def remove(folder: str) -> None:
     """Remove a folder and its contents."""
     import shutil  # loaded here, because cells import this module and do not need shutil

@@ -377,7 +377,9 @@ def _choice(named: str, given: dict[str, str]) -> BackendChoice:
         return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
-        raise ValueError(f"no such backend{did_you_mean(name, registry.BY_NAME)}; vebench list shows them")
+        of_class = [one.name for one in registry.ENTRIES if name.casefold() in re.split(r"\W+", one.summary.casefold())]
+        near = f" (did you mean {' or '.join(of_class)}?)" if of_class else did_you_mean(name, registry.BY_NAME)
+        raise ValueError(f"no such backend{near}; vebench list shows them")
     if python and not entry.builds_environments:
         raise ValueError(f"{name} steps nothing: leave out @{python}")
     values = _values(given, {key: option.parse for key, option in entry.options.items()}, "option")

@@ -216,7 +216,10 @@ class TunePage(DataPage):
         """The answer in one sentence."""
         name, chosen = short_name(self._env), self.choice.chosen
         if chosen is None:
-            return f"{name}: nothing can be recommended: {self.choice.reason and self.choice.reason.value}."
+            why = self.choice.reason and self.choice.reason.value
+            if Cause.GIVEN_UP.reason in dict(self._not_tried).values() and not any(cell.rate for cell in self._tried):
+                why = Cause.GIVEN_UP.reason
+            return f"{name}: nothing can be recommended: {why}."
         return f"{name}: use {setting_of(chosen)}: {rate_of(chosen)}{of_loop(chosen)}."
 
     @property

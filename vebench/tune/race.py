@@ -218,8 +218,13 @@ class TuneBudget:
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
     def patience(self, cell: Cell) -> float:
-        """Return the seconds after which ``cell`` is given up: four times its cost, or 15 % of the budget if longer."""
-        return max(_LEAST_S, min(max(4 * self.cost(cell), 0.15 * self.spec.budget), self.left))
+        """Return the seconds after which ``cell`` is given up: four times its cost, or a share of the budget if longer.
+
+        Until a cell has a rate, cells are measured alone. One that starts slowly is worth half of the budget.
+        """
+        known = any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
+        share = 0.15 if known else 0.5
+        return max(_LEAST_S, min(max(4 * self.cost(cell), share * self.spec.budget), self.left))
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""

@@ -29,6 +29,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -209,7 +210,6 @@ class _Named(_Subject):
         env = self._made(2, 0)
         vector = _is_vector(env)
         single = "single_" if vector else ""
-        limits = {"max_episode_steps": limit} if (limit := _limit_of(env)) is not None else {}
         try:
             observed, taken = (getattr(env, f"{single}{kind}_space") for kind in ("observation", "action"))
             spaces = read_spaces(Task("", OTHER.name, 1), observed, taken)
@@ -224,7 +224,7 @@ class _Named(_Subject):
                 "called": self.called,
                 "takes": sorted(self.takes),
                 "values": self.values,
-                "spec": limits,
+                "spec": _spec_of(env),
             }
         except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
@@ -312,15 +312,19 @@ def _is_vector(env: Any) -> bool:
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
-def _limit_of(env: Any) -> int | None:
-    """Return the least limit of steps of ``env.spec`` and of all wrappers, None if none is known."""
-    layer, limits = next(iter(getattr(env, "envs", ())), env), list[Any]()
+def _spec_of(env: Any) -> dict[str, Any]:
+    """Return the known fields of ``env.spec``, with the least limit of steps of all wrappers."""
+    layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
     with contextlib.suppress(Exception):  # a user's property may raise anything
         limits.append(layer.spec.max_episode_steps)
+        found["kwargs"] = re.sub(" at 0x[0-9a-f]+", "", str(sorted(layer.spec.kwargs.items())))
+        found["additional_wrappers"] = ", ".join(each.name for each in layer.spec.additional_wrappers)
+        found["reward_threshold"] = str(layer.spec.reward_threshold)
     while layer is not None:
         limits.append(getattr(layer, "_max_episode_steps", None))
         layer = getattr(layer, "__dict__", {}).get("env")
-    return min((limit for limit in limits if isinstance(limit, int)), default=None)
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return {**found, **({"max_episode_steps": min(known)} if known else {})}
 
 
 def _mode_of(env: Any) -> str:

@@ -170,9 +170,9 @@ def compare_runs(
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     sides = _Sides(before, after, metric, in_turn, names)
     cells = {}
-    for key, cell in before.items():
-        could_run = not _skipped(cell) or (in_turn and not _skipped(after.get(key)))
-        if could_run and not cell.reference_row:
+    for key, old in before.items():
+        could_run = not _skipped(old) or (in_turn and not _skipped(after.get(key)))
+        if could_run and not old.reference_row:
             cells[key] = sides.compared(key)
     spread = None if in_turn else run_spread or prior_run_spread(metric)
     judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)

@@ -18,13 +18,7 @@ from gymnasium import Space, logger
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import (
-    CloudpickleWrapper,
-    batch_differing_spaces,
-    batch_space,
-    clear_mpi_env_vars,
-    iterate,
-)
+from gymnasium.vector.utils import CloudpickleWrapper, batch_differing_spaces, batch_space, clear_mpi_env_vars, iterate
 from numpy.typing import NDArray
 
 from vebench.backends import trees

@@ -147,7 +147,8 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
             why = f"only {left} has a rate"
         case Reason.WIDE if best:
             others = _listed([one_line(cell.label) for cell in answer.tied])
-            why = f"{setting_of(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
+            highest = f"{setting_of(best)} has the highest rate, {rate_of(best)}"
+            why = f"{highest}, too uncertain to distinguish it from {others}"
             remedy, command = _more(section)
             known = "The fastest with a usable interval", answer.known
         case Reason.AGED:

@@ -204,7 +204,7 @@ class BackendEntry:
         return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
-        """Return whether only users who name the backend care that it cannot step this task."""
+        """Return whether the backend cannot step this task, and only users who name the backend want to know that."""
         return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:

@@ -115,6 +115,8 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
     if own.steps_own_classes:
         rest = f"; the fastest on Gymnasium's is {_over_loop(whole)}" if whole else ""
         yield f"{one_line(own.label)} steps vebench's own environment classes{rest}."
+    if answer.perhaps:
+        yield f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}."
     yield from _smaller(answer)
 
 
@@ -145,7 +147,8 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
             why = f"only {left} has a rate"
         case Reason.WIDE if best:
             others = _listed([one_line(cell.label) for cell in answer.tied])
-            why = f"{setting_of(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
+            highest = f"{setting_of(best)} has the highest rate, {rate_of(best)}"
+            why = f"{highest}, too uncertain to distinguish it from {others}"
             remedy, command = _more(section)
             known = "The fastest with a usable interval", answer.known
         case Reason.AGED:

@@ -120,9 +120,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.acting.inference", "share of loop time spent choosing actions", "ratio", named="inference_share"),
     Column("figures.acting.copies", "share of loop time spent on copies for the policy", "ratio", named="copy_share"),
     Column("figures.acting.latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns"),
-    Column("figures.acting.latency_p99_ns", "the same, the 99th percentile", "ns"),
+    Column("figures.acting.latency_p99_ns", "from the actions of a batch to the next batch, the 99th percentile", "ns"),
     Column("figures.acting.age", "how often the policy acts between choosing an action and its row, the mean"),
-    Column("figures.batch_sizes.mean", "rows per batch, the mean, where it varies", "rows", named="rows_per_batch"),
+    Column("figures.rows_per_batch", "rows per batch, the mean, where it varies", "rows"),
     Column(
         "figures.learning.sampling", "share of training spent sampling (--learner)", "ratio", named="sampling_share"
     ),

@@ -302,7 +302,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"
     replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
     placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
-    yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot do that"
+    yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot pin processes"
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
     starts, proofs, total = time_planned(cells, spec)

@@ -17,7 +17,7 @@ from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE, YARDSTICK
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
@@ -36,7 +36,7 @@ _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
         ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"),
         lambda cell: cell.figures.acting,
     ),
-    "rows_per_batch": lambda cell: cell.figures.batch_sizes,
+    "rows_per_batch": lambda cell: cell.figures.rows_per_batch,
     **dict.fromkeys(
         ("training_steps_per_second", "sampling_share", "at_most_faster"), lambda cell: cell.figures.learning
     ),
@@ -120,7 +120,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
         legend = [f"In each cell: frames/s with its 95 % confidence interval (±), and the speedup over {over}."]
     if any(cell.sample.one_process for cell in shown):
         legend.append(
-            f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --passes measures it."
+            f"One process each: intervals allow {PROCESS_SPREAD:.0%} for how processes differ; --passes measures it."
         )
     facts = (("file", section.name), *run_facts(head, cells), ("time", time_of_run(section.run)))
     return Document(
@@ -154,8 +154,9 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
     Notes are left out unless the user requested everything.
     """
     if section.notice and not view.every_finding:
-        said = {Code.DISTURBED, Code.THROTTLED}
-        cells = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
+        in_notice = {Code.DISTURBED, Code.THROTTLED}
+        rest = [tuple(one for one in cell.findings if one.code not in in_notice) for cell in cells]
+        cells = [replace(cell, findings=findings) for cell, findings in zip(cells, rest, strict=True)]
     found = [*figures.grouped(cells).items()]
     found += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
     found.sort(key=lambda pair: tuple(Code).index(pair[0].code))
@@ -335,6 +336,8 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         differ = sum(proof.verdict == "different" for proof in compared)
         where = f"{len(compared)} of {figures.counted(len(proofs), 'cell')}"
         yield f"{sum(proof.rows for proof in compared):,} rows of {where} compared, {differ or 'none'} different"
+    if any(cell.loop_ns_per_batch for cell in cells):
+        yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.verdict == DISTRIBUTION for cell in cells):
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
 

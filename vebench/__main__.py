@@ -49,17 +49,17 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return text.encode("ascii", "replace").decode(), error.end
 
 
-def _send_again(met: sys.UnraisableHookArgs) -> None:
+def _send_again(raised: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that was raised in a callback, where Python would only print it.
 
-    Python itself calls back after each import, for example.
+    For example, Python itself runs a callback after each import.
     """
     from threading import Timer
 
-    if met.exc_type is KeyboardInterrupt:
+    if raised.exc_type is KeyboardInterrupt:
         Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
-        sys.__unraisablehook__(met)
+        sys.__unraisablehook__(raised)
 
 
 if __name__ == "__main__":

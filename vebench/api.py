@@ -133,7 +133,7 @@ def _why_not(cell: CellSummary) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Result):
-    """A result with the exit ``status`` of its command: 0 for yes, 1 for no, 3 if it cannot be told."""
+    """A result with the exit ``status`` of its command: 0 for yes, 1 for no, 3 if undecided."""
 
     page: CheckPage | VerifyPage | PairPage
 
@@ -205,12 +205,7 @@ class PairVerification(Judgement):
 
 
 def measure(
-    envs: Texts,
-    *,
-    output: str | Path | None = None,
-    progress: bool = False,
-    world: World | None = None,
-    **plan: Any,
+    envs: Texts, *, output: str | Path | None = None, progress: bool = False, world: World | None = None, **plan: Any
 ) -> Run:
     """Measure the throughput of backends, as ``vebench run`` does.
 

@@ -162,7 +162,7 @@ class Site:
         return None
 
     def hang_up(self) -> None:
-        """Close the connection: the relay then ends all processes on the host. Does not wait for that."""
+        """Close the connection, without waiting. The relay then ends all processes on the host."""
         with suppress(OSError):
             self._writing.close()
 
@@ -218,7 +218,7 @@ def reached(spec: RunSpec, guard: ProcessGuard, interrupts: Interrupts | None = 
 def _words(hosts: Hosts, name: str) -> list[str]:
     """Return the command that runs ``_FIRST`` in a host's Python, and forwards its standard input and output there.
 
-    It must not ask for a password. ssh exits if the host has not answered for half a minute.
+    The command must not ask for a password. ssh exits if the host has not answered for half a minute.
     """
     if hosts.via == "ray":  # in a separate process, because Ray starts threads and takes seconds to import
         return [sys.executable, "-P", "-m", "vebench.hosts", hosts.address, name, hosts.python]

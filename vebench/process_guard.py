@@ -1,8 +1,8 @@
 """A scratch folder and processes that end with this process, however it ends. Also clocks, waiting and signals.
 
-If this process is killed, its guardian cleans up. If that is killed, too, the kernel kills the cells' process groups
-(``child/main.py``), and the next vebench process removes the folder. The folder has links to the part of vebench that
-processes in any Python import. So cells and lookups run the same code.
+If this process is killed, its guardian cleans up. If the guardian is killed, too, the kernel kills the cells' process
+groups (``child/main.py``), and the next vebench process removes the folder. The folder has links to the part of vebench
+that processes in any Python import. So cells and lookups run the same code.
 """
 
 from __future__ import annotations

@@ -167,10 +167,10 @@ class VectorEnvRate:
         worst = min(
             found.groups, key=lambda one: (order.index(verdicts[one.key]), one.ratio.median if one.ratio else 0.0)
         )
-        told: dict[str, object] = {"verdict": verdicts[worst.key]}
+        properties: dict[str, object] = {"verdict": verdicts[worst.key]}
         if worst.ratio:
-            told |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
-        self.test.user_properties.extend(told.items())
+            properties |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
+        self.test.user_properties.extend(properties.items())
         if page.status == gate.Status.DONE:
             return
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]

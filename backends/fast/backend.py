@@ -80,7 +80,7 @@ class FastTask:
 
 
 def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
-    """Return the class in use, with the reason, and before it a task of the own class, None if Gymnasium's is used."""
+    """Return a task of the own class, None if Gymnasium's class must step it, and the class in use with the reason."""
     refused = refusal(env_id, settings)
     ours = class_of(env_id)
     if refused is not None or ours is None:

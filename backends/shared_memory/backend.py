@@ -202,13 +202,7 @@ class ShmAsync(_SharedMemoryBackend):
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        *,
-        ratio: int = 2,
-        recv_timeout: float | None = None,
-        recv_min: int = 1,
-        **options: Any,
+        self, setup: Setup, *, ratio: int = 2, recv_timeout: float | None = None, recv_min: int = 1, **options: Any
     ) -> None:
         if recv_timeout is None and recv_min > 1:
             raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")

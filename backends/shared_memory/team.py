@@ -29,13 +29,14 @@ from typing import Any
 from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, ProcessShare
 from vebench.backends.shared_memory.worker import (
-    ALL,
     LOOK_SECONDS,
     MESSAGE,
     Waiter,
     WorkerError,
     WorkerFailure,
     WorkerHandle,
+    light_fence,
+    step_all,
 )
 
 END_WITHIN_SECONDS = 2.0  # seconds that a worker may take to end by itself
@@ -129,6 +130,7 @@ class Team:
         self._request: Callable[[], Any] | None = None  # a round's request to the caller's own share; None: a step
         self._answers: list[Any] = []  # the round's answers, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
+        self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
         try:
             with held_back():
@@ -161,8 +163,7 @@ class Team:
         self.state = RUNNING
         self._request = None
         self._answers = []
-        for worker in self.workers:
-            worker.ask(ALL)
+        step_all(self.workers, self._fence)
         if self.threaded is not None:
             with self.inside:
                 self.raise_if_lost()

@@ -18,13 +18,7 @@ from gymnasium import Space, logger
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import (
-    CloudpickleWrapper,
-    batch_differing_spaces,
-    batch_space,
-    clear_mpi_env_vars,
-    iterate,
-)
+from gymnasium.vector.utils import CloudpickleWrapper, batch_differing_spaces, batch_space, clear_mpi_env_vars, iterate
 from numpy.typing import NDArray
 
 from vebench.backends import trees
@@ -416,7 +410,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute ``name``: to its item of a list or tuple, or to any other value itself."""
+        """Set each environment's attribute ``name``. A list or tuple has one value for each environment."""
         self._check_free("set_attr")
         count = self.num_envs
         each = values if isinstance(values, (list, tuple)) else [values] * count

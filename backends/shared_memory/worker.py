@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -326,7 +326,7 @@ class WorkerHandle:
         self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
         self.sent = 0  # entries put into the ring
-        self._read = 0  # answers that ``answers`` has yielded, or leaves to ``answer``
+        self._read = 1  # answers that ``answers`` has yielded, or leaves to ``answer``, as the first
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
         # The caller may have ended before a spawned worker calls prctl.
@@ -358,6 +358,10 @@ class WorkerHandle:
     def take_back(self) -> None:
         """Remove the entries that the worker was not notified of, and wake the worker for the others."""
         self.sent = self.request[0]
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the worker if it sleeps or is about to sleep."""
         self.asleep[0] = 0
         ring(self._pipe)
 
@@ -412,3 +416,20 @@ class WorkerHandle:
             self.process.join()
             self.process.close()
         self._pipe.close()
+
+
+def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
+    """Ask every worker to step all its environments, in half the time of a call for each. No ring has other entries."""
+    for worker in workers:
+        if worker.entries[0] != ALL:
+            worker.entries[0] = ALL
+    if fence:
+        fence()
+    for worker in workers:
+        worker.sent = request = worker.sent + 1
+        worker.request[0] = request
+    if fence:
+        fence()
+    for worker in workers:
+        if worker.asleep[0]:
+            worker.wake()

@@ -42,7 +42,7 @@ def main() -> None:
         cell, base = ratio.cell, ratio.base
         print(f"{cell.env}, {cell.key.size}, {cell.label}: {ratio}")
         if cell.figures.acting and base.figures.acting:
-            rows = cell.figures.batch_sizes.mean if cell.figures.batch_sizes else cell.built.batch_size
+            rows = cell.figures.rows_per_batch or cell.built.batch_size
             print(
                 f"    the policy waits {cell.figures.acting.waiting:.0%} of the time, without the timeout "
                 f"{base.figures.acting.waiting:.0%}; it acts on {rows:.0f} of {cell.built.num_envs} rows at a time"

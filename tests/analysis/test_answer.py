@@ -80,7 +80,7 @@ def outcome(found: TaskAnswer) -> str:
         return f"{cell.label}:{cell.workers}"
 
     best = found.best
-    places = {"best": best}
+    places = {"best": best, "perhaps": found.perhaps}
     if found.reason is not None and found.known is not best:
         places["known"] = found.known
     places |= {"in Gymnasium": found.in_gymnasium, "of Gymnasium": found.of_gymnasium}
@@ -144,6 +144,10 @@ SITUATIONS = {
         ONE_IS_WIDE,
         "WIDE; best gym-async:2; known shm-sync:2; tied shm-sync:2, for-loop:1",
         command=f"{COMMAND} --windows 4 -o wide.jsonl",
+    ),
+    "another size of the best backend is known to nothing": situation(
+        [*LOOP, *curve("shm-sync", {1: 1000, 4: 2300}), *noisy("shm-sync", 2, *WIDE_STEPS)],
+        "best shm-sync:4; perhaps shm-sync:2",
     ),
     "the highest rate is hardly known, but that it is the highest": situation(
         [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)], "best shm-sync:2"

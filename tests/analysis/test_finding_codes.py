@@ -121,5 +121,5 @@ def test_the_table_never_goes_back_in_gravity_so_that_reports_list_findings_in_i
     assert ranks == sorted(ranks)
 
 
-def test_nothing_is_reported_of_what_is_unknown() -> None:
+def test_unknown_facts_are_not_reported() -> None:
     assert list(of_host(HEAD.host, NOWHERE)) == []

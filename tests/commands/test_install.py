@@ -99,7 +99,7 @@ def test_what_cannot_be_had_is_said_in_a_line_and_leaves_nothing_to_be_used(
     let_be(monkeypatch, Installation("one", "One 1.0", (Step(("unfit",)),)))
     done = vebench("install", "one")
     assert done.status == 1
-    assert "one: could not be had: error: no such version of unfit; full log: " in done.err
+    assert "one: cannot be set up: error: no such version of unfit; full log: " in done.err
     assert uv.calls
     assert (python_of("one"), folder_of("one").exists()) == (None, False)
 

@@ -136,7 +136,7 @@ def proven_cell(vebench: Command) -> dict[str, Any]:
     return cell
 
 
-def test_cells_are_compared_by_processes_of_their_own_when_nothing_is_measured_any_more(vebench: Command) -> None:
+def test_after_the_last_window_separate_processes_compare_cells(vebench: Command) -> None:
     some = replace(IDENTICAL, rows=137, ends=1, steps=40)
     late = CellError("timed out after 300 s (--timeout)")
     dies = {"envpool-sync": lambda _cell, _spec: [CellError("it died")]}

@@ -76,7 +76,7 @@ REFUSED = (
     ("run -e CartPole --policy math:pi", "--policy math:pi: pi is not a class or function"),
     ("run -e CartPole --learner 4", "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048"),
     ("run -e CartPole --learner 4ms/0", "--learner 4ms/0: write a time such as"),
-    ("run -e CartPole --policy sleep:1ms[cpus=0] --pin none", "--policy sleep:1ms[cpus=0]: with --pin none"),
+    ("run -e CartPole --policy sleep:1ms[cpus=0] --pin none", "--policy sleep:1ms[cpus=0]: its CPUs need pinned cells"),
     ("verify -e Pong --num-envs 0", "--num-envs 0: must be"),
     ("verify -e Pong -b ceiling,null --steps 5", "ceiling and null cannot be compared"),
     ("run -e vector:make_vec", "a vector environment"),

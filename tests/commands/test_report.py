@@ -120,7 +120,7 @@ def test_the_answer_compares_runs_at_their_best(new: dict[tuple[str, int], float
     assert dict(document.facts)["B differs"] == "nothing known: same machine and plan"
 
 
-def test_tables_have_ratios_rates_and_what_only_one_run_has() -> None:
+def test_tables_have_ratios_rates_and_the_sizes_of_only_one_run() -> None:
     bigger = {**NEW, **{("shm-sync", workers): 3000.0 for workers in (4, 8, 16)}}
     more = Run(make_header(64), (*make_repeated(bigger).cells, *make_repeated(NEW, env="Ant-v5").cells))
     document = together(make_repeated({**OLD, ("shm-sync", 4): 1800.0}), more)

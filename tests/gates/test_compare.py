@@ -205,7 +205,7 @@ def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: P
         examine_python("A", script(tmp_path / "python", text))
 
 
-def test_an_interrupted_comparison_says_where_what_was_measured_is(vebench: Command) -> None:
+def test_an_interrupted_comparison_names_the_files_of_its_cells(vebench: Command) -> None:
     def script(cell: Cell, spec: RunSpec) -> Script:
         return interrupted(cell, spec) if cell.repeat else steady(cell, spec)
 

@@ -55,6 +55,7 @@ class TaskAnswer:
     contestants: tuple[str, ...] = ()  # the labels of the backends to choose from: each has a cell without objections
     best: CellSummary | None = None  # the winner, or the cell with the highest rate
     known: CellSummary | None = None  # the fastest cell with a useful interval
+    perhaps: CellSummary | None = None  # another size of the best backend, whose higher rate is uncertain
     tied: tuple[CellSummary, ...] = ()  # other cells not distinguishable from the fastest
     smaller: tuple[CellSummary, Estimate] | None = None  # an almost as fast cell with fewer workers, and its share
     in_gymnasium: CellSummary | None = None  # the fastest cell with Gymnasium's interface; None if ``best`` has it
@@ -127,6 +128,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
         contestants,
         best,
         known=known[0] if known else None,
+        perhaps=None if fastest is valid[0] else valid[0],
         tied=tied,
         smaller=smaller,
         in_gymnasium=in_gymnasium,
@@ -145,7 +147,7 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
 def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     """Return whether a candidate may be fast only because of the number of steps that its environments had made.
 
-    This is so if the number differs from a cell's by more than a factor of two, in the direction in which rates fall.
+    It may be, if rates fall from this number of steps to another cell's, and these differ by more than a factor of two.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
@@ -172,7 +174,7 @@ def _uncontested(
 
 
 def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
-    """Return the leading cell, the other backends' best cells not distinguishable from it, and whether it is too wide.
+    """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is uncertain.
 
     The fastest cell with a useful interval leads, if its backend also has the highest rate and no rival prevents it.
     """

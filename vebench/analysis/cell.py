@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
-from vebench.analysis.windows import STEADY, BatchSizes, Learning, PolicyTime, Stability
+from vebench.analysis.windows import STEADY, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -176,7 +176,7 @@ class Figures:
     of_ceiling: Estimate | None = None
     stability: Stability = STEADY
     acting: PolicyTime | None = None
-    batch_sizes: BatchSizes | None = None
+    rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None
 
 
@@ -190,7 +190,7 @@ class CellSummary:
     repeats: int
     failed_repeats: int
     faulty_repeats: int  # the number of failed repeats that the user did not interrupt
-    built: CellRecord  # of the first repeat that went well, or as planned if the cell was never ready
+    built: CellRecord  # the record of the first successful repeat; if there is none, of the first failed repeat
     cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
     work: Work
     conditions: Conditions
@@ -302,7 +302,7 @@ class CellSummary:
 
     @property
     def condition(self) -> Condition:
-        """The condition of the measurement: it decides which cells vary alike."""
+        """The condition of the measurement. Cells with the same condition are assumed to vary alike."""
         if self.backend == NULL:
             return "overhead"
         if self.conditions.disturbed:

@@ -14,7 +14,7 @@ For ``slower`` and for ``faster``, all groups are tested together at half of 5 %
 verdict of their group.
 
 ``compared_tasks`` shows two runs side by side. There, a cell with other numbers of CPUs has a ratio, too, because the
-machines themselves are compared. It does not count in the mean of a task.
+machines themselves are compared. This ratio does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CellComparison:
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None  # the divisor and the dividend of the ratio: baseline, then candidate
     why: str | None = None  # the reason for the verdict, if the verdict needs one
-    failed: str | None = None  # how only the candidate's cell failed, or that only this cell does other work
+    failed: str | None = None  # why only the candidate's cell failed; other work is a failure, too
     terms: tuple[Term, ...] = ()  # the samples of the ratio with their powers; empty without a ratio
 
     @property
@@ -168,11 +168,12 @@ def compare_runs(
     documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    could_run = [
-        key for key, cell in before.items() if not (_skipped(cell) and (not in_turn or _skipped(after.get(key))))
-    ]
     sides = _Sides(before, after, metric, in_turn, names)
-    cells = {key: sides.compared(key) for key in could_run if not before[key].reference_row}
+    cells = {}
+    for key, old in before.items():
+        could_run = not _skipped(old) or (in_turn and not _skipped(after.get(key)))
+        if could_run and not old.reference_row:
+            cells[key] = sides.compared(key)
     spread = None if in_turn else run_spread or prior_run_spread(metric)
     judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
     # If conditions allow no verdict, still show the ratio with its interval.
@@ -198,7 +199,7 @@ OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
 
 
 def without_unknown_reference(found: Comparison) -> Comparison:
-    """Return the comparison. Verdicts on speedups become inconclusive if their reference may have become slower."""
+    """Return ``found``. Verdicts on speedups are inconclusive if the reference itself may have become slower."""
     passing = ("same", "faster")
     known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in passing}
     why = (
@@ -277,7 +278,8 @@ class _Judge:
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean, reach = self._means[key], 0.0
-        if error := mean.error.variance:  # the distance from the bound at which a ratio is found with ``POWER``
+        if error := mean.error.variance:
+            # A ratio at the distance ``reach`` from the bound is found with the probability ``POWER``.
             level, freedom = self._level / len(self._members), mean.error.freedom
             quantiles = statistics.student_quantile(1 - level, freedom) + statistics.student_quantile(POWER, freedom)
             reach = min(quantiles * sqrt(error), statistics.WIDEST_LOG)
@@ -392,15 +394,15 @@ class _Sides:
         taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in sides}
         uneven = max(taken.values()) - min(taken.values())
         low, high = sorted(cell.rate for _, cell in sides)
-        by_chance = 0.2
+        by_chance = 0.2  # a smaller difference between the sides may be chance
         # Other processes also use CPUs that a side leaves idle. They cannot slow the side by more than they use.
         if self.in_turn and uneven > by_chance and low > high * (1 - uneven) / 2:
             codes.append((max(taken, key=taken.__getitem__), Code.DISTURBED))
         if base is not None and not codes:
             of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
             codes = [(name, code) for name, cell in of_base for code in _doubts(cell, self.in_turn)]
-        what = ", ".join(f"{name} {code}" for name, code in codes)
-        return f"{what}: such a rate says little about the code; measure again on an idle machine" if codes else None
+        found = ", ".join(f"{name} {code}" for name, code in codes)
+        return f"{found}: such a rate says little about the code; measure again on an idle machine" if codes else None
 
 
 def _by_pass(above: Sample, below: Sample) -> Sample:

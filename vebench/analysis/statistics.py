@@ -40,7 +40,7 @@ RUN_SPREAD = 0.05
 WINDOW_CORRELATION = 0.3
 
 WIDEST_LOG = 100.0  # exp() of much larger numbers overflows
-COMMON = 4.0  # degrees of freedom of a pool's variance when it is averaged with the variance of an estimate itself
+COMMON = 4.0  # degrees of freedom of a pool's variance when it is averaged with an estimate's own variance
 _NOTHING = 1e-12  # the rounding error of numbers that cancel
 
 # The measuring loop alone (overhead), disturbed cells, and cells that share CPUs vary differently from other cells.
@@ -501,7 +501,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
 
 
 def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:
-    """Return independent samples with their pools, without effects of passes. An example: ratios within each pass."""
+    """Return independent samples, such as ratios within each pass, with their pools. Passes have no effects."""
     pools = _pools({key: _error([*sample.residuals.values()]) for key, sample in samples.items()}, conditions)
     return {key: replace(sample, pool=pools.get(key)) for key, sample in samples.items()}
 
@@ -509,7 +509,7 @@ def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> 
 def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[CellKey]]:
     """Return one or two lists of the cells of a task that show the effects of passes; none if there are too few cells.
 
-    Cells with one worker have a list of their own if both lists cover all passes: others slow them less.
+    Cells with one worker get their own list if both lists cover all passes. Other processes slow these cells less.
     """
     steady = [key for key in logs if conditions[key] == "undisturbed"]
     if len(steady) <= 1:
@@ -527,7 +527,7 @@ def _sides(logs: Mapping[CellKey, _Logs], conditions: _Conditions) -> list[list[
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:
     """Return, for each pass, the first pass of its group, given the number of cells in each pass.
 
-    Consecutive short passes form a group until they have as many cells as a full pass, and show as much.
+    Consecutive short passes form a group, until the group has as many cells as a full pass.
     """
     first, left, found = -1, 0, {}
     for number, there in sorted(cells.items()):
@@ -541,7 +541,7 @@ def _joined(cells: Mapping[int, int]) -> dict[int, int]:
 def _effects(cells: Sequence[_Logs]) -> dict[int, float]:
     """Return the effect of each pass: the median of its log rates, without the levels of cells and the mean effect."""
     effects = dict.fromkeys(sorted({number for logs in cells for number in logs}), 0.0)
-    for _ in range(50):  # it converges long before
+    for _ in range(50):  # far fewer rounds converge
         residuals: dict[int, list[float]] = {number: [] for number in effects}
         for logs in cells:
             mean = fmean(value - effects[number] for number, value in logs.items())

@@ -71,7 +71,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
-            batch_sizes=of_windows.batch_sizes(counting),
+            rows_per_batch=of_windows.rows_per_batch(counting),
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
         cells.append(replace(cell, by_cpu_time=by_cpu_time[key], figures=figures))
@@ -278,7 +278,7 @@ def _verdict(
 ) -> tuple[WorkVerdict, str]:
     """Return the verdict on the work of a cell, and its reason or source.
 
-    A difference found in the cell overrides the earlier verdict. A proof replaces only a missing one, if it is long.
+    A difference found in the cell overrides the earlier verdict. Otherwise, a long proof replaces only ``unverified``.
     """
     each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
     known = max(each, key=lambda work: BEST_FIRST.index(work[0]))

@@ -85,7 +85,8 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 def _that_count(windows: Windows) -> Bools:
     """Return, for each window, whether it counts.
 
-    Of several processes, at least two and half of them must have an undisturbed window; of one, a third of its windows.
+    Only undisturbed windows count if there are enough of them. At least two processes, and half of all processes, must
+    have one. If the cell has a single process, a third of its windows must be undisturbed.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
@@ -135,7 +136,7 @@ class Stability:
     episode: float = 0.0  # the mean number of steps of an episode, or of a process if no episode ended
     outliers: int = 0  # the number of windows that differ clearly from the others of their process
     drift: float = 0.0  # the relative change from the first window to the last; 0 if it may be chance
-    fewest_batches: int | None = None  # the smallest mean, over processes, of the batches in a window
+    fewest_batches: int | None = None  # the mean number of batches in a window, of the process with the fewest
     unsettled: int = 0  # the number of processes whose rate had not settled when warm-up ended
     aged: Aged = ()  # for each window, an environment's steps by the middle of the window, and the rate
 
@@ -305,25 +306,10 @@ class PolicyTime:
     latency_p99_ns: float
     age: float  # the mean number of times that the policy acts between choosing an action and receiving its row
 
-    @property
-    def counting(self) -> float:
-        """The rest of the time, in which the loop counts rows, and keeps some of them for comparison."""
-        return max(0.0, 1 - self.waiting - self.inference - self.copies)
-
-
-@dataclass(frozen=True)
-class BatchSizes:
-    """The numbers of rows in batches of different sizes. All but the mean are medians over windows."""
-
-    mean: float
-    few: float  # 5 % of batches have fewer rows
-    median: float
-    many: float  # 5 % of batches have more rows
-
 
 @dataclass(frozen=True)
 class Learning:
-    """Training with a learner that takes a stated time after each batch or number of steps. Then nothing is sampled."""
+    """Training with a learner that takes a stated time after each batch or number of steps. It stops sampling."""
 
     sampling: float  # the share of sampling in the whole time, 0 to 1
     steps_per_second: float  # the rate of sampling and learning together
@@ -346,17 +332,10 @@ def acting(windows: Windows) -> PolicyTime | None:
     )
 
 
-def batch_sizes(windows: Windows) -> BatchSizes | None:
-    """Return the numbers of rows in batches; None if all batches have the same size."""
+def rows_per_batch(windows: Windows) -> float | None:
+    """Return the mean number of rows in a batch; None if all batches have the same size."""
     known = windows[windows["batches"] > 0]
-    if not len(known):
-        return None
-    return BatchSizes(
-        mean=float(known["rows"].sum() / known["batches"].sum()),
-        few=_median(known["rows_p5"]),
-        median=_median(known["rows_p50"]),
-        many=_median(known["rows_p95"]),
-    )
+    return float(known["rows"].sum() / known["batches"].sum()) if len(known) else None
 
 
 def _median(counts: Floats) -> float:

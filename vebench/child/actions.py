@@ -256,36 +256,32 @@ class Fitting(Actions):
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows
-        self._lengths: list[int] = []
+        self._batches = 0
 
     def __next__(self) -> ArrayTree:
         actions: ArrayTree = trees.as_rows(next(self._actions))[: self._rows]
         return actions
 
     def receiving(self, recv: Receive) -> Receive:
-        """Return a function that receives a batch, and notes how many rows it has."""
+        """Return a function that receives a batch, and counts it."""
         receives = self._actions.receiving(recv)
 
         def receive() -> Batch:
             batch = receives()
-            self._rows = rows = len(batch[4])
-            self._lengths.append(rows)
+            self._rows = len(batch[4])
+            self._batches += 1
             return batch
 
         return receive
 
     def begins(self) -> None:
         """Begin a stretch."""
-        self._lengths.clear()
+        self._batches = 0
         self._actions.begins()
 
     def times(self) -> dict[str, int]:
-        """Return the number of batches, quantiles of their sizes, and the measurements of the wrapped actions."""
-        import numpy as np
-
-        few, typical, many = map(round, np.percentile(self._lengths or (0,), (5, 50, 95)))
-        rows = {"rows_p5": few, "rows_p50": typical, "rows_p95": many}
-        return {**self._actions.times(), "batches": len(self._lengths), **rows}
+        """Return the number of batches, and the measurements of the wrapped actions."""
+        return {**self._actions.times(), "batches": self._batches}
 
 
 class Policy:

@@ -108,11 +108,7 @@ class Window:
     latency_p50_ns: int | None = _count(_mean)  # median wait for a batch
     latency_p99_ns: int | None = _count(_most)  # 99 % of the waits for a batch are at most this long
     aged: int | None = _count()  # the sum of the rows' ages; see ``Acting``
-    # Where batches vary in size: the number of batches, and quantiles of their sizes.
-    batches: int | None = _count()
-    rows_p5: int | None = _count(_mean)
-    rows_p50: int | None = _count(_mean)
-    rows_p95: int | None = _count(_mean)
+    batches: int | None = _count()  # the number of batches, if they vary in size
     steps_before: int | None = _count(_mean)  # batches that the cell had stepped when the window began
 
     def __post_init__(self) -> None:

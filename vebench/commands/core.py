@@ -1,4 +1,4 @@
-"""The commands of the core: run, report, install and doctor. Each slice has its own."""
+"""The commands run, report, install and doctor."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _set_up(one: Installation) -> int:
     try:
         path = interpreters.set_up(one, console.note)
     except interpreters.NotHadError as error:
-        console.note(f"{one.name}: could not be had: {error}")
+        console.note(f"{one.name}: cannot be set up: {error}")
         return 1
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: {one.name} is not set up; run the same command to continue") from None

@@ -122,7 +122,7 @@ def drawn_seed() -> int:
 def _cells(
     spec: RunSpec, proving: Proving, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
 ) -> tuple[Cell, ...]:
-    """Return a cell for each task and backend, in the order of reports. The reference has one only if it is named.
+    """Return a cell for each task and backend, in the order of reports. The reference has a cell only if it is named.
 
     Episodes of Gymnasium's environments are cut to ``episode`` steps, unless an argument limits them.
     """

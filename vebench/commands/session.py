@@ -1,4 +1,4 @@
-"""What commands that measure share: access to the world, a plan for this machine, and a session that measures it.
+"""The shared parts of measuring commands: access to the world, a plan for this machine, and a session that measures.
 
 ``World`` holds every access to the machine and to other processes, so that tests can replace it. It does not include
 files. ``doctor`` starts no cell and reads the machine itself.
@@ -56,7 +56,7 @@ class World:
     """Functions that start cells, resolve tasks, examine Pythons, and read the machine and the time.
 
     ``arguments``: the command line. ``start`` takes a spec, an ``Interrupts``, and a Python, by default this one. It
-    starts cells in this Python, and leaves no process of them on exit. ``resolve`` takes names of tasks, backends, and
+    starts cells in that Python, and leaves no process of them on exit. ``resolve`` takes names of tasks, backends, and
     the ``python`` in which both are looked up. ``releases`` takes a package. ``install`` takes requirements and the
     folder of a new environment, and returns its Python. ``memory_available`` returns bytes, or None if unknown. ``now``
     returns the date and time. ``clock`` returns seconds.
@@ -325,7 +325,7 @@ class Session:
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
         the progress, unless there is one pass or the run is resumed. After PASSES_OF_ALL passes of all cells, a race
-        goes on with the backends that may be the fastest. It measures as many cells as ``spec.passes`` passes of all.
+        goes on with the backends that may be the fastest. It measures as many cells as ``spec.passes`` full passes.
         Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
@@ -395,7 +395,7 @@ class Session:
         return int(any(cell.status == "failed" for cell in measured.values()))
 
     def _show_first_look(self, event: FirstLook, display: RunScreen) -> None:
-        """Show the page of the first file's run as if the cells of the event were in it, and no others planned."""
+        """Show a page of the first file's run and the cells of the event. It does not call other cells missing."""
         new = {one.cell.task.id for one in event.cells if one.cell.repeat == 0} - self._looked
         self._looked |= new
         if self._first_look is not None and new:

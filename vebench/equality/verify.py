@@ -40,7 +40,7 @@ _MEANINGS = (
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
     "rows: compared rows, in all layouts. ends: ends of episodes in these rows. cut off: ends by a time limit.",
     "fewest: ends of the environment with the fewest, in the layout of --num-envs.",
-    "frames: simulated during the comparison, as a part of the claimed frames if the two numbers differ.",
+    "frames: simulated during the comparison. If the backend claims another number, it follows after 'of'.",
 )
 
 

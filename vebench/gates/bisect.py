@@ -140,7 +140,7 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[B
     found = contents(path)
     end = found.rfind(b"\n") + 1  # the last line may have been cut off
     if not found.startswith(head):
-        raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
+        raise UsageError(f"--resume {path}: its first line belongs to another bisection: give its options and ends")
     try:
         steps = [decoded(line, BisectStep) for line in found[len(head) : end].splitlines()]
     except ValueError as error:

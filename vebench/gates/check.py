@@ -273,7 +273,7 @@ def compared(
 
         def add_pass(wanted: frozenset[CellKey]) -> bool:
             ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
-            # Only cells whose last pass went well on both sides get another.
+            # Only cells whose last pass went well on both sides get another pass.
             both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
             more = next_pass(first.plan, {key for key in both if keys[key] in wanted}, both)
             if more.cells:

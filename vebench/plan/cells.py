@@ -50,7 +50,7 @@ class CellKey(NamedTuple):
     def size(self) -> str:
         """The number of workers with their environments, in words: ``2 workers``, ``2 workers x 4 envs``."""
         envs = f" x {self.envs_per_worker} envs" if self.envs_per_worker > 1 else ""
-        return f"{self.workers} worker{'s' * (self.workers != 1)}{envs}"
+        return f"{self.workers} {'worker' if self.workers == 1 else 'workers'}{envs}"
 
     @property
     def place(self) -> str:
@@ -234,7 +234,10 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with the known verdicts on backends, for these package versions, by default those here."""
+    """Return ``plan`` with the known verdicts on backends.
+
+    ``versions``: the package versions, by default the versions here. Backends with their own interpreter have others.
+    """
     cells = list(plan.cells)
     for index, cell in enumerate(cells):
         if not cell.entry.reference_row:
@@ -245,7 +248,7 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
 
 
 def needs_proof(cell: Cell, spec: RunSpec) -> bool:
-    """Return whether the cell's rows are to be compared with the reference's."""
+    """Return whether to compare the cell's rows with the reference's rows."""
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference
 
 
@@ -329,9 +332,9 @@ def _replicas(
 
 
 def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the number of workers and the CPUs of each replica, with at least one of both.
+    """Return the number of workers and the CPUs of each replica. Each replica has at least one worker and one CPU.
 
-    There are ``wanted`` replicas, or fewer if workers or CPUs are few; with ``node``, one for each memory node.
+    There are ``wanted`` replicas, or fewer if workers or CPUs are few. With ``node``, each memory node has one replica.
     """
     cpus = placement.owned(workers)
     sets: dict[object, list[int]] = {}
@@ -351,7 +354,7 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
 def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
     """Return a rough estimate of the bytes that a cell needs, to skip cells that would exhaust the machine.
 
-    The tables of backends and suites have the bytes that each adds, and the measurements.
+    The tables of backends and suites contain the bytes that each adds, with their measurements.
     """
     entry = choice.entry
     row = 32 * KIB  # a row without an environment, and its actions on a tape of a few hundred batches
@@ -400,8 +403,8 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
     """Return ``plan`` with the cells of one more pass: the ``wanted`` cells, and all others of their groups.
 
-    It has no cells after ``MAX_PASSES``. ``repeats`` maps every cell that can be measured again to the number of its
-    next repeat. All keys are without repeats.
+    The plan has no cells after ``MAX_PASSES``. ``repeats`` maps every cell that can be measured again to the number of
+    its next repeat. All keys are without repeats.
     """
     # All cells get one number: the analysis removes the effect of a pass from the rates of its cells.
     number = max(repeats.values(), default=0)

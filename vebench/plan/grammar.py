@@ -80,7 +80,7 @@ class Option:
             raise UsageError(f"{self.flags[0]} {shown(text)}: {error}") from None
 
     def check(self, value: Any) -> None:
-        """Raise UsageError for a value that ``value`` does not return."""
+        """Raise UsageError unless this is a value that the method ``value`` returns."""
         if self.value(value) != value:
             raise UsageError(f"{self.flags[0]} {shown(self.kind.written(value))}: not as vebench writes it")
 
@@ -303,8 +303,8 @@ class Pinning:
 class Hosts:
     """The hosts of a run. A cell has one replica on each of its hosts."""
 
-    names: tuple[str, ...] = ()  # empty: all nodes of the Ray cluster, looked up when a plan is made
-    counts: tuple[int, ...] = ()  # numbers of hosts, with a cell for each, on the first hosts; empty: all hosts
+    names: tuple[str, ...] = ()  # empty: all nodes of the Ray cluster, which are looked up for each plan
+    counts: tuple[int, ...] = ()  # the numbers of hosts of cells, which use the first hosts; empty: all hosts
     via: str = "ssh"
     address: str = "auto"  # the address of the Ray cluster
     python: str = ""  # the path of each host's Python; by default the path of this Python, or of Ray's

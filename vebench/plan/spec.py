@@ -23,7 +23,7 @@ MAX_PASSES = 1 << 10
 PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
 PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
-TOLERANCE = 0.1  # the share by which a backend may be slower, in every gate
+TOLERANCE = 0.1  # the share by which a backend may be slower, by default
 UNTIL_BUDGET = 1e-6  # a value of ``until`` that no interval reaches, so passes are added until the budget is spent
 
 
@@ -149,7 +149,7 @@ _NOT_OF_COMPARE = {"suite", "learner", "until", "budget", "base", "interleave", 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "run": tuple(OPTIONS),
     "compare": tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE),
-    # The passes of a bisection follow from what is undecided.
+    # A bisection repeats comparisons as often as needed, so it has no option for passes.
     "bisect": tuple(name for name in OPTIONS if name not in {*_NOT_OF_COMPARE, "passes"}),
     "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
@@ -206,9 +206,9 @@ def check_spec(spec: RunSpec) -> None:
         if value is not None and (value or name != "workers"):
             one.check(value)
     if spec.replicas != 1 and not spec.pin.pins:
-        raise UsageError(f"--replicas {spec.replicas}: needs CPUs of its own for each, which --pin none does not give")
+        raise UsageError(f"--replicas {spec.replicas}: each replica needs its own CPUs; leave out --pin none")
     if spec.policy.cpus and not spec.pin.pins:
-        raise UsageError(f"--policy {shown(spec.policy.label)}: with --pin none, nothing is held to CPUs")
+        raise UsageError(f"--policy {shown(spec.policy.label)}: its CPUs need pinned cells; leave out --pin none")
     if spec.hosts is not None:
         of_one = {
             f"--replicas {spec.replicas}": spec.replicas != 1,
@@ -220,7 +220,7 @@ def check_spec(spec: RunSpec) -> None:
         if len(spec.hosts.counts) > 1 and len(spec.workers) != 1:
             raise UsageError("--hosts: with several counts of hosts, give one number of --workers, for each of them")
     if spec.timeout <= spec.cell_seconds:
-        enough = math.ceil(spec.cell_seconds + 30)  # a cell starts within that
+        enough = math.ceil(spec.cell_seconds + 30)  # a cell starts within 30 seconds
         raise UsageError(
             f"--timeout {spec.timeout:g}s: warm-up and windows alone take {spec.cell_seconds:g}s; {enough}s is enough"
         )

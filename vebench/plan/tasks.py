@@ -91,7 +91,7 @@ def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:
-    """Return the requested name, out of ``names``, that has a module and this full id; ``env`` if none has."""
+    """Return the first of the requested ``names`` that has a module and the full id ``env``; otherwise ``env``."""
     env_id, arguments = bracketed.cut(env)
     ids = (env, re.sub(r"-v\d+$", "", env_id) + arguments)
     for name in names:
@@ -173,7 +173,7 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
 
 
 def not_ours(spec: RunSpec) -> Iterator[str]:
-    """Yield each value that names code, a program or a machine that a file may not name, in the user's notation.
+    """Yield, in the user's notation, each value that names code, a program or a machine. A file may not name these.
 
     Call this before anything is looked up, imported, started or connected to.
     """
@@ -198,13 +198,14 @@ def _is_known(env: str) -> bool:
     A text could be a path, or the name of code to load.
     """
     name, arguments = bracketed.name_and_values(env)
+    if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
+        return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
-    known = ":" not in name and (known or re.sub(r"-v\d+\Z", "", name) in _OTHERS)
-    return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())
+    return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
 
 
 def path_of(choice: BackendChoice) -> str | None:
-    """Return the path of the interpreter that a backend is to run in, None for vebench's own.
+    """Return the path of the interpreter in which a backend runs; None for vebench's own.
 
     Raises UsageError if no interpreter has the name that the user gave.
     """

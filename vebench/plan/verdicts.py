@@ -75,7 +75,7 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
 
 
 def key(task: Task, backend: BackendChoice, versions: Versions = None) -> VerdictKey:
-    """Return the key of verdicts on this backend and task, with these package versions, by default those here."""
+    """Return the key of verdicts on this backend and task, for these package versions, by default those installed."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
     counted = _deciding((*shared, *backend.entry.library.packages), versions)
@@ -94,7 +94,7 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the backend that really steps a task: the one with Gymnasium's class if the own class refuses the task."""
+    """Return the backend whose code steps a task. If its own class refuses the task, Gymnasium's class steps it."""
     entry = backend.entry
     own = None if entry.scope.own_classes is None else own or entry.scope.own_classes(task)
     if own is None or not own.refused:

@@ -244,7 +244,7 @@ class Run(Struct, frozen=True):
 
 
 def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
-    """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
+    """Return the record of ``cell``, with the counts of its layout, or the planned counts if it was never ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
     # If the backend fell back from its own class to Gymnasium's, the known verdict is about other code.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
@@ -464,7 +464,7 @@ def _software(run: RunRecord) -> dict[str, str]:
     # Leave out packages of backends that the run did not choose.
     used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
     facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used}}
-    if run.spec.policy.in_words:  # the policy is part of the work, since rates are of the whole loop
+    if run.spec.policy.in_words:  # rates are of the whole loop, so the policy is part of the work
         facts["policy"] = run.spec.policy.in_words
     for label in sorted(run.interpreters):
         facts |= _own(run, label)

@@ -43,8 +43,11 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
     # File systems limit the length of names.
     slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:60].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
-    names = (f"{stem}{f'-{attempt}' * (attempt > 1)}{SUFFIX}" for attempt in count(1))
-    return next(path for name in names if not (path := DEFAULT_FOLDER / name).exists())
+    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
+    attempts = count(2)
+    while path.exists():
+        path = DEFAULT_FOLDER / f"{stem}-{next(attempts)}{SUFFIX}"
+    return path
 
 
 def output_path(text: str) -> Path:
@@ -176,7 +179,7 @@ class RunWriter:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             remedy = f"{'free some space' if full else 'fix that'}, then {self.header.resume_command(str(self.path))}"
-            intact = f"what was measured before is intact ({len(self._cells)})"
+            intact = f"the cells measured before are intact ({len(self._cells)})"
             raise StorageError(f"cannot write {self.path}: {error.strerror}; {intact}: {remedy}") from None
         self._size += len(line)
 

@@ -85,7 +85,7 @@ def _read_all(source: Path) -> list[Submission]:
             continue
         same = found.setdefault(_folder_of(submission), submission)
         if same is not submission:
-            note(f"left out: {path.name}: has the run of {same.name}")
+            note(f"left out: {path.name}: contains the same run as {same.name}")
     if not found:
         raise UsageError(f"{source}: no submission in it")
     return sorted(found.values(), key=lambda one: one.manifest.started, reverse=True)

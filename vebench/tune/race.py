@@ -184,7 +184,7 @@ class TuneBudget:
 
     @property
     def race_end(self) -> float:
-        """The time on the clock at which the race is over: starting and answering take a second."""
+        """The time on the clock at which the race is over. Starting and answering take a second on an idle machine."""
         return self.start + self.spec.budget - self.slowdown
 
     @property
@@ -239,7 +239,7 @@ class TuneBudget:
         return chosen
 
     def refusal(self, cell: Cell) -> str | None:
-        """Return why ``cell`` is not started; None if it is. A smaller cell of its backend failed, or several cells."""
+        """Return that a smaller cell of its backend, or several cells, failed; None if ``cell`` may be started."""
         records = [one for one in chain.from_iterable(self.records.values()) if one.label == cell.backend.label]
         failed = [one for one in records if one.status == "failed" and one.cause is None]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]

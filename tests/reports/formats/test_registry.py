@@ -52,7 +52,7 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
     assert formats.format_for(None, None, "run") is TERMINAL
 
 
-def test_a_format_or_suffix_that_is_not_there_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_format_or_suffix_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"\.png, \.pdf;"):
         formats.format_for(None, Path("a.docx"), "run")
     with pytest.raises(UsageError, match="-f svg: no such format"):

@@ -97,7 +97,7 @@ def test_workers_and_environments_swept_together_are_several_tables() -> None:
     assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 
-def test_rows_that_were_compared_are_counted_but_not_before_any_were() -> None:
+def test_compared_rows_are_counted_but_not_before_any_comparison() -> None:
     def notes(*proofs: CellProof) -> list[str]:
         cells = [make_cell("gym-sync", workers, (900,) * 4, proof=proof) for workers, proof in enumerate(proofs, 1)]
         return [note for note in table_of(page_of(*cells)).notes if "compared" in note]

@@ -105,11 +105,6 @@ def byte_size(count: int) -> str:
     return f"{value:.{4 if value >= 1000 else 3}g} {unit}"  # noqa: PLR2004 - 1023, and no exponent
 
 
-def change(ratio: float) -> str:
-    """Return a ratio as a change in percent: ``-8.1%``, ``+12.0%``."""
-    return f"{ratio - 1:+.1%}"
-
-
 def sparkline(values: Sequence[float]) -> str:
     """Return the last 30 values, which are logarithms, as one bar character each."""
     bars = "▁▂▃▄▅▆▇"  # an odd number, so that steady values have the middle bar

@@ -328,7 +328,7 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Forecast:
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
         return Forecast(workers, refused=f"no undisturbed rate of {-(-workers // 2)} or more workers was measured")
-    if last.at_work < last.workers:
+    if last.entry.at_work(last.built.processes, last.built.threads, last.built.options) < last.workers:
         return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]

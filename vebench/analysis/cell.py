@@ -226,11 +226,6 @@ class CellSummary:
         return self.key.envs_per_worker
 
     @property
-    def at_work(self) -> int:
-        """The number of threads in all processes that step environments at the same time."""
-        return self.entry.at_work(self.built.processes, self.built.threads, self.built.options)
-
-    @property
     def steps_own_classes(self) -> bool:
         """Whether the cell steps vebench's own environment classes, not Gymnasium's."""
         return self.built.own_classes is not None and not self.built.own_classes.refused
@@ -333,11 +328,6 @@ def base_of(key: CellKey) -> CellKey:
 def yardstick_of(key: CellKey) -> CellKey:
     """Return the yardstick's cell, which shows how fast the machine was in the same passes."""
     return key._replace(backend=YARDSTICK, workers=1, envs_per_worker=1)
-
-
-def is_base(key: CellKey) -> bool:
-    """Return whether the cell is its own base, so that its speedup is 1 by definition."""
-    return key == base_of(key)
 
 
 def of_key(key: CellKey) -> CellKey:

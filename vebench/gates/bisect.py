@@ -322,7 +322,7 @@ class BisectPage(DataPage):
         change = self.change.estimate
         facts = (
             ("good", good.label),
-            ("bad", f"{bad.label}: {figures.change(change.median)}, ratio {figures.ratio_text(change)}"),
+            ("bad", f"{bad.label}: {change.median - 1:+.1%}, ratio {figures.ratio_text(change)}"),
             ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
             ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
             ("steps", one_line(self.file)),

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.analysis.cell import CellSummary, Code, base_of, in_report_order, is_base, yardstick_of
+from vebench.analysis.cell import CellSummary, Code, base_of, in_report_order, yardstick_of
 from vebench.analysis.comparison import Metric, RunSpread
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Contrast, Error, Estimate, around, ratio, variance
@@ -307,7 +307,7 @@ def history_of(
         by_key = {cell.key: cell for cell in cells}
         whole = unusable(cells)
         for cell in cells:
-            itself = metric == "speedup" and is_base(cell.key)
+            itself = metric == "speedup" and cell.key == base_of(cell.key)
             if cell.key not in wanted or cell.status == "skipped" or cell.reference_row or itself:
                 continue
             base = None if metric == "fps" else (base_of if metric == "speedup" else yardstick_of)(cell.key)
@@ -486,7 +486,7 @@ class HistoryPage(DataPage):
         if series.changes:
             newest = series.changes[-1]
             new = newest is series.news
-            lines = f"{'new, ' if new else ''}{figures.change(newest.ratio.median)}", self._run(series.runs[newest.at])
+            lines = f"{'new, ' if new else ''}{newest.ratio.median - 1:+.1%}", self._run(series.runs[newest.at])
             change = Text(lines, "missing" if new and newest.worse else "plain", newest.ratio)
         spread = sqrt(residual.variance) if residual.freedom else None
         return (

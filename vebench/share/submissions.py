@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.analysis import rules
-from vebench.analysis.cell import CellSummary, Code, Gravity, is_base
+from vebench.analysis.cell import CellSummary, Code, Gravity, base_of
 from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
@@ -353,7 +353,7 @@ def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
         yield "undisturbed", f"other processes disturbed {disturbed} of {len(cells)} cells", ""
     widest = SUBMISSION_SUITES[submission.manifest.suite].widest
     for cell in cells:
-        if cell.status != "ok" or cell.reference_row or is_base(cell.key):
+        if cell.status != "ok" or cell.reference_row or cell.key == base_of(cell.key):
             continue
         half = cell.speedup.half_width if cell.speedup else None
         if half is None or half > widest:

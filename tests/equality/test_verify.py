@@ -74,7 +74,7 @@ def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
         ("wrong_seeds:FifthOn", "CartPole", "first at environment 4, step 0: "),
         # Names that explain some rows, and not all.
         ("wrong_rewards:SixDecimals", "Pendulum", "first at environment "),
-        ("wrong_rewards:OneWithoutRewards", "Pendulum", "rewards are always 0"),
+        ("wrong_rewards:OneWithoutRewards", "Pendulum", "in environment 1 rewards are always 0"),
         ("wrong_rewards:HalfPrecision", "Pendulum", "rewards are rounded to float16"),
     ],
 )

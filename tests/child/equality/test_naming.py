@@ -63,7 +63,7 @@ LATE = "whole rows are one step late"
 @pytest.mark.parametrize(
     ("adapter", "fault"),
     [
-        (BehindSoon, f"from step 20 on {LATE}"),
+        (BehindSoon, f"from step 20 on in environment 2 {LATE}"),
         (StaleSoon, "from step 20 on observations are one step stale"),
     ],
 )

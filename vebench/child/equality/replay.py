@@ -49,11 +49,12 @@ _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent"
 # within _QUICK_S seconds.
 _AFTER, LOOK_ON_S, _QUICK_S = 24, 10.0, 0.5
 # Known faults by name. Each makes the backend's row from the reference's rows of a step and of the step before.
-_Change = Callable[[Row, Row, int], Row]
+# Its further arguments are the environment and the step.
+_Change = Callable[[Row, Row, Followed, int], Row]
 _ALTERED: dict[str, _Change] = {
-    "observations are one step stale": lambda now, before, _: now._replace(observation=before.observation),
-    "whole rows are one step late": lambda _now, before, _: before,
-    "rewards are one step stale": lambda now, before, _: now._replace(reward=before.reward),
+    "observations are one step stale": lambda now, before, *_: now._replace(observation=before.observation),
+    "whole rows are one step late": lambda _now, before, *_: before,
+    "rewards are one step stale": lambda now, before, *_: now._replace(reward=before.reward),
     "rewards are always 0": lambda now, *_: now._replace(reward=0.0),
     "rewards are clipped to their signs": lambda now, *_: now._replace(reward=float(np.sign(now.reward))),
     "rewards are clipped to [-1, 1]": lambda now, *_: now._replace(reward=float(np.clip(now.reward, -1, 1))),
@@ -328,10 +329,11 @@ def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
 
 
 def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
-    """Return the names of the known faults that predict the rows of the environment that differs, None if none does.
+    """Return the names of the known faults that predict the rows of all environments, None if none does.
 
     ``records``: the records after the first row that differs. A prediction must hold from this row on. If it does not
-    hold for the rows before, the name states the step.
+    hold for the rows before, the name states the step. If it holds for one environment and the rows of others are
+    right, the name states the environment.
     """
     mismatch = judge.mismatch
     if mismatch is None:
@@ -345,25 +347,41 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
             if record is None or isinstance(record, (Began, Ended)):
                 break
             judge.take(record)
+    others = {each: _first_wrong(each) for each in judge.followed.values() if each is not followed}
     always, later = list[str](), list[str]()
-    expected = {at: row for at in followed.found if (row := followed.expected_at(at)) is not None}
-    for name, change in _changes(judge, followed, step, expected).items():
-        right = {
-            at: _is(change(now, followed.expected_at(at - 1) or now, at), followed.found[at], now)
-            for at, now in expected.items()
-        }
-        if all(is_right for at, is_right in right.items() if at >= step):
-            (always if all(right.values()) else later).append(name)
+    for name, change in _changes(judge, followed, step).items():
+        if not _explains(change, followed, step):
+            continue
+        if not all(_explains(change, other, step if since is None else since) for other, since in others.items()):
+            if any(since is not None for since in others.values()):
+                continue
+            name = f"in environment {followed.env_id} {name}"  # noqa: PLW2901 - rows of the others are right
+        (always if _explains(change, followed, 0) else later).append(name)
     if always or later:
         return " or ".join(always) or f"from step {step} on {' or '.join(later)}"
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _changes(judge: Judge, followed: Followed, step: int, expected: dict[int, Row]) -> dict[str, _Change]:
-    """Return faults by name that may explain a difference in ``step``. ``expected``: the reference's rows by step."""
+def _first_wrong(of: Followed) -> int | None:
+    """Return the first step in which a row differs from the reference's row, None if none does."""
+    expected = ((at, row, of.expected_at(at)) for at, row in of.found.items())
+    return next((at for at, row, now in expected if now is not None and not _is(now, row, now)), None)
+
+
+def _explains(change: _Change, of: Followed, since: int) -> bool:
+    """Return whether a fault predicts all rows of an environment from step ``since`` on."""
+    for at, row in of.found.items():
+        now = of.expected_at(at)
+        if at >= since and now is not None and not _is(change(now, of.expected_at(at - 1) or now, of, at), row, now):
+            return False
+    return True
+
+
+def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:
+    """Return faults by name that may explain a difference in ``step`` of an environment."""
     changes = dict(_ALTERED)
-    first, now = followed.found[step], expected.get(step)
-    later = [row for at, row in expected.items() if at >= step]
+    first, now = followed.found[step], followed.expected_at(step)
+    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
     if now is not None and len(later) > 1:  # a single row would always fit
         gap, factor = first.reward - now.reward, first.reward / (now.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, *_: now._replace(reward=now.reward + gap)
@@ -371,16 +389,28 @@ def _changes(judge: Judge, followed: Followed, step: int, expected: dict[int, Ro
             changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, *_: now._replace(
                 reward=now.reward * factor
             )
+    shown = {env_id: each.found[step].observation for env_id, each in judge.followed.items() if step in each.found}
     if len({row.observation for row in later}) > 1:
-        changes["observations never change"] = lambda now, *_: now._replace(observation=first.observation)
-    shown = {each.found[step].observation for each in judge.followed.values() if step in each.found} - {b""}
+        changes["observations never change"] = lambda now, _, of, __: now._replace(
+            observation=shown.get(of.env_id) or now.observation
+        )
+    seen = {observation for observation in shown.values() if observation}
     for other in judge.followed.values():
-        if other is not followed and (row := other.expected_at(step)) is not None:
-            words = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-            words = f"every environment returns row {other.env_id}" if shown == {row.observation} else words
-            changes[words] = lambda now, _, at, other=other: followed.found[at]._replace(  # type: ignore[misc]
-                observation=(other.expected_at(at) or now).observation
-            )
+        if other is followed or (row := other.expected_at(step)) is None:
+            continue
+        by_all = len(shown) > 1 and seen == {row.observation}
+
+        def swapped(now: Row, _: Row, of: Followed, at: int, *, other: Followed = other, by_all: bool = by_all) -> Row:
+            if of is followed or by_all:
+                now = of.found[at]._replace(observation=(other.expected_at(at) or now).observation)
+            return now
+
+        words = (
+            "every environment returns row"
+            if by_all
+            else f"environment {followed.env_id} returns the rows of environment"
+        )
+        changes[f"{words} {other.env_id}"] = swapped
     return changes
 
 

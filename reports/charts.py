@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from io import BytesIO
 from itertools import cycle, pairwise
@@ -152,27 +153,17 @@ def missing() -> str:
     return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
-def svg_of(page: Page) -> str:
-    """Return all charts of ``page`` as SVG. Raises NoFigureError if it has none."""
-    return svg(_charts_of(page))
-
-
-def png_of(page: Page) -> bytes:
-    """Return all charts of ``page`` as PNG. Raises NoFigureError if it has none."""
-    return drawn(_charts_of(page), "png")
-
-
-def pdf_of(page: Page) -> bytes:
-    """Return all charts of ``page`` as PDF. Raises NoFigureError if it has none."""
-    return drawn(_charts_of(page), "pdf")
-
-
-def _charts_of(page: Page) -> list[Chart]:
-    shortened = figures.without_folders(document.file for document in page.documents)
-    charts = [chart for document in shortened(page.documents) for chart in document.charts]
+def _file_of(page: Page, form: Literal["svg", "png", "pdf"]) -> str | bytes:
+    """Return all charts of ``page`` in one file. Raises NoFigureError if it has none."""
+    charts = [chart for document in figures.shortened(page.documents) for chart in document.charts]
     if not charts:
         raise NoFigureError("no figure: the runs have fewer than two cells with a rate")
-    return charts
+    return svg(charts) if form == "svg" else drawn(charts, form)
+
+
+svg_of = partial(_file_of, form="svg")
+png_of = partial(_file_of, form="png")
+pdf_of = partial(_file_of, form="pdf")
 
 
 def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "") -> str:

@@ -13,7 +13,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import LearnerStep
-from vebench.reports.document import Remark
+from vebench.reports.document import Document, Remark
 
 Size = tuple[int, int]  # the number of workers, and of environments per worker
 
@@ -232,3 +232,8 @@ def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
         return value
 
     return shortened
+
+
+def shortened(documents: tuple[Document, ...]) -> tuple[Document, ...]:
+    """Return documents in which each absolute path is replaced by its last part."""
+    return without_folders(document.file for document in documents)(documents)

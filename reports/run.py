@@ -99,7 +99,12 @@ def _document(section: Section, letter: str, view: View) -> Document:
     model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Cores?)\b|@.*", "", head.host.cpu_model)
     machine = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
     where = one_line(f"{machine}, {figures.counted(head.usable_cpus, 'CPU')}")
-    shown = cells if view.every_finding else _needed(cells)
+    shown = cells
+    if not view.every_finding:  # leave out the cost of the loop if it affects no backend's rate
+        backends = [cell for cell in cells if not cell.reference_row]
+        slowed = {cell.env for cell in backends if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
+        others = {cell.env for cell in backends} - slowed
+        shown = tuple(cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in others)
     found: dict[str, TaskAnswer] = {}
     tables: list[Table] = []
     for env in dict.fromkeys(cell.env for cell in cells):
@@ -165,14 +170,6 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
         found = [(finding, places) for finding, places in found if finding.code.gravity is not Gravity.NOTE]
         found = [(finding, places) for finding, places in found if places or finding.code not in of_condition]
     return [Remark.of(finding, places) for finding, places in found]
-
-
-def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the cells that a table needs. Leave out the cost of the loop if it affects no backend's rate."""
-    backends = [cell for cell in cells if not cell.reference_row]
-    slowed = {cell.env for cell in backends if any(finding.code is Code.LOOP_COST for finding in cell.findings)}
-    others = {cell.env for cell in backends} - slowed
-    return [cell for cell in cells if cell.loop_ns_per_batch is None or cell.env not in others]
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:

@@ -198,7 +198,7 @@ def workflow_commands(page: Any) -> str:
 
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment and notes for each table of ``page``. Captions of rates begin with the answer."""
-    documents = figures.without_folders(document.file for document in page.documents)(page.documents)
+    documents = figures.shortened(page.documents)
     lines = [r"% Needs \usepackage{booktabs}."]
     names: list[str] = []
     for document in documents:

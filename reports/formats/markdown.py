@@ -24,7 +24,7 @@ _FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "meas
 
 def markdown_text(page: Page) -> str:
     """Return all documents as one Markdown text, without charts."""
-    documents = _shortened(page)
+    documents = figures.shortened(page.documents)
     return _text(page, documents, [{}] * len(documents))
 
 
@@ -33,7 +33,7 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
 
     Charts have names such as ``report-1-pong-rate.svg``.
     """
-    documents = _shortened(page)
+    documents = figures.shortened(page.documents)
     drawn = [chart for document in documents for chart in document.charts]
     if not drawn or charts.missing():
         return {name: markdown_text(page)}
@@ -48,10 +48,6 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
             of_document[chart.group] = file
         files.append(of_document)
     return {name: _text(page, documents, files), **images}
-
-
-def _shortened(page: Page) -> tuple[Document, ...]:
-    return figures.without_folders(document.file for document in page.documents)(page.documents)
 
 
 def _text(page: Page, documents: Sequence[Document], files: Sequence[Files]) -> str:

@@ -255,10 +255,7 @@ class _Judge:
         return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 
     def cell(self, key: CellKey) -> CellComparison:
-        """Return a cell with its ratio and its verdict.
-
-        A cell of a slower or faster group is tested together with the cells of this group.
-        """
+        """Return a cell with its ratio and verdict. Cells of a slower or faster group are tested together."""
         verdict, why = self._verdicts[group_of(key)]
         ratio = self._ratios[key]
         if verdict in ("slower", "faster"):
@@ -416,10 +413,7 @@ def _skipped(cell: CellSummary | None) -> bool:
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None) -> str | None:
-    """Return how the new cell failed; None if it did not fail, or if the old cell has failed in the same way.
-
-    A cell that was found to do other work has failed. A cell that the user interrupted has not.
-    """
+    """Return how the new cell failed, or did other work; None if it did not, or the old one too, or if interrupted."""
     if old.status != "ok" or new is None:
         return None
     if new.work.found_to_differ and not old.work.found_to_differ:

@@ -314,10 +314,7 @@ def power_product(terms: Iterable[Term]) -> Contrast:
 
 
 def _paired(block: list[Term]) -> list[Term]:
-    """Return the samples of a ratio with only their common passes, if there are at least two: their effects cancel.
-
-    Other samples stay as they are.
-    """
+    """Return the samples of a ratio with only their common passes, whose effects cancel, if there are two or more."""
     cancels = abs(sum(weight for weight, _ in block)) <= _NOTHING
     common = set.intersection(*(set(sample.passes) for _, sample in block)) if cancels else set()
     if len(common) <= 1 or all(len(sample.passes) == len(common) for _, sample in block):

@@ -89,10 +89,7 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with its sample and exclusion, but without figures and findings.
-
-    This takes a fraction of the time of ``summarise``. Histories and races use it.
-    """
+    """Return every cell with its sample and exclusion, in a fraction of the time that figures and findings take."""
     return _rated(_repeats_of(run), run.header, "").cells
 
 

@@ -125,10 +125,7 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
 
 
 def install(names: Sequence[str]) -> int:
-    """Make the virtual environments of these backends or installations, or of ``all``. Returns the exit status.
-
-    Raises UsageError for an unknown name, and InterruptedRunError if the user interrupts.
-    """
+    """Make the environments of these backends or installations, or of ``all``. Returns the exit status."""
     of_backends = {one.name: one.library.installation for one in ENTRIES if one.library.installation is not None}
     named = of_backends | {one.name: one for one in INSTALLATIONS}
     for name in names:
@@ -156,10 +153,7 @@ def _set_up(one: Installation) -> int:
 
 
 def doctor(sysroot: Path | None, workers: int | None, pin: Pinning, form: Format) -> None:
-    """Print the facts of this machine, or of another machine with its files in ``sysroot``.
-
-    Raises UsageError if the folder does not exist.
-    """
+    """Print the facts of this machine, or of the machine whose files are in ``sysroot``. Raises UsageError."""
     OPTIONS["pin"].check(pin)
     root = LIVE if sysroot is None else sysroot
     host = read_host(root)

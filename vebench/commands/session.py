@@ -155,30 +155,26 @@ def planned(
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:
-    """Return in words how a host differs from the first one in facts that decide rates, empty if none does.
-
-    Facts that are unknown on one of the two hosts are not compared.
-    """
+    """Return in words how a host differs from the first one in known facts that decide rates, empty if none does."""
     packages = sorted({name for facts in found.values() for name in facts.packages})
-    (first, reference), *others = [(name, _decisive(facts, packages)) for name, facts in found.items()]
+    decisive: dict[str, dict[str, str]] = {}
+    for name, facts in found.items():
+        known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
+        decisive[name] = {
+            "Python": facts.python.rpartition(".")[0],
+            "CPU": facts.host.cpu_model,
+            "CPUs": str(len(facts.host.cpus_allowed)),
+            **{fact: str(value) for fact, value in known.items() if value is not None},
+            "quota_cpus": str(facts.host.quota_cpus),
+            **{package: facts.packages.get(package, "none") for package in packages},
+        }
+    (first, reference), *others = decisive.items()
     for name, theirs in others:
         both = [fact for fact in reference if fact in theirs and theirs[fact] != reference[fact]]
         if both:
             apart = "; ".join(f"{fact} {theirs[fact]} instead of {reference[fact]}" for fact in both)
             return f"{name} differs from {first}: {apart}"
     return ""
-
-
-def _decisive(facts: HostFacts, packages: Sequence[str]) -> dict[str, str]:
-    known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
-    return {
-        "Python": facts.python.rpartition(".")[0],
-        "CPU": facts.host.cpu_model,
-        "CPUs": str(len(facts.host.cpus_allowed)),
-        **{fact: str(value) for fact, value in known.items() if value is not None},
-        "quota_cpus": str(facts.host.quota_cpus),
-        **{package: facts.packages.get(package, "none") for package in packages},
-    }
 
 
 def refuse_idle(plan: Plan, whose: str = "") -> None:

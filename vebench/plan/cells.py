@@ -35,10 +35,7 @@ AROUND_S = 0.02  # seconds to step before a window, and to read counters
 
 
 class CellKey(NamedTuple):
-    """The identity of a cell within its run.
-
-    ``backend`` is the backend's label. ``repeat`` is None for a cell over all repeats.
-    """
+    """The identity of a cell. ``backend`` is a label. ``repeat`` is None for a cell over all repeats."""
 
     env: str
     backend: str
@@ -234,10 +231,7 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with the known verdicts on backends.
-
-    ``versions``: the package versions, by default the versions here. Backends with their own interpreter have others.
-    """
+    """Return ``plan`` with the known verdicts. ``versions`` of packages are by default the versions here."""
     cells = list(plan.cells)
     for index, cell in enumerate(cells):
         if not cell.entry.reference_row:
@@ -352,10 +346,7 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
 
 
 def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
-    """Return a rough estimate of the bytes that a cell needs, to skip cells that would exhaust the machine.
-
-    The tables of backends and suites contain the bytes that each adds, with their measurements.
-    """
+    """Return roughly the bytes that a cell needs, from the measured sizes in the tables of backends and suites."""
     entry = choice.entry
     row = 32 * KIB  # a row without an environment, and its actions on a tape of a few hundred batches
     environment = SUITES[task.suite].environment_bytes if entry.builds_environments else row

@@ -193,10 +193,7 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
 
 
 def _is_known(env: str) -> bool:
-    """Return whether a package that vebench knows registers an environment, and none of its arguments is a text.
-
-    A text could be a path, or the name of code to load.
-    """
+    """Return whether a known package registers ``env``, without an argument that is a text, such as a path or code."""
     name, arguments = bracketed.name_and_values(env)
     if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
         return False
@@ -205,10 +202,7 @@ def _is_known(env: str) -> bool:
 
 
 def path_of(choice: BackendChoice) -> str | None:
-    """Return the path of the interpreter in which a backend runs; None for vebench's own.
-
-    Raises UsageError if no interpreter has the name that the user gave.
-    """
+    """Return the path of a backend's interpreter; None for vebench's own. Raises UsageError if there is none."""
     name, library = choice.python, choice.entry.library
     if os.sep in name:
         return str(Path(name).expanduser())
@@ -225,10 +219,7 @@ def path_of(choice: BackendChoice) -> str | None:
 
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:
-    """Return the simulators of a suite whose versions in ``packages`` differ from those here.
-
-    ``packages`` are the versions in the interpreter of the backend ``label``.
-    """
+    """Return the simulators whose versions in ``packages``, used by the backend ``label``, differ from those here."""
     here, where = packages_here(), f"the Python of {label}"
     return tuple(
         Engine(package.title, packages[name], here[name], f"{name}=={here[name]}", where, elsewhere=True)

@@ -103,10 +103,8 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
-    """Return the verdict that follows from a proof.
-
-    The verdict is ``unverified`` if no episode has ended in a short comparison, because backends differ most at resets.
-    """
+    """Return the verdict that a proof gives. It is ``unverified`` if the proof is short and no episode has ended."""
+    # Backends differ most at resets.
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         why = f"{proof.verdict} over {steps:,} steps, but no episode ended"
         return KnownVerdict("unverified", why, steps, num_envs)

@@ -264,10 +264,7 @@ def holds_run(path: Path) -> bool:
 
 
 def parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data``, and the length of the complete lines in bytes.
-
-    ``data`` are the contents of the file ``name``. Raises RunFileError as ``read`` does.
-    """
+    """Return the run in ``data``, and the length of its complete lines in bytes. Errors are as of ``read``."""
     if not _RUN_BEGINS.match(data):
         what = "not a vebench run file: the first line must describe the run" if data else "empty: not a run file"
         raise RunFileError(f"{name}, line 1: {what}")

@@ -121,10 +121,7 @@ class Submission:
 
 
 def make_submission(file: Path, folder: Path | None) -> int:
-    """Show the submission of a run, write it to ``folder`` if it would be accepted, and return the exit status.
-
-    Raises UsageError for a run without a suite, or if the folder exists.
-    """
+    """Show a run's submission, write it to ``folder`` if acceptable, and return the exit status. Raises UsageError."""
     run = store.read(file)
     option = f"-o {one_line(str(folder))}"
     if folder is not None and folder.exists():

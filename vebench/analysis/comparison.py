@@ -413,7 +413,7 @@ def _skipped(cell: CellSummary | None) -> bool:
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None) -> str | None:
-    """Return how the new cell failed, or did other work; None if it did not, or the old one too, or if interrupted."""
+    """Return how the new cell failed, also by other work; None if not, if interrupted, or if the old cell is alike."""
     if old.status != "ok" or new is None:
         return None
     if new.work.found_to_differ and not old.work.found_to_differ:

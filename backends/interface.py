@@ -230,8 +230,3 @@ class OwnClasses:
         if self.refused:
             return f"Gymnasium's class: {self.refused}"
         return f"own classes for this task{f', {self.how}' if self.how else ''}"
-
-    @property
-    def words_for_kind(self) -> str:
-        """The words for several tasks of a suite: ``own classes, games compiled``."""
-        return self.words.replace(" for this task", "", 1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import Spaces, frames_of_all, make, read_spaces
+from vebench.backends.environments.making import Spaces, as_counts, frames_of, make, read_spaces
 from vebench.backends.interface import (
     THE_SIMULATOR,
     ActionSpace,
@@ -172,7 +172,7 @@ class CountsInside:
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode, None if a simulator does not count them."""
-        return frames_of_all(self._task, self._inside)
+        return as_counts([frames_of(self._task, environment) for environment in self._inside])
 
 
 class GymSync(CountsInside, OneInFlight):

@@ -355,11 +355,6 @@ class WorkerHandle:
             self.put(END)
         self.notify()
 
-    def take_back(self) -> None:
-        """Remove the entries that the worker was not notified of, and wake the worker for the others."""
-        self.sent = self.request[0]
-        self.wake()
-
     def wake(self) -> None:
         """Wake the worker if it sleeps or is about to sleep."""
         self.asleep[0] = 0

@@ -361,7 +361,8 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
     """Return the time limit for a replay.
 
-    It is at least ``n`` times the shortest limit with a probability of 1 / ``n``. Most replays are therefore short, but even the last batch is sometimes compared.
+    It is at least ``n`` times the shortest limit with a probability of 1 / ``n``. Most replays are therefore short,
+    but even the last batch is sometimes compared.
     """
     most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
     if spec.proof == "full":

@@ -61,7 +61,7 @@ class WorkerFailure(NamedTuple):
         return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
-        """Return what the caller raises: the environment's own exception, caused by a ``WorkerError``, or this alone."""
+        """Return what is raised: the environment's own exception, caused by a ``WorkerError``, or this alone."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
         error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
         if self.error is None:

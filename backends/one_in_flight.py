@@ -35,7 +35,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function for each environment that makes it. In a pinned cell, the function also pins its process."""
+    """Return, for each environment, the function that makes it. In a pinned cell, it also pins its process."""
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
     return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
@@ -47,7 +47,7 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller. Libraries run our code only to make environments."""
+    """Restrict this process to a CPU unless it is the caller. Called where environments are made."""
     if cpu is not None and os.getpid() != caller:
         kernel.restrict((cpu,))
 

@@ -134,7 +134,7 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
             columns=(figures.counted(workers, "worker"), "90 % band"),
             rows=tuple(rows),
             notes=(
-                f"predicted: the last rate for each core, where a second thread counts as {THREAD:g} of a core",
+                f"predicted: the rate per core with the most measured workers; a second thread is {THREAD:g} of a core",
                 f"90 % band: {BAND[0]:g} to {BAND[1]:g} times the prediction, wider if the last rate is uncertain",
                 *figures.with_names(refused),
             ),
@@ -171,7 +171,7 @@ def _charts_of(page: Page) -> list[Chart]:
     shortened = figures.without_folders(document.file for document in page.documents)
     charts = [chart for document in shortened(page.documents) for chart in document.charts]
     if not charts:
-        raise NoFigureError("no figure: the runs have fewer than two cells with a rate")
+        raise NoFigureError("no figure: no task has two rates that a chart can show")
     return charts
 
 

@@ -25,7 +25,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from vebench.backends.interface import Factory
-from vebench.child.request import Judging, Proving, Replaying, Request, Timing
+from vebench.child.request import Judging, Replaying, Request, Stepping, Timing
 from vebench.machine import guardian, kernel
 
 # Address and size of a part of this process's memory, and whether it belongs to a file.
@@ -79,7 +79,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
                     answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
-        elif isinstance(job, Proving):
+        elif isinstance(job, Stepping):
             from vebench.child.answers import Done
             from vebench.child.equality.recorder import step_trials
 
@@ -92,7 +92,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             sys.stdout.flush()
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        judged = isinstance(job, (Proving, Judging))  # their errors state the step
+        judged = isinstance(job, (Stepping, Judging))  # their errors state the step
         place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vebench.backends.environments.making import frames_of_all, make, read_spaces
-from vebench.backends.interface import THE_SIMULATOR, Batch, NothingToReceiveError, Setup
+from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.one_in_flight import CountsInside
 from vebench.backends.trees import Tree, as_rows
 from vebench.errors import message_of
 
@@ -63,14 +61,12 @@ def _failure(env_id: int, error: Exception) -> RuntimeError:
     return RuntimeError(f"environment {env_id}: {type(error).__name__}: {message_of(error)}")
 
 
-class ForLoop:
+class ForLoop(CountsInside):
     """All environments in the calling process, accessible as ``environments``. Rewards are float64."""
-
-    frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
         self._task = setup.task
-        self.environments = [make(setup.task) for _ in range(setup.batch_size)]
+        self.environments = self._inside = [make(setup.task) for _ in range(setup.batch_size)]
         spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
         self._batch = spaces.rows(setup.batch_size)
         self._loop = EnvironmentLoop(self.environments, self._batch)
@@ -98,10 +94,6 @@ class ForLoop:
         else:
             raise NothingToReceiveError
         return self._batch
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
-        return frames_of_all(self._task, self.environments)
 
     def close(self) -> None:
         """Close every environment."""

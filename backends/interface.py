@@ -35,7 +35,7 @@ class Task:
     suite: str  # the name of its suite in ``environments.suites``
     frame_skip: int  # emulator frames or physics sub-steps in one agent step
     module: str | None = None  # the module that registers the environment on import
-    exact: bool = False  # use the variant without chance, if there is one: no noise on the start, ``no_ops`` no-ops
+    exact: bool = False  # use the variant without chance, if there is one: a start without noise, ``no_ops`` no-ops
     no_ops: int = 1  # no-ops at each reset of a game in its exact variant
 
     @property
@@ -127,8 +127,8 @@ class BackendInfo:
     autoreset: Literal["next_step", "same_step"] = "next_step"
     # Every batch has all environments in the order of their ids. Otherwise vebench records the ids of each batch.
     in_order: bool = False
-    # The arrays of a batch may be overwritten after the next actions are sent. Otherwise no referenced array is
-    # overwritten.
+    # Whether arrays of a batch may be overwritten once the next actions are sent. If not, no array is overwritten while
+    # it is referenced.
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = ()  # differences from the reference ``for-loop``, known before a comparison
     engines: tuple[Engine, ...] = ()  # the backend's own copies of simulators
@@ -230,8 +230,3 @@ class OwnClasses:
         if self.refused:
             return f"Gymnasium's class: {self.refused}"
         return f"own classes for this task{f', {self.how}' if self.how else ''}"
-
-    @property
-    def words_for_kind(self) -> str:
-        """The words for several tasks of a suite: ``own classes, games compiled``."""
-        return self.words.replace(" for this task", "", 1)

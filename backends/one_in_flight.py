@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import Spaces, frames_of_all, make, read_spaces
+from vebench.backends.environments.making import Spaces, as_counts, frames_of, make, read_spaces
 from vebench.backends.interface import (
     THE_SIMULATOR,
     ActionSpace,
@@ -35,7 +35,7 @@ FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], Any]]:
-    """Return a function for each environment that makes it. In a pinned cell, the function also pins its process."""
+    """Return, for each environment, the function that makes it. In a pinned cell, it also pins its process."""
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
     caller = os.getpid()
     return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
@@ -47,7 +47,7 @@ def _make(task: Task, cpu: int | None, caller: int) -> Any:
 
 
 def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller. Libraries run our code only to make environments."""
+    """Restrict this process to a CPU unless it is the caller. Called where environments are made."""
     if cpu is not None and os.getpid() != caller:
         kernel.restrict((cpu,))
 
@@ -172,7 +172,7 @@ class CountsInside:
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode, None if a simulator does not count them."""
-        return frames_of_all(self._task, self._inside)
+        return as_counts([frames_of(self._task, environment) for environment in self._inside])
 
 
 class GymSync(CountsInside, OneInFlight):

@@ -19,7 +19,7 @@ def is_leaf(tree: Tree) -> bool:
 
 
 def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each leaf with its name: ``camera``, ``arm/0``. A tree of one leaf has the given ``name``."""
+    """Yield each leaf with its name: ``camera``, ``arm/0``. A tree that is a leaf has the given ``name``."""
     if is_leaf(tree):
         yield name, tree
         return

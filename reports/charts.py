@@ -135,7 +135,7 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
             columns=(figures.counted(workers, "worker"), "90 % band"),
             rows=tuple(rows),
             notes=(
-                f"predicted: the last rate for each core, where a second thread counts as {THREAD:g} of a core",
+                f"predicted: the rate per core with the most measured workers; a second thread is {THREAD:g} of a core",
                 f"90 % band: {BAND[0]:g} to {BAND[1]:g} times the prediction, wider if the last rate is uncertain",
                 *figures.with_names(refused),
             ),
@@ -157,7 +157,7 @@ def _file_of(page: Page, form: Literal["svg", "png", "pdf"]) -> str | bytes:
     """Return all charts of ``page`` in one file. Raises NoFigureError if it has none."""
     charts = [chart for document in figures.shortened(page.documents) for chart in document.charts]
     if not charts:
-        raise NoFigureError("no figure: the runs have fewer than two cells with a rate")
+        raise NoFigureError("no figure: no task has two rates that a chart can show")
     return svg(charts) if form == "svg" else drawn(charts, form)
 
 

@@ -121,7 +121,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.acting.copies", "share of loop time spent on copies for the policy", "ratio", named="copy_share"),
     Column("figures.acting.latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns"),
     Column("figures.acting.latency_p99_ns", "from the actions of a batch to the next batch, the 99th percentile", "ns"),
-    Column("figures.acting.age", "how often the policy acts between choosing an action and its row, the mean"),
+    Column("figures.acting.age", "times that the policy acts after choosing an action and before its row, the mean"),
     Column("figures.rows_per_batch", "rows per batch, the mean, where it varies", "rows"),
     Column(
         "figures.learning.sampling", "share of training spent sampling (--learner)", "ratio", named="sampling_share"
@@ -178,7 +178,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:
-    """Return the place of ``column`` and ``cell`` in a table; a dash if the column does not apply."""
+    """Return what a table shows of ``cell`` in ``column``: a dash if the column does not apply."""
     value, unit = column.value(cell), column.unit
     tone: Tone = "struck" if cell.excluded and unit == "frames/s" else "plain"
     # Readers would take the ratios of a reference row for a backend's. The measuring loop alone has no frames.

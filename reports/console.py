@@ -163,7 +163,7 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
 
 
 def _replace(files: Mapping[Path, Content]) -> None:
-    """Write all files under temporary names, then rename them. The first file refers to the others, and comes last."""
+    """Write all files under temporary names, then rename them. The first file refers to the others, so it is last."""
     drafts: dict[Path, Path] = {}
     try:
         for path, content in files.items():

@@ -133,7 +133,7 @@ class Document:
 
 @dataclass(frozen=True)
 class View:
-    """The parts of a run's documents that are shown on request. Rates, speedups and grave findings are always shown."""
+    """The parts of a run's documents that are shown on request. Grave findings are shown unless ``early``."""
 
     columns: tuple[str, ...] = ()  # columns of the data; each becomes a further table of each task
     every_finding: bool = False  # show notes and the cost of the loop, too

@@ -142,7 +142,8 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     for one in machine.standings:
         every = len(one.tasks) == len(one.suite.tasks)
         tasks = "" if every else f" ({', '.join(map(short_name, one.tasks))})"
-        kinds.setdefault((", ".join(one.backends), one.own.words_for_kind), []).append(f"{one.suite.title}{tasks}")
+        words = one.own.words.replace(" for this task", "")
+        kinds.setdefault((", ".join(one.backends), words), []).append(f"{one.suite.title}{tasks}")
     for (backends, words), suites in kinds.items():
         yield backends, f"{', '.join(suites)}: {words}"
 

@@ -44,7 +44,7 @@ from vebench.child.answers import Proof, describe
 from vebench.child.equality import recorder, replay
 from vebench.child.equality.recorder import step_trials
 from vebench.child.main import load
-from vebench.child.request import Judging, Proving, Request, Settings
+from vebench.child.request import Judging, Request, Settings, Stepping
 from vebench.errors import VebenchError
 from vebench.interpreters import packages_here
 from vebench.machine import kernel
@@ -240,7 +240,7 @@ def _proof(request: Request, steps: int) -> Proof:
     """Step a backend and compare what it returns, both in this process."""
     failed = ""
     with TemporaryDirectory() as folder:
-        proving = Proving(steps, path=str(Path(folder, "rows")))
+        proving = Stepping(steps, path=str(Path(folder, "rows")))
         try:
             step_trials(request, proving, load(request.target))
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure

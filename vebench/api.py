@@ -1,7 +1,7 @@
 """The Python interface: measures and compares as the command line does (docs/python.md).
 
-No function prints. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises ``KeyboardInterrupt``, whose text
-names the run file and the command that finishes the run. No process is left behind.
+Functions only print progress, and only if asked to. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises
+``KeyboardInterrupt``, whose text names the run file and the command that finishes the run. No process is left behind.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Run(Result):
         """Each cell over all its passes, in the order of reports.
 
         ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
-        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` compares its work with the plain loop's.
+        ``low`` to ``high``. ``cell.findings`` are faults, warnings and notes. ``cell.verdict`` compares its work with
+        the plain loop's.
         """
         return self.page.sections[0].cells
 
@@ -220,7 +221,7 @@ def measure(
     world
         Access to the machine and to other processes, which tests replace.
     **plan
-        Options of ``vebench run``, whose ``--help-all`` describes them, with underscores. A value is Python's, or the
+        Options of ``vebench run``, with underscores; see ``vebench run --help-all``. A value is Python's, or the
         text that the option takes: ``workers=[1, 2]`` or ``"1..4"``, ``duration=0.5`` or ``"500ms"``, ``base=False``.
 
     Raises
@@ -274,7 +275,8 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     tolerance
         How much slower a backend may be, as a fraction.
     metric
-        The compared value: rates relative to each run's ``"yardstick"``, ``"speedup"`` or ``"fps"``.
+        ``"yardstick"``: rates relative to the yardstick of the same run. ``"speedup"``: relative to its plain loop.
+        ``"fps"``: the rates.
     envs, backends
         Compare only these, by default all of ``a``.
     allow_different_host
@@ -357,7 +359,7 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
     progress: bool = False,
     world: World | None = None,
 ) -> Verification | PairVerification:
-    """Compare the rows of backends with a plain loop's, or of two implementations, as ``vebench verify`` does.
+    """Compare the rows of backends with a plain loop's, or those of two implementations, as ``vebench verify`` does.
 
     Parameters
     ----------
@@ -374,9 +376,10 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
     backends
         The backends to compare, by default all that can run here.
     steps
-        Steps of each environment in the first layout.
+        Least number of steps of each environment. Each backend is built three times, with different numbers of
+        environments. This counts for the first.
     num_envs
-        Least number of environments in the first layout.
+        Least number of environments of the first build.
     seed
         The seed of layouts, lengths, resets and actions, by default a random one.
     timeout

@@ -63,11 +63,6 @@ def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:
     return None if target is None else int(load_target(target)(environment))
 
 
-def frames_of_all(task: Task, environments: Sequence[gymnasium.Env[Any, Any]]) -> NDArray[np.int64] | None:
-    """Return ``frames_of`` each environment as an array, None if a simulator does not count them."""
-    return as_counts([frames_of(task, environment) for environment in environments])
-
-
 def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
     """Return the frames of each environment as an array, None if one environment's frames are unknown."""
     known = [count for count in frames if count is not None]

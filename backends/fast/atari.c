@@ -206,18 +206,6 @@ static uint8_t round_half_to_even(float value)
 	return (uint8_t)bits;
 }
 
-/* Keeps the screens of a picture for the next picture. */
-static void keep(struct picture *picture, const uint8_t *first, const uint8_t *second)
-{
-	for (int32_t y = 0; y < picture->maker->height; y++) {
-		if (picture->changed[y] == 0)
-			continue;
-		memmove(kept_screen(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
-		memmove(kept_screen(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
-		picture->changed[y] = 0;
-	}
-}
-
 /* Draws the changes in the larger of two screens, and keeps both screens. */
 static void draw(struct picture *picture, const uint8_t *first, const uint8_t *second)
 {
@@ -261,7 +249,13 @@ static void draw(struct picture *picture, const uint8_t *first, const uint8_t *s
 			for (int32_t column = run->from; column < run->to; column++)
 				picture->into[row * columns + column] = round_half_to_even(sum[column]);
 	}
-	keep(picture, first, second);
+	for (int32_t y = 0; y < maker->height; y++) {
+		if (picture->changed[y] == 0)
+			continue;
+		memmove(kept_screen(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
+		memmove(kept_screen(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
+		picture->changed[y] = 0;
+	}
 }
 
 /* Keeps the first of two screens. */

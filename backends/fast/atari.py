@@ -153,7 +153,7 @@ class AtariTask(FastTask):
             if (
                 # A game's start may use up a short limit of frames, but the episode has not ended then.
                 (rewards[0], ended[0], cut_off[0]) != (reward, (over or lost) and not begins, truncated and not begins)
-                or (batch.lives(0), batch.frames(0)) != (lives, by_python.getEpisodeFrameNumber())
+                or (batch._games["lives"][0], batch.frames(0)) != (lives, by_python.getEpisodeFrameNumber())
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.size))
             ):
                 raise ValueError(f"C and Python differ after {step} steps of the game")
@@ -210,10 +210,6 @@ class AtariBatch(FastBatch):
             self._random[index] = random
         game["noops"] = random.integers(1, self._noop_max + 1) if self._noop_max else 0
         game["begins"] = True
-
-    def lives(self, index: int) -> int:
-        """Return the lives that C has counted in one environment."""
-        return int(self._games["lives"][index])
 
     def frames(self, index: int) -> int:
         """Return the emulator's count of frames in one environment's episode, the reset's no-ops included."""

@@ -136,30 +136,24 @@ static bool all_within(const struct bound *bounds, int64_t count)
 	return true;
 }
 
-/* Advances the physics of an environment by one step. Returns whether the environment is healthy. */
-static bool advance(const struct physics *all, int64_t index)
-{
-	void *data = all->data[index];
-	double *control = all->control[index];
-	copy(all->before + index, 1);
-	for (int64_t i = 0, at = index * all->controls; i < all->controls; i++, at++)
-		control[i] = all->single ? ((const float *)all->actions)[at] : ((const double *)all->actions)[at];
-	for (int64_t i = 0; i < all->substeps; i++)
-		all->step(all->model, data);
-	all->finish(all->model, data);
-	copy(all->after + index * all->parts, all->parts);
-	return all_within(all->healthy + index * all->bounds, all->bounds);
-}
-
 /* Steps an environment, or lets its episode begin. `physics.py` writes the rewards, for many environments at a time. */
 static void step(struct physics *all, int64_t index)
 {
 	bool over = false, late = false;
+	void *data = all->data[index];
+	double *control = all->control[index];
 	if (all->ages[index] < 0) {
 		all->is_healthy[index] = 1;
 		all->ages[index] = 0;
 	} else {
-		bool healthy = advance(all, index);
+		copy(all->before + index, 1);
+		for (int64_t i = 0, at = index * all->controls; i < all->controls; i++, at++)
+			control[i] = all->single ? ((const float *)all->actions)[at] : ((const double *)all->actions)[at];
+		for (int64_t i = 0; i < all->substeps; i++)
+			all->step(all->model, data);
+		all->finish(all->model, data);
+		copy(all->after + index * all->parts, all->parts);
+		bool healthy = all_within(all->healthy + index * all->bounds, all->bounds);
 		all->is_healthy[index] = healthy;
 		over = all->ends && !healthy;
 		late = ++all->ages[index] >= all->limit;

@@ -98,7 +98,7 @@ class _Simulations:
         self._rows.observations[index] = origin.reset_model()
         around = self._rules.around
         self._around[0, index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
-        # mjbatch reads only the controls that have changed since the last step.
+        # The state includes the controls. mjbatch only writes controls that differ from those of the step before.
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
         _, rewards, terminated, truncated, _ = self._rows
@@ -115,13 +115,6 @@ class _Simulations:
             self._control[:] = actions
             self._batch.step(nstep=self._substeps)
         self._age += 1
-        self._look()
-        for index in self._ended.tolist():
-            self._begin(index)
-        self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
-
-    def _look(self) -> None:
-        """Write the observations, rewards and ends of all simulations into the rows."""
         for part, source, target in self._shown:
             if part.low > -np.inf or part.high < np.inf:
                 np.clip(source, part.low, part.high, out=target)
@@ -138,3 +131,6 @@ class _Simulations:
         if self._rules.ends:
             np.equal(self._healthy, 0.0, out=self._rows.terminated)
         np.greater_equal(self._age, self._limit, out=self._rows.truncated)
+        for index in self._ended.tolist():
+            self._begin(index)
+        self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)

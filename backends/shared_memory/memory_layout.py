@@ -43,7 +43,7 @@ class ProcessShare(Protocol):
 
     @property
     def current(self) -> int | None:
-        """The share's index of the environment in use now, or last. None: exceptions name their environment."""
+        """The index in the share of the environment that steps or stepped last, None if exceptions name it."""
 
     def open(self) -> None:
         """Build every environment."""

@@ -178,7 +178,8 @@ class Team:
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
         self.state = RUNNING
         for worker in self.workers:
-            worker.take_back()
+            worker.sent = worker.request[0]  # forget entries that the worker was not notified of
+            worker.wake()
             self.wait_for(worker.is_done)
         self._memory.write(0, message)
         self._memory.message_length[0] = len(message)

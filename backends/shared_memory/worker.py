@@ -1,7 +1,7 @@
 """Worker processes of a team: how the caller and a worker wait for each other, and what each of them does.
 
-Each side polls a sequence number in shared memory for a while, then sleeps. A word has one writer, which writes its
-data, then the word. The other side polls the word, then reads the data.
+Each side polls a sequence number in shared memory for a while, then sleeps. Its only
+writer writes the data, then the number. The other side polls the number, then reads the data.
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
@@ -61,7 +61,7 @@ class WorkerFailure(NamedTuple):
         return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
-        """Return the exception that the caller raises: the environment's own, whose cause is a ``WorkerError``."""
+        """Return what is raised: the environment's own exception, caused by a ``WorkerError``, or this alone."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
         error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
         if self.error is None:
@@ -208,8 +208,8 @@ def _work(
     The worker sleeps on the first of the ``pipes``, and wakes the caller through the second. ``bound``: the worker is a
     child of the caller, started by a thread that lives as long as the caller.
     """
-    # Only the caller controls its workers, so ignore signals. An empty handler does that. Programs that an environment
-    # starts would inherit SIG_IGN, but should ignore only Ctrl-C.
+    # Handlers in Python are the caller's. Only the caller controls its workers, so replace them by an empty handler.
+    # Programs that an environment starts would inherit SIG_IGN, but should ignore only Ctrl-C.
     for signal_number in signal.valid_signals():
         if callable(signal.getsignal(signal_number)):
             signal.signal(signal_number, lambda _number, _frame: None)
@@ -326,10 +326,10 @@ class WorkerHandle:
         self._first_place = 1 + number * memory.ring
         self._fence = light_fence()
         self.sent = 0  # entries put into the ring
-        self._read = 1  # answers that ``answers`` has yielded, or leaves to ``answer``, as the first
+        self._read = 1  # answers that are read. The first one is left to ``answer``.
         processes: Any = multiprocessing.get_context(context)
         method = processes.get_start_method()
-        # The caller may have ended before a spawned worker calls prctl.
+        # A spawned worker learns of the end of the caller by its pipe.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
         pipe, self._pipe = multiprocessing.Pipe(duplex=False)
         arguments = (memory, make_share, number, (pipe, caller_pipe), os.getpid(), bound)
@@ -354,11 +354,6 @@ class WorkerHandle:
         for _ in range(self._slots):
             self.put(END)
         self.notify()
-
-    def take_back(self) -> None:
-        """Remove the entries that the worker was not notified of, and wake the worker for the others."""
-        self.sent = self.request[0]
-        self.wake()
 
     def wake(self) -> None:
         """Wake the worker if it sleeps or is about to sleep."""
@@ -419,7 +414,7 @@ class WorkerHandle:
 
 
 def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
-    """Ask every worker to step all its environments, in half the time of a call for each. No ring has other entries."""
+    """Ask every worker to step all its environments. This needs half the time of a call each. Rings must be empty."""
     for worker in workers:
         if worker.entries[0] != ALL:
             worker.entries[0] = ALL

@@ -107,7 +107,7 @@ def _remarks(remarks: Sequence[Remark]) -> Iterator[RenderableType]:
 def _table(table: Table, width: int, *, brief: bool) -> Iterator[RenderableType]:
     """Yield a table with one line for each row if it fits. Otherwise, yield all lines, in several blocks if necessary.
 
-    With ``brief``, a second line on the same line is shortened if it does not fit. Words wrap, and numbers do not.
+    With ``brief``, the words after a number are shortened if they do not fit. Words wrap, and numbers do not.
     """
     yield Line(table.title, style="bold")
     stacked = [[_marked(text) for text in row.texts] for row in table.rows]
@@ -134,7 +134,7 @@ def _marked(text: Text) -> list[str]:
 
 
 def _joined(table: Table, stacked: Places, *, short: bool) -> Places:
-    """Return the lines of each place. In columns with ``short`` forms, the second line follows on the first line.
+    """Return the lines of each place. In columns with ``short`` forms, the second line is put after the first.
 
     All texts of such a column have the same length, so that numbers are aligned.
     """

@@ -25,15 +25,15 @@ from vebench.child.answers import (
     Window,
     writer,
 )
-from vebench.child.request import Job, Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
+from vebench.child.request import Job, Judging, Recorded, Recording, Replaying, Request, Settings, Stepping, Timing
 from vebench.engine.runner import decode
 
 SETUP = Setup(Task("\u00e9-v1", "classic", 2, exact=True), 3, cpus=(0, 2), seed=2**62, pinned=True)
 SETTINGS = Settings(0.5, 3, 1e-9, 5.0, 300.0, "local")
 JOBS = (
     None,
-    Recording("x.rows", 2**62, replica=1, turn=2),
-    Proving(50),
+    Recording("x.rows", 2**62, replica=1, repeat=2),
+    Stepping(50),
     Replaying((Recorded("a", "b", 0.5), Recorded("c", "d")), path="/tmp"),
     Judging(50, path="x", failed="why"),
     Timing(0.1),

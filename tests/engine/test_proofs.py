@@ -10,7 +10,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Done, Failure, Proof
-from vebench.child.request import Judging, Proving, Recording
+from vebench.child.request import Judging, Recording, Stepping
 from vebench.engine.runner import CellError, CellFinished, Outcome, ProofDone, replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.grammar import BackendChoice
@@ -22,7 +22,7 @@ HANGS = CellError("timed out after 9 s (--timeout)")
 
 
 def cell(name: str, task: Task = PONG, skip: str | None = None) -> Cell:
-    return Cell(task, BackendChoice(name), 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, job=Proving(50))
+    return Cell(task, BackendChoice(name), 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, job=Stepping(50))
 
 
 def proven(

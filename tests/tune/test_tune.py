@@ -16,7 +16,7 @@ from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Ready, Timed
-from vebench.child.request import Judging, Proving, Timing
+from vebench.child.request import Judging, Stepping, Timing
 from vebench.commands.session import World
 from vebench.engine.runner import CellError
 from vebench.plan import verdicts
@@ -133,7 +133,7 @@ def sleeping(work: Script) -> Callable[[Cell, RunSpec], Script]:
     def script(cell: Cell, spec: RunSpec) -> Script:
         if isinstance(cell.job, Timing):
             return [Timed(100, 10_000_000, 11_000_000, 5, 5_000, 10**7)]
-        if isinstance(cell.job, (Proving, Judging)):
+        if isinstance(cell.job, (Stepping, Judging)):
             return work
         return paced(lambda cell: 0.01 if cell.backend.name == "gym-async" else 0.01 * cell.shape.batch_size)(
             cell, spec
@@ -154,7 +154,7 @@ def test_a_possible_leader_is_compared_before_further_passes(vebench: Command) -
     status, found, start = slept(vebench, [Proof("identical", rows=100, ends=3)])
     assert (status, found["chosen"]["setting"], found["chosen"]["verdict"]) == (0, "gym-async:2x16", "identical")
     cells = [cell for cell, _ in start.started]
-    compared = next(number for number, cell in enumerate(cells) if isinstance(cell.job, (Proving, Judging)))
+    compared = next(number for number, cell in enumerate(cells) if isinstance(cell.job, (Stepping, Judging)))
     assert {cell.repeat for cell in cells[:compared]} == {0}
     assert {cell.backend.name for cell in cells[compared + 1 :] if cell.repeat} == {"gym-async"}
     assert cells[compared].task.arguments["max_episode_steps"] < 100, "100 steps were timed, and no episode's end"
@@ -246,7 +246,7 @@ class Taking:
         """Return what a cell takes on a machine that does nothing else."""
         if isinstance(cell.job, Timing):
             return 0.3 + self.reset + max(cell.job.seconds, 20 * self.step) + min(4 * self.reset, 3 + self.reset)
-        if isinstance(cell.job, (Proving, Judging)):
+        if isinstance(cell.job, (Stepping, Judging)):
             return 0.5 + 8 * cell.job.steps * self.step
         batch = self.step * cell.shape.batch_size / self.at_once(cell)
         start = 0.4 + self.reset * cell.shape.num_envs / self.at_once(cell)

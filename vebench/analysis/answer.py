@@ -102,7 +102,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    # Effects of passes cancel in ratios. So an interval is useful if it is narrow with or without them.
+    # Effects of passes cancel in ratios. So it suffices that the interval is narrow without these effects.
     widths = {cell.key: (cell.half_width, width_within_run(cell.sample)) for cell in valid}
     known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
     lead, tied, wide = _contest(valid, known)
@@ -147,7 +147,8 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
 def _are_younger(candidates: _Cells, valid: _Cells, cells: _Cells) -> bool:
     """Return whether a candidate may be fast only because of the number of steps that its environments had made.
 
-    It may be, if rates fall from this number of steps to another cell's, and these differ by more than a factor of two.
+    This is possible if another cell had made more than twice as many steps, or fewer than half as many, and rates are
+    lower at its number of steps.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
@@ -176,7 +177,8 @@ def _uncontested(
 def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is uncertain.
 
-    The fastest cell with a useful interval leads, if its backend also has the highest rate and no rival prevents it.
+    The fastest cell leads. If its interval is too wide, the fastest cell of its backend with a useful interval leads,
+    unless the result would be uncertain.
     """
     best = valid[0]
     rivals = [cell for cell in first_of_each(valid) if cell.label != best.label]

@@ -89,7 +89,7 @@ class Finding:
 
 
 class Exclusion(StrEnum):
-    """Why a rate is not compared with others. Tables show the first four in these words."""
+    """Why a cell cannot win. The first four also exclude its rate from comparisons, and tables show them."""
 
     OTHER_WORK = "other work"
     ABOVE_CEILING = "above ceiling"
@@ -104,7 +104,7 @@ class Exclusion(StrEnum):
 class Work:
     """Whether a cell does the same work as the reference."""
 
-    verdict: WorkVerdict | None  # None for reference rows, and for other cells without a rate or a known difference
+    verdict: WorkVerdict | None  # None for reference rows, and for cells with neither a rate nor a known difference
     reason: str  # why the verdict is ``unverified`` or ``different``, or the source of the verdict
     proof: CellProof | None  # the comparison of rows of the measured cell; None if no rows were to be compared
     unproven_repeats: int = 0  # the number of repeats whose rows could have been compared, but were not
@@ -232,7 +232,7 @@ class CellSummary:
 
     @property
     def shape(self) -> dict[str, int]:
-        """The numbers in which cells agree that do the same work on the same resources."""
+        """The numbers that are equal for cells that do the same work on the same resources."""
         replicas = max(1, len(self.built.replicas))
         counts = {name: getattr(self.built, name) for name in ("num_envs", "batch_size", "frame_skip")}
         return {**counts, "cpus_owned": self.cpus_owned, "replicas": replicas}

@@ -262,7 +262,8 @@ class _Judge:
             of_group = {one: self._ratios[one] for one in self._members[group_of(key)]}
             found = self._verdicts_on(of_group, high=self._high if verdict == "faster" else None)
             seems_so = ratio.log >= log(self._high) if verdict == "faster" else ratio.log < log(self._low)
-            if verdict in found.values() or not seems_so:  # otherwise no single cell is significant
+            # If no single cell is significant, a cell whose ratio fits keeps the verdict of its group.
+            if verdict in found.values() or not seems_so:
                 verdict = found[key]
                 why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
         return replace(self.pairs[key], verdict=verdict, ratio=ratio.estimate, why=why)

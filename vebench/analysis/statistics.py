@@ -356,7 +356,7 @@ def _moderated(block: Sequence[Term]) -> Error:
 
 
 def _shift(block: Sequence[Term]) -> Error | None:
-    """Return the error from effects of passes on all cells of a block; None if these effects cancel.
+    """Return the error of a block from passes that affect all its cells alike, None if these effects cancel.
 
     Joined short passes count as one pass. Its effect is the mean of their effects.
     """
@@ -594,7 +594,7 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     if not known:
         return []
     # A median has about half the degrees of freedom of a mean. With two passes, this is too little to find a noisy
-    # cell. Then the median counts as exact, although some cells are wrongly called noisy.
+    # cell. Then the median counts as exact, and some cells are wrongly called noisy.
     enough = max(error.freedom for error in errors.values()) > 1
     freedom = sum(one.freedom for one in known.values()) / 2 if enough else 1e9
     variances = [one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()]

@@ -85,12 +85,12 @@ def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> B
 def _that_count(windows: Windows) -> Bools:
     """Return, for each window, whether it counts.
 
-    Only undisturbed windows count if there are enough of them. At least two processes, and half of all processes, must
-    have one. If the cell has a single process, a third of its windows must be undisturbed.
+    If enough windows are undisturbed, only they count. They are enough if at least two processes, and at least half of
+    all processes, have one. For a cell with one process, they are enough if they are a third of its windows.
     """
     process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
     calm = ~(slowed | windows["disturbed"])
-    # Windows with a slow reset are longer, so they are disturbed more often. The other windows alone would be too fast.
+    # Windows with a slow reset are longer, so they are disturbed more often. Without them, the rate would be too high.
     # If the lengths differ much, all or none of a process's windows count.
     starts = _starts(windows)
     uneven = np.maximum.reduceat(ns, starts) >= _UNEVEN * np.minimum.reduceat(ns, starts)

@@ -303,17 +303,6 @@ class Policy:
         return actions
 
 
-def _sleeping(seconds: float, tape: Sequence[ArrayTree]) -> Policy:
-    """Return a policy that sleeps, as if a device computed meanwhile, and takes its actions from a tape."""
-    actions = cycle(tape)
-
-    def infer(there: ArrayTree) -> Any:
-        time.sleep(seconds)
-        return trees.part(next(actions), slice(len(trees.leaves(there)[0])))
-
-    return Policy(infer)
-
-
 def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> Policy:
     """Return the policy of a user's function from observations to actions: arrays, or dicts or tuples of arrays.
 
@@ -433,7 +422,13 @@ def make_policy(
     A network's weights are random, from ``seed``. Raises ValueError if the policy does not fit the environment.
     """
     if chosen.kind == "sleep":
-        return _sleeping(parse_time(chosen.pause), tape)
+        seconds, actions = parse_time(chosen.pause), cycle(tape)
+
+        def sleep(there: ArrayTree) -> Any:
+            time.sleep(seconds)  # as if a device computed meanwhile
+            return trees.part(next(actions), slice(len(trees.leaves(there)[0])))
+
+        return Policy(sleep)
     if chosen.kind == "function":
         module, _, path = chosen.target.partition(":")
         function: Any = importlib.import_module(module)

@@ -18,9 +18,10 @@ MOST = 2**63 - 1
 
 
 def check_counts(record: object, kind: type[Any], positive: tuple[str, ...] = ()) -> None:
-    """Raise ValueError unless all integers are counts in the fields of ``record`` that ``kind`` declares.
+    """Raise ValueError unless every integer in the fields of ``kind`` of ``record`` is a count.
 
-    Counts are from 0 to ``MOST``, or from 1 for fields named in ``positive``, also in tuples, lists and dictionaries.
+    A count is from 0 to ``MOST``, or from 1 in fields named in ``positive``. Integers in tuples, lists and dictionaries
+    are checked, too.
     """
     for name in kind.__dataclass_fields__:
         value, least = getattr(record, name), 1 if name in positive else 0
@@ -173,7 +174,7 @@ def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Count
 
 
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
-    """Return one window of ``ns`` nanoseconds from several replicas' windows. It covers these ``shares`` of them."""
+    """Return one window of ``ns`` nanoseconds from several replicas' windows. It covers a share of each."""
     rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
     resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
     counts: Counters = {}
@@ -187,7 +188,7 @@ WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "
 
 
 class Cause(Enum):
-    """The causes of an early end of a cell or its comparison that code distinguishes."""
+    """Why a cell or its comparison ended early."""
 
     INTERRUPTED = "interrupted"  # by the user
     GIVEN_UP = "given up"  # no time was left
@@ -276,8 +277,8 @@ class Done(_Counted):
     """All windows are measured. The fields are facts about the whole cell, None if unknown."""
 
     peak_rss_bytes: int | None = None  # memory of the whole process tree: the larger of two readings
-    # The CPUs that each thread of each process may use, as Linux lists. The measuring process comes first. Processes
-    # whose threads had other CPUs after the last window follow at the end.
+    # The CPUs that each thread of each process may use, in the notation of Linux (``0-3,8``). The measuring process
+    # comes first. A process whose threads had other CPUs after the last window is listed again at the end.
     seats: tuple[tuple[str, ...], ...] | None = None
     warmup_ns: int | None = None
     settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
@@ -314,7 +315,7 @@ class _Compared(_Counted):
     mismatch: Mismatch | None = None  # where the backend differs
     fault: str | None = None  # the known fault that explains the mismatch
     reason: str | None = None  # why there is no verdict
-    # The environment's own first invalid reward, or value outside its space, with its step:
+    # The first reward or observation that is invalid in the environment itself, with its step.
     invalid: str | None = None
 
 
@@ -337,7 +338,7 @@ class Proof(_Compared):
 
 @dataclass(frozen=True)
 class CellProof(_Compared):
-    """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee the moments."""
+    """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee which rows."""
 
     environments: int = 0  # the number of environments that were replayed, out of ``num_envs``
     steps: int = 0  # the steps for which each was replayed, out of ``of_steps``. Only some rows are compared.

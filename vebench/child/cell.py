@@ -155,8 +155,8 @@ def _actions(
 class Schedule:
     """Warms a cell up, and measures its windows: alone, in turn with other cells, or in step with replicas.
 
-    Windows sample the time that the cell spends stepping, without regard to its episodes. Each window is due at a time
-    of that clock, with random pauses between windows. A window begins with the first batch after it is due, and ends
+    Windows sample the time that the cell spends stepping, without regard to its episodes. The pauses between windows
+    are random, and only time spent stepping counts. A window begins with the first batch after it is due, and ends
     with the first batch after the next pause is due. So a slow reset counts for its share of the time. See
     docs/method.md.
 
@@ -183,7 +183,7 @@ class Schedule:
         self._draw = Random(request.tape_seed).random
         self._pace = 1  # batches between two clock readings in a window
         self._left = self._waited_ns = 0  # when the last window was over, and the total time spent waiting for turns
-        self._owed: dict[str, int] = {}  # negative time of counters that the next window must make up for
+        self._owed: dict[str, int] = {}  # by how much counters fell in a window; the next window adds it
         self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
 
     def warm_up(self) -> tuple[int, bool | None]:

@@ -25,7 +25,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from vebench.backends.interface import Factory
-from vebench.child.request import Judging, Proving, Replaying, Request, Timing
+from vebench.child.request import Judging, Replaying, Request, Stepping, Timing
 from vebench.machine import guardian, kernel
 
 # Address and size of a part of this process's memory, and whether it belongs to a file.
@@ -79,7 +79,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
                     answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
-        elif isinstance(job, Proving):
+        elif isinstance(job, Stepping):
             from vebench.child.answers import Done
             from vebench.child.equality.recorder import step_trials
 
@@ -92,7 +92,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             sys.stdout.flush()
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        judged = isinstance(job, (Proving, Judging))  # their errors state the step
+        judged = isinstance(job, (Stepping, Judging))  # their errors state the step
         place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
@@ -167,7 +167,25 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
     if (order := _serve(channel)) is None:
         return 0
     cell, (log, answers, go_ahead, lifeline) = order
-    return begin(_become(cell, log), answers, memory, go_ahead=go_ahead, lifeline=lifeline)
+    # Give this forked process the state of a process started for a cell.
+    _die_with_parent()
+    os.setsid()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    kernel.restrict(cell["cpus"])
+    os.chdir(cell["folder"])
+    sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined] # forget the zygote's folder
+    # /proc/PID/environ shows the memory where a process first got its environment. So write the mark into this memory,
+    # and into os.environ for processes that this process starts.
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    mark = cell["mark"].encode()
+    ctypes.memmove(getenv(guardian.CELL_VARIABLE.encode()), mark, len(mark))
+    os.environ[guardian.CELL_VARIABLE] = cell["mark"]
+    return begin(str(cell["request"]), answers, memory, go_ahead=go_ahead, lifeline=lifeline)
 
 
 def _serve(channel: int) -> tuple[dict[str, Any], list[int]] | None:
@@ -237,28 +255,6 @@ def _own(memory: Sequence[_Part]) -> bool:
 
 def _advise(place: int, size: int, advice: int) -> int:
     return int(kernel.libc().madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), advice))
-
-
-def _become(cell: dict[str, Any], log: int) -> str:
-    """Give this forked process the state of a process started for a cell. Return the path of its request."""
-    _die_with_parent()
-    os.setsid()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-    kernel.restrict(cell["cpus"])
-    os.chdir(cell["folder"])
-    sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
-    if "tempfile" in sys.modules:
-        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined] # forget the zygote's folder
-    # /proc/PID/environ shows the memory where a process first got its environment. So write the mark into this memory,
-    # and into os.environ for processes that this process starts.
-    getenv = ctypes.CDLL(None).getenv
-    getenv.restype = ctypes.c_void_p
-    mark = cell["mark"].encode()
-    ctypes.memmove(getenv(guardian.CELL_VARIABLE.encode()), mark, len(mark))
-    os.environ[guardian.CELL_VARIABLE] = cell["mark"]
-    return str(cell["request"])
 
 
 if __name__ == "__main__":

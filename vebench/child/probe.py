@@ -67,7 +67,16 @@ def main() -> None:
     reply["adapters"] = [_answered(_check_adapter, *adapter) for adapter in adapters]
     reply["functions"] = [_answered(_function, target) for target in functions]
     if envs:
-        reply.update(_look_up(envs, plugins))
+        try:
+            import gymnasium
+        except ImportError as error:
+            reply["envs"] = [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]
+        else:
+            for plugin in plugins:
+                with contextlib.suppress(ImportError):
+                    gymnasium.register_envs(importlib.import_module(plugin))
+            reply["envs"] = [_answered(_env_facts, *env) for env in envs]
+            reply["registered"] = sorted(gymnasium.registry)
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
 
@@ -94,18 +103,6 @@ def _imported(module: str) -> Any:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may raise anything
         raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}") from error
-
-
-def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str]) -> dict[str, Any]:
-    try:
-        import gymnasium
-    except ImportError as error:
-        return {"envs": [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]}
-    for plugin in plugins:
-        with contextlib.suppress(ImportError):
-            gymnasium.register_envs(importlib.import_module(plugin))
-    facts = [_answered(_env_facts, name, arguments) for name, arguments in envs]
-    return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -325,9 +325,8 @@ class _Relay:
     """Relays messages between the runner and one child at a time, on another host.
 
     ``scratch`` is the folder with the payload. ``writing`` is the pipe to the runner. A message is a line with a JSON
-    object, so any program that connects two pipes can carry them: ssh, srun, or a Ray actor. Nothing else is sent, so
-    that a measuring cell is not disturbed. When standard input closes, the relay kills every process of the cell, and
-    removes the folder. If the relay is killed, its guardian does that.
+    object, so any program that connects two pipes can carry them: ssh, srun, or a Ray actor. When standard input
+    closes, the relay kills every process of the cell, and removes the folder. If it is killed, its guardian does that.
 
     | from the runner | answer |
     | --- | --- |
@@ -358,7 +357,17 @@ class _Relay:
                 if child is not None:
                     self._pass_on(child)
                 while 0 in ready and (line := self._asked.take()) is not None:
-                    self._do(json.loads(line))
+                    asked = json.loads(line)
+                    if "clock" in asked:
+                        self._tell(cell=asked["clock"], clock=time.perf_counter_ns())
+                    elif "start" in asked:
+                        self._cell = int(asked["cell"])
+                        self._start(asked["start"])
+                    elif self._child is not None and "say" in asked:
+                        self._child.say(asked["say"])
+                    elif "end" in asked:
+                        self._cell = int(asked["end"])  # this cell may never have been started
+                        self._over("it was stopped")
         except EOFError:  # the runner has ended
             return
         finally:
@@ -378,18 +387,6 @@ class _Relay:
             fault = f"its process {child.process.how_it_ended()}"
         if fault is not None:
             self._over(fault)
-
-    def _do(self, asked: dict[str, Any]) -> None:
-        if "clock" in asked:
-            self._tell(cell=asked["clock"], clock=time.perf_counter_ns())
-        elif "start" in asked:
-            self._cell = int(asked["cell"])
-            self._start(asked["start"])
-        elif self._child is not None and "say" in asked:
-            self._child.say(asked["say"])
-        elif "end" in asked:
-            self._cell = int(asked["end"])  # this cell may never have been started
-            self._over("it was stopped")
 
     def _start(self, request: dict[str, Any]) -> None:
         setup = request["setup"]

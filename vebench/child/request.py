@@ -20,7 +20,7 @@ Mode = Literal["alone", "in_turn", "in_step"]
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
     """Return the seeds of the constructor, the first reset and the action tape. All cells of a pass have the same.
 
-    No seed follows from another: an adapter that knew the tape could make its steps before the clock starts.
+    No seed can be computed from another: an adapter that knew the tape could make its steps before the clock starts.
     """
     # Seeds are above 16 bits. A seed plus the number of an environment has at most 31 bits.
     built, start, tape = Random(f"{seed} work {number}").sample(range(1 << 17, 1 << 30), 3)
@@ -41,8 +41,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Proving:
-    """Step the backend in a few layouts, and record its rows in files ``PATH.0``, ``PATH.1`` ... ``Judging`` proves."""
+class Stepping:
+    """Step the backend in a few layouts, and record its rows in files ``PATH.0``, ``PATH.1`` ... for ``Judging``."""
 
     steps: int  # the least number of steps of each environment
     seed: int = 0  # the seed from which layouts, lengths and further seeds are chosen
@@ -57,7 +57,7 @@ class Recording:
     seed: int  # the seed of the random moments
     replica: int = 0  # the number of the replica that records
     chooser: int = 0  # the seed of the random choice of environments
-    turn: int = 0  # the number of the pass. Each pass records other environments.
+    repeat: int = 0  # the number of the pass. Each pass records other environments.
     full: bool = False  # whether to record as many environments as fit in memory
     compared: bool = True  # whether to write the file for a comparison
     resets: bool = False  # whether to reset the backend once more after its last window
@@ -82,7 +82,7 @@ class Replaying:
 
 @dataclass(frozen=True)
 class Judging:
-    """Prove: compare the files of ``Proving`` with the reference. This job steps no backend."""
+    """Prove: compare the files of ``Stepping`` with the reference. This job steps no backend."""
 
     steps: int
     seed: int = 0
@@ -98,8 +98,8 @@ class Timing:
 
 
 # The purpose of a process, None for a measurement that records nothing.
-Job = Recording | Proving | Replaying | Judging | Timing
-_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in (Recording, Proving, Replaying, Judging, Timing)}
+Job = Recording | Stepping | Replaying | Judging | Timing
+_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in (Recording, Stepping, Replaying, Judging, Timing)}
 
 
 @dataclass(frozen=True)

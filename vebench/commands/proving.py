@@ -10,7 +10,7 @@ from dataclasses import replace
 from vebench.backends import bracketed, registry
 from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Proof
-from vebench.child.request import Proving
+from vebench.child.request import Stepping
 from vebench.commands.session import World, interpreters_of
 from vebench.engine.runner import verified
 from vebench.errors import one_line
@@ -72,7 +72,7 @@ def prove(
     ``learn``.
     """
     interpreters = interpreters_of(spec, world)
-    cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
+    cells = _cells(spec, Stepping(steps, spec.seed), world, interpreters, episode)
     proofs: list[tuple[Cell, Proof]] = []
     log: str | None = None  # the file with the output of the next cell
     with (
@@ -120,7 +120,7 @@ def drawn_seed() -> int:
 
 
 def _cells(
-    spec: RunSpec, proving: Proving, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
+    spec: RunSpec, proving: Stepping, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
 ) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of reports. The reference has a cell only if it is named.
 

@@ -22,7 +22,7 @@ from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import answers
-from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
+from vebench.child.request import Judging, Recorded, Recording, Replaying, Stepping
 from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
@@ -168,8 +168,8 @@ def run(
     all its later cells fail with the same reason. A hanging environment would hang in each of them until ``--timeout``.
 
     Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
-    cell. With ``gives_up``, these are not started either, and cells that lack windows fail. Raises KeyboardInterrupt if
-    the user interrupts, after an event for each cell that has windows or a recording.
+    cell. With ``gives_up``, interleaved cells are not started, and cells that lack windows fail. Raises
+    KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(62)
@@ -350,7 +350,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         seed,
         secrets.randbelow(len(cell.all_replicas)),
         chooser=chooser,
-        turn=cell.repeat,
+        repeat=cell.repeat,
         full=spec.proof == "full",
         compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(8),
         resets=not cell.backend.is_ours,
@@ -359,9 +359,10 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 
 
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
-    """Return the time limit for a replay. With a probability of 1 in ``n``, it is at least ``n`` times the shortest.
+    """Return the time limit for a replay.
 
-    Most replays are therefore short, but even the last batch is sometimes compared.
+    It is at least ``n`` times the shortest limit with a probability of 1 / ``n``. Most replays are therefore short,
+    but even the last batch is sometimes compared.
     """
     most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
     if spec.proof == "full":
@@ -414,7 +415,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
     why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
     for cell in cells:
         task, job = cell.task, cell.job
-        if cell.skip is not None or not isinstance(job, Proving):
+        if cell.skip is not None or not isinstance(job, Stepping):
             yield cell, answers.Proof("unverified", reason=cell.skip, failed=True)
             continue
         if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
@@ -432,7 +433,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
             yield from ((cell, found) for found in _proven(cell, job, launch))
 
 
-def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[answers.Proof | str]:
+def _proven(cell: Cell, asked: Stepping, launch: Launch) -> Iterator[answers.Proof | str]:
     """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
@@ -456,7 +457,7 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[answers.Proo
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
     """Yield the answers of a cell's process, then a ``Failure`` if it breaks off, then the end of its log."""
-    last = (answers.Done,) if isinstance(cell.job, Proving) else (answers.Proof, answers.CellProof)
+    last = (answers.Done,) if isinstance(cell.job, Stepping) else (answers.Proof, answers.CellProof)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
     try:

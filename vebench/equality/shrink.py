@@ -52,7 +52,7 @@ class FirstDifference:
     env: int
     segment: int
     step: int  # actions of the segment before the row
-    needs: int  # actions of the segment that a case needs to contain the row
+    needs: int  # how many actions the segment must keep to reach the row
     row: int  # rows of the environment before this one
     # ``observations/LEAF``, ``infos/KEY``, ``rewards``, ``terminated``, ``truncated`` or ``raised``; ``resets`` if only
     # one side has a row here, or if one side has a reset and the other side a step.

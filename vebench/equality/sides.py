@@ -307,7 +307,7 @@ class Two:
     def keep_state(self, case: Case, found: FirstDifference) -> bool:
         """Return whether the two differ only because both keep state through ``reset(seed=)``.
 
-        Before the reset, one side may have made more steps, because the other side waited for another environment.
+        Before the reset, the sides may have made different numbers of steps, if one waited for another environment.
         """
         first, last = case[0], case[found.segment]
         used, alone = self.answers([(first, last)] * 2), self.answers([(last,)] * 2)

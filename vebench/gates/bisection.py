@@ -118,8 +118,8 @@ def _posterior(
 ) -> list[float]:
     """Return, for each candidate, the probability that it made the change. For candidate 0, it is 0."""
     wild = 0.05  # the share of ratios that are assumed to be chance, so that no single comparison can decide
-    # Log likelihoods of each candidate if it is before or after the change. There is a row for each bias of the ends,
-    # because all ratios share the bias of the good end.
+    # Log likelihoods of each candidate if it is before or after the change. All ratios share the bias of the good end,
+    # so each row assumes another bias.
     deviations = np.linspace(-3, 3, 25)
     log_weights = -(deviations**2) / 2
     before = np.zeros((len(deviations), last + 1))
@@ -143,7 +143,7 @@ def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDA
 
 
 def _suspects(chances: Sequence[float], askable: Sequence[int]) -> Suspects:
-    """Return the most likely candidates between two neighbouring ``askable`` ones, or if uncertain a credible range."""
+    """Return the candidates between two neighbours in ``askable`` if they are certain enough, else a credible range."""
     bounds = pairwise([0, *askable, len(chances) - 1])
     parts = [(one + 1, other, sum(chances[one + 1 : other + 1])) for one, other in bounds]
     best = max(parts, key=lambda part: part[2])

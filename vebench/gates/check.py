@@ -266,7 +266,7 @@ def compared(
             return [replace(cell, key=keys[cell.key]) for cell in before], after
 
         def measure(*plans: Plan) -> None:
-            """Measure each cell interleaved with its twin. The first side alternates pass by pass."""
+            """Measure each cell interleaved with its twin. The side that is measured first alternates by pass."""
             twins = zip(*(plan.cells for plan in plans), strict=True)
             ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in twins]
             measuring.one_pass(Plan(plans[0].spec, in_groups(ordered, world.memory_available())))

@@ -39,7 +39,8 @@ _COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
 _MEANING = (
     "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
-    "excluded or did other work than a plain loop. Nobody can verify that the named machine gave these rates."
+    "excluded, did other work than a plain loop, or could not be compared with one. Nobody can verify that the named "
+    "machine gave these rates."
 )
 _IN_TEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
@@ -138,7 +139,7 @@ def _title_of(submission: Submission) -> str:
 
 
 def _task_of(submission: Submission, env: str) -> str:
-    """Return a task with its suite and division. Only rates with the same text are compared."""
+    """Return a task with its suite and division. Only tasks with the same text share a table."""
     manifest = submission.manifest
     suite = SUBMISSION_SUITES.get(manifest.suite)
     plan = "" if suite is not None and suite.digest == manifest.plan else f", plan {manifest.plan}"

@@ -53,8 +53,9 @@ def start_tuning(
 ) -> int:
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
-    A simpler setting may lack the share ``margin`` of the highest rate. Batches have ``batch`` rows, by default any
-    number, and if ``asynchronous``, the rows that are ready first. Raises UsageError if nothing can be tried.
+    A simpler setting is preferred if its rate is at most the share ``margin`` below the highest. Batches have ``batch``
+    rows, by default any number. With ``asynchronous``, backends may take part whose batches have the first rows that
+    are ready. Raises UsageError if nothing can be tried.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.
@@ -132,7 +133,7 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
-    If a backend has no options from the user, settings with the options that are worth trying use all CPUs.
+    Options that are worth trying are tried on all CPUs, for backends to which the user gave no options.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(4)}  # all CPUs, a half, a quarter and an eighth of them
     if cores is not None and 0 < cores < cpus:
@@ -184,7 +185,7 @@ class TuneBudget:
 
     @property
     def race_end(self) -> float:
-        """The time on the clock at which the race is over. Starting and answering take a second on an idle machine."""
+        """When the race is over, by the clock. A second, times ``slowdown``, is kept for starting and answering."""
         return self.start + self.spec.budget - self.slowdown
 
     @property
@@ -220,7 +221,7 @@ class TuneBudget:
     def patience(self, cell: Cell) -> float:
         """Return the seconds after which ``cell`` is given up: four times its cost, or a share of the budget if longer.
 
-        Until a cell has a rate, cells are measured alone. One that starts slowly is worth half of the budget.
+        Until a cell has a rate, cells are measured alone, and may take half of the budget.
         """
         known = any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
         share = 0.15 if known else 0.5
@@ -239,7 +240,7 @@ class TuneBudget:
         return chosen
 
     def refusal(self, cell: Cell) -> str | None:
-        """Return that a smaller cell of its backend, or several cells, failed; None if ``cell`` may be started."""
+        """Return why not to start ``cell``: a smaller one, or several, of its backend failed. None if it may start."""
         records = [one for one in chain.from_iterable(self.records.values()) if one.label == cell.backend.label]
         failed = [one for one in records if one.status == "failed" and one.cause is None]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]

@@ -20,7 +20,7 @@ from vebench.child.equality import replay as module
 from vebench.child.equality.recorder import Trial, TrialReset, step_trials
 from vebench.child.equality.recording import About, Began, Ended, Record, Rows, write
 from vebench.child.equality.replay import compare_trials, replay
-from vebench.child.request import Judging, Proving, Recorded, Replaying, Request, Settings
+from vebench.child.request import Judging, Recorded, Replaying, Request, Settings, Stepping
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 SEED, OTHER_SEED = 1000, 300_000
@@ -42,7 +42,7 @@ def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]
     resets = (TrialReset(SEED, 0, 40, 40), TrialReset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
     for place in (recorder, module):
         monkeypatch.setattr(place, "trials_of", lambda *_: (Trial(request_for(CARTPOLE).setup, 6, resets),))
-    request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
+    request, proving = request_for(CARTPOLE), Stepping(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter)
     proof = compare_trials(request, Judging(50, path=proving.path))
     assert proof.verdict == "different"

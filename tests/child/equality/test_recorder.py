@@ -259,7 +259,7 @@ def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_
 def test_repeats_show_other_environments_until_each_was_shown() -> None:
     backend = Played(6, 2)
     first = backend.recv()
-    shown = [Recorder(backend, first, (0, 0), Recording("", 5, chooser=9, turn=turn)).shown for turn in range(4)]
+    shown = [Recorder(backend, first, (0, 0), Recording("", 5, chooser=9, repeat=turn)).shown for turn in range(4)]
     assert frozenset.union(*shown[:3]) == frozenset(range(6))
     assert shown[3] == shown[0]
 

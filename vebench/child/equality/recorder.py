@@ -39,7 +39,7 @@ from vebench.child.equality.recording import (
     malformed,
     out_of_order,
 )
-from vebench.child.request import Judging, Proving, Recording, Request
+from vebench.child.request import Judging, Recording, Request, Stepping
 
 # A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
 # A cell has at most _MOST_MOMENTS, in its first windows.
@@ -164,7 +164,7 @@ class Recorder:
         few = min(count, few)
         # The order does not depend on the backend, so that cells share environments and steps of the reference.
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
-        self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
+        self.shown = frozenset(order[(asked.repeat * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # environments recorded in the first batches after a reset
         drawn = self._random.sample(range(count), min(count, fit))
@@ -403,7 +403,7 @@ class Trial:
         return f"with {envs}" if self.setup.task.exact else f"with {envs}, including randomness"
 
 
-def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
+def trials_of(request: Request, how: Stepping | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend: the layout asked for, then one environment, then many.
 
     The last two use the measured variant of the task, with its chance, where the reference can repeat it.
@@ -439,7 +439,7 @@ def trials_of(request: Request, how: Proving | Judging) -> tuple[Trial, ...]:
     )
 
 
-def step_trials(request: Request, proving: Proving, factory: Factory) -> None:
+def step_trials(request: Request, proving: Stepping, factory: Factory) -> None:
     """Step the backend in each trial. Write the rows of the first trial to ``PATH.0``, and so on."""
     for number, trial in enumerate(trials_of(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:

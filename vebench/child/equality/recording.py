@@ -2,10 +2,10 @@
 
 The process that steps the backend writes records. Another process reads and compares them. A recording begins with
 ``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are numbered from 0, the rows
-of the reset. Batch ``number`` answers the tape's batch ``(tape_at + number - 1) % len(tape)``, whose rows are for the
-environments of batch ``number - 1``, in its order. ``Acted`` takes the place of the tape. ``Order`` says which
-environments are in which batch, unless the adapter declares ``in_order`` or every batch is recorded. ``Rows`` is one
-recorded batch. ``Ended`` is the last record.
+of the reset. The actions before batch ``number`` are the tape's batch ``(tape_at + number - 1) % len(tape)``. They are
+for the environments of batch ``number - 1``, in the order of its rows. ``Acted`` holds actions of a policy instead.
+``Order`` says which environments are in which batch, unless the adapter declares ``in_order`` or every batch is
+recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record.
 
 Rows are compared field by field. Flags must be the same. One side may round a reward to float32. Arrays must have the
 same bytes, unless casts or limits are allowed.

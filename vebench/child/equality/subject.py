@@ -154,16 +154,13 @@ class _Adapter(_Subject):
     def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
         (backend,) = made
 
-        def reset() -> _Batch:
-            backend.reset(seed)
-            return (*backend.recv(), None)
-
         def step(actions: ArrayTree) -> _Batch:
             backend.send(actions)
             return (*backend.recv(), None)
 
         calls.append((None, "reset", seed))
-        return _of_batches(backend.info.autoreset, reset(), step, lanes, calls)
+        backend.reset(seed)
+        return _of_batches(backend.info.autoreset, (*backend.recv(), None), step, lanes, calls)
 
 
 class _Named(_Subject):

@@ -211,10 +211,7 @@ _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in 
 
 
 def _known_name(env_id: str) -> str:
-    """Import the module that registers an environment, and return the environment's id in Gymnasium's registry.
-
-    An id without a version names the latest. A short name stands for its id: ``Pong`` for ``ALE/Pong-v5``.
-    """
+    """Import the module that registers an environment, and return the environment's id in Gymnasium's registry."""
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)
     # An old id of a game lacks the namespace of its plugin, and the current id has it.

@@ -102,11 +102,7 @@ def gymnasium_classes(task: Task) -> Stepped:
 
 
 class _SharedMemoryBackend:
-    """A team that steps environments of the task.
-
-    ``spin``: the most microseconds for which a waiting process polls before it sleeps. ``caller_steps``: whether the
-    caller is one of the processes. ``context``: the start method, ``fork``, ``forkserver`` or ``spawn``.
-    """
+    """A team that steps environments of the task. The options are described in the table of backends."""
 
     stepped = staticmethod(gymnasium_classes)  # returns how the environments of a task are stepped
 

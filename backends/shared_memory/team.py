@@ -445,10 +445,7 @@ class InFlight:
             self._take(least, timeout)
 
     def _take(self, least: int, timeout: float | None) -> None:
-        """Mark environments as ready that workers or the caller's threads have stepped. Wait only for the threads.
-
-        Raises the first failure of a step, whose environment then counts as received.
-        """
+        """Mark environments as ready that workers or threads have stepped, or raise the first failure of a step."""
         team, threaded = self._team, self._team.threaded
         for worker in team.workers:
             for env_id, remark in worker.answers():

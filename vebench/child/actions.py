@@ -304,18 +304,14 @@ class Policy:
 
 
 def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> Policy:
-    """Return the policy of a user's function from observations to actions: arrays, or dicts or tuples of arrays.
-
-    Its time includes a copy of the actions, because the function may use its array again. It raises ValueError unless
-    the function returns one action for each row.
-    """
+    """Return the policy of a user's function from observations to actions: arrays, or dicts or tuples of arrays."""
     import numpy as np
 
     def infer(there: ArrayTree) -> Any:
         rows = len(trees.leaves(there)[0])
 
         def checked(space: ActionSpace, actions: Any) -> ArrayTree:
-            given = np.array(actions, dtype=space.low.dtype)
+            given = np.array(actions, dtype=space.low.dtype)  # a copy: the function may use its array again
             if given.shape != (rows, *space.low.shape):
                 raise ValueError(f"the policy returned actions of shape {given.shape}, not {(rows, *space.low.shape)}")
             return given
@@ -330,11 +326,7 @@ def _calling(function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> P
 
 
 class _Network(Policy):
-    """A network that samples actions. Its weights are random, from ``seed``, because only its time matters.
-
-    Each integer is sampled from a categorical distribution, and each real number from a normal distribution. On CUDA,
-    observations are copied once for each batch, through pinned memory.
-    """
+    """A network that samples actions. Its weights are random, from ``seed``, because only its time matters."""
 
     def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
         import numpy as np

@@ -316,10 +316,7 @@ class Schedule:
         return round(_LEAD_NS * (0.5 + self._draw()))
 
     def _measure_in_step(self, watched: answers.Watched) -> None:
-        """Measure windows at times that all replicas share. The parent sends the time of the first window.
-
-        The replica steps uncounted at other times, so that all step while a window is measured.
-        """
+        """Measure windows at times that all replicas share. Between them, step uncounted, as the others do."""
         while not select.select([self._request.go_ahead], [], [], 0)[0]:
             self._run(2_000_000)
         line = os.read(self._request.go_ahead, 64)

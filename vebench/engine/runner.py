@@ -338,10 +338,7 @@ class _RunningCell:
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
-    """Return ``cell`` with a recording if its work needs proof, at moments that it cannot foresee.
-
-    With the same ``chooser``, each pass records other environments until all have been recorded.
-    """
+    """Return ``cell`` with a recording if its work needs proof, at moments that it cannot foresee."""
     if not needs_proof(cell, spec):
         return cell
     seed = secrets.randbits(62)

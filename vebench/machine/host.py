@@ -367,10 +367,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
 
 
 def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
-    """Return the cores that have allowed CPUs, with packages and nodes together. Either may contain the other.
-
-    A CPU that is not in the topology counts as a separate core.
-    """
+    """Return the cores that have allowed CPUs, with packages and nodes together. Either may contain the other."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
     cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}

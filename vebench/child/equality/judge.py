@@ -498,11 +498,7 @@ class Judge:
         return None
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
-        """Check the backend's counts of frames and ends. Return a mismatch, None if they are right.
-
-        A step that ends an episode may take fewer frames than claimed. The field is ``frames`` if the backend's own
-        count contradicts the claim, ``claimed frames`` if the reference's does.
-        """
+        """Check the backend's counts of frames and ends. Return a mismatch, None if they are right."""
         claim, env_id, step = self._claim, followed.env_id, followed.step
         if claim is not None and rows.frames is not None and rows.frames[env_id] >= 0:  # below 0: unknown
             steps, followed.steps_since = followed.steps_since, 0
@@ -512,7 +508,7 @@ class Judge:
                 most, made = claim * steps, now - before
                 self._claimed += most
                 self._simulated = (self._simulated or 0) + max(0, made)
-                least = most - (claim - 1 if followed.expected[-1].ended else 0)
+                least = most - (claim - 1 if followed.expected[-1].ended else 0)  # an end cuts a step short
                 if not least <= made <= most:
                     return Mismatch(env_id, step, "frames", str(most), str(made), abs(made - most))
         if claim is not None and followed.miscounted is not None:

@@ -239,10 +239,7 @@ class _Named(_Subject):
 
 
 class _Lanes:
-    """The actions of each environment, given by the case or chosen by a user's function ``policy``.
-
-    An action is a list of arrays, one for each leaf of the space.
-    """
+    """The actions of each environment, given by the case or chosen by a user's function ``policy``."""
 
     def __init__(self, lanes: Sequence[Sequence[Any]], space: ActionSpaceTree, policy: str = "") -> None:
         self.length = len(lanes[0])
@@ -397,10 +394,7 @@ def _of_end(row: _Row, infos: dict[str, Any] | None, index: int) -> list[_Row]:
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
-    """Return the name, value and ``sure`` of each info. ``index``: the number in a vector environment.
-
-    A value is ``sure`` if a mask says that the environment has it. Without a mask, it may belong to others.
-    """
+    """Return the name, value and ``sure`` of each info. ``index``: the number in a vector environment."""
     found: list[Any] = []
     for key, value in infos.items():
         mask = None if index is None else infos.get(f"_{key}")

@@ -414,7 +414,10 @@ def _skipped(cell: CellSummary | None) -> bool:
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None) -> str | None:
-    """Return how the new cell failed, also by other work; None if not, if interrupted, or if the old cell is alike."""
+    """Return how the new cell failed; None if it did not fail, or if the old cell has failed in the same way.
+
+    A cell that was found to do other work has failed. A cell that the user interrupted has not.
+    """
     if old.status != "ok" or new is None:
         return None
     if new.work.found_to_differ and not old.work.found_to_differ:

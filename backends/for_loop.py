@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import CountsInside, make, read_spaces
 from vebench.backends.interface import Batch, NothingToReceiveError, Setup
-from vebench.backends.one_in_flight import CountsInside
 from vebench.backends.trees import Tree, as_rows
 from vebench.errors import message_of
 

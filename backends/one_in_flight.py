@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import Spaces, as_counts, frames_of, make, read_spaces
+from vebench.backends.environments.making import CountsInside, Spaces, make, read_spaces
 from vebench.backends.interface import (
-    THE_SIMULATOR,
     ActionSpace,
     BackendInfo,
     Batch,
@@ -161,18 +160,6 @@ class OneInFlight(ABC):
         """End every process and thread. A second call does nothing."""
         self._end()
         self._first, self._stepping = None, False
-
-
-class CountsInside:
-    """Counts the frames of environments in the calling process, ``_inside``."""
-
-    frames_from = THE_SIMULATOR
-    _task: Task
-    _inside: list[Any]
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
-        return as_counts([frames_of(self._task, environment) for environment in self._inside])
 
 
 class GymSync(CountsInside, OneInFlight):

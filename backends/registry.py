@@ -223,7 +223,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     ),
     BackendEntry(
         CEILING,
-        "vebench.backends.reference_rows:Ceiling",
+        "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
         scope=Scope(

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import CountsInside, make, read_spaces
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import (
     CLOSE_S,
     LOOK_S,
-    CountsInside,
     OneInFlight,
     RowsOfAll,
     kill_all,

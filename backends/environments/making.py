@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.interface import ActionSpace, ActionSpaceTree, BackendInfo, Batch, Setup, Task
+from vebench.backends.interface import THE_SIMULATOR, ActionSpace, ActionSpaceTree, BackendInfo, Batch, Setup, Task
 from vebench.backends.trees import Tree
 
 if TYPE_CHECKING:
@@ -67,6 +67,18 @@ def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
     """Return the frames of each environment as an array, None if one environment's frames are unknown."""
     known = [count for count in frames if count is not None]
     return np.array(known, np.int64) if len(known) == len(frames) else None
+
+
+class CountsInside:
+    """Counts the frames of environments in the calling process, ``_inside``."""
+
+    frames_from = THE_SIMULATOR
+    _task: Task
+    _inside: list[Any]
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the number of frames in each environment's episode, None if a simulator does not count them."""
+        return as_counts([frames_of(self._task, environment) for environment in self._inside])
 
 
 @dataclass(frozen=True)

@@ -258,12 +258,20 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 
 
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Return the kinds of core, slowest first, by the counters of hybrid x86 or the capacities of Arm and RISC-V."""
+    """Return the kinds of core, slowest first.
+
+    They come from the counters of hybrid x86, else from the capacities of Arm and RISC-V, else from base frequencies.
+    """
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)
     capacities = {cpu: number_in(root / CPU_FOLDER / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
-    for source in (ranks, capacities):
+    frequencies: dict[int, int | None] = {}
+    for policy in entries(root / CPU_FOLDER / "cpufreq", "policy"):
+        own = root / CPU_FOLDER / "cpufreq" / f"policy{policy}"
+        cpus = parse_list(text_of(own / "related_cpus").replace(" ", ",")) or (policy,)
+        frequencies |= dict.fromkeys(cpus, number_in(own / "base_frequency"))
+    for source in (ranks, capacities, frequencies):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             if (speed := source.get(cpu)) is not None:

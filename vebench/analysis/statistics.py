@@ -480,6 +480,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
         joined = _joined(Counter(number for side in sides for key in side for number in logs[key]))
         block = new_id()
         of_sides = [Effects(block, _effects([logs[key] for key in side]), joined) for side in sides]
+        members = [set(side) for side in sides]
         for key, of_cell in logs.items():
             if not sides:
                 errors[key] = _error([*of_cell.values()])
@@ -487,7 +488,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
             number = int(len(sides) > 1 and key.workers > 1)
             effects[key] = of_sides[number]
             # A cell from which the effects were estimated lost a part of its residuals to them.
-            left = 1 - 1 / len(sides[number]) if key in sides[number] else 1.0
+            left = 1 - 1 / len(sides[number]) if key in members[number] else 1.0
             of_pass = of_sides[number].of_pass
             errors[key] = _error([value - of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
     pools = _pools(errors, conditions, by_backend=True)

@@ -271,9 +271,10 @@ INSTALLATIONS: tuple[Installation, ...] = tuple(
 
 def find(name: str) -> BackendEntry:
     """Return the entry of a backend. An unknown name is a third party's ``module:Class``, for any option and task."""
+    if (known := BY_NAME.get(name)) is not None:
+        return known
     library = Library(preloads=None)
-    theirs = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
-    return BY_NAME.get(name, theirs)
+    return BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
 
 
 class Standing(NamedTuple):

@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Built(Shape):
-    """The counts of a built cell, as its backend reports them. ``options``: those that differ from their defaults."""
+    """The counts of a built cell, as its backend reports them. ``options`` differ from their defaults."""
 
     task: Task
     options: Options

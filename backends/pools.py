@@ -88,7 +88,7 @@ def envpool_settings(task: Task) -> dict[str, Any]:
 
 
 class _Pool:
-    """A pool with ``ratio`` environments for each row of a batch, which holds those that finished first."""
+    """A pool with ``ratio`` environments for each row of a batch. A batch holds the rows that are ready first."""
 
     def __init__(self, setup: Setup, ratio: int) -> None:
         self._setup, self._in_order = setup, ratio == 1

@@ -100,7 +100,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("work.reason", "why the verdict is unverified or different, or its basis", named="verdict_reason"),
     RateColumn("loop_ns_per_batch", "cost of the measuring loop itself, for the backend null only", "ns"),
     Column("conditions.disturbed_windows", "windows in which other processes used its CPUs"),
-    Column("steps", "what it steps: any Gymnasium environment, its own classes, or others", of=_what_it_steps),
+    Column("steps", "the environments that it steps: any of Gymnasium, its own classes, or others", of=_what_it_steps),
     Column("differences", f"declared differences from {REFERENCE}", of=lambda cell: "; ".join(cell.built.differences)),
     Column("struck", "why its rate is excluded from comparisons, if it is", of=lambda cell: cell.exclusion or ""),
     Column("work.proof.verdict", "verdict on its rows while it was measured, if any", named="proof"),
@@ -178,7 +178,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:
-    """Return what a table shows of ``cell`` in ``column``: a dash if the column does not apply."""
+    """Return the text of ``cell`` in ``column``, a dash if the column does not apply."""
     value, unit = column.value(cell), column.unit
     tone: Tone = "struck" if cell.excluded and unit == "frames/s" else "plain"
     # Readers would take the ratios of a reference row for a backend's. The measuring loop alone has no frames.

@@ -359,7 +359,7 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
     progress: bool = False,
     world: World | None = None,
 ) -> Verification | PairVerification:
-    """Compare the rows of backends with a plain loop's, or those of two implementations, as ``vebench verify`` does.
+    """Compare the rows of backends with a plain loop's, or compare two implementations, as ``vebench verify`` does.
 
     Parameters
     ----------

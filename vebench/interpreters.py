@@ -1,4 +1,4 @@
-"""Other Pythons: what is installed in them, and the virtual environments that vebench makes.
+"""Other Pythons: their packages, and the virtual environments that vebench makes.
 
 ``child/probe.py`` looks the facts up in a separate process, so that this process imports no simulator.
 """

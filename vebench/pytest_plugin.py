@@ -86,7 +86,7 @@ class VectorEnvRate:
             A run file, whose plan is measured again as ``vebench check`` does.
         env, backend, python
             The environment, the backend, or the path of the Python of the baseline. Name at least one. Baseline and
-            candidate are measured in turn, as ``vebench compare`` does.
+            candidate are interleaved, as ``vebench compare`` does.
         tolerance
             How much slower a backend may be, as a fraction.
         """

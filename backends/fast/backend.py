@@ -32,7 +32,7 @@ NO_LIMIT = 1 << 62  # the number of steps of an episode without a limit
 
 
 class FastBatch:
-    """Environments of one task. They end their own episodes. The caller decides what follows an end."""
+    """Environments of one task. They end their own episodes. The caller decides when to reset them."""
 
     # The address of a C function, ``void (*)(void *context, int64_t first, int64_t last)``, which steps the
     # environments from ``first`` up to ``last`` with their rows of the actions. Several threads call it at once, for

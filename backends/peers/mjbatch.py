@@ -98,7 +98,7 @@ class _Simulations:
         self._rows.observations[index] = origin.reset_model()
         around = self._rules.around
         self._around[0, index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
-        # The state includes the controls. mjbatch only writes controls that differ from those of the step before.
+        # The state includes the controls. mjbatch only writes controls that have changed since the last step.
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
         _, rewards, terminated, truncated, _ = self._rows

@@ -1,4 +1,4 @@
-"""Worker processes of a team: how the caller and a worker wait for each other, and what each of them does.
+"""Worker processes of a team: how the caller and a worker wait for each other, and the work of both.
 
 Each side polls a sequence number in shared memory for a while, then sleeps. Its only
 writer writes the data, then the number. The other side polls the number, then reads the data.

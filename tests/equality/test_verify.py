@@ -275,7 +275,7 @@ def test_odd_ones_are_judged_by_rows(verify: Verify, env: str, status: int, verd
         assert (answer["reason"] or "").startswith(reason or "")
 
 
-@pytest.mark.parametrize("steps", ["30", "400"])  # one replay in one process may draw what the backend drew
+@pytest.mark.parametrize("steps", ["30", "400"])  # one replay in one process may draw the same numbers as the backend
 def test_the_generator_that_all_environments_share_is_named(verify: Verify, tmp_path: Path, steps: str) -> None:
     (tmp_path / "draws_globally.py").write_text(
         "import gymnasium, numpy\n\n"

@@ -1,4 +1,4 @@
-"""Memory nodes: what is asked for is what the kernel reports."""
+"""Memory nodes: the kernel reports the requested policy."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# A policy goes to what a process starts and cannot be taken back by a test: it is tried in an interpreter of its own.
+# Child processes inherit a policy, and a test cannot take it back. So it is set in an interpreter of its own.
 TRIED = """
 import sys
 from vebench.machine import kernel

@@ -103,7 +103,7 @@ def filled(kind: inspect.Type) -> Any:  # noqa: PLR0911 - a line for each type
 
 
 def changes(kind: inspect.Type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path of every field that holds texts, outer ones first, with what to write there."""
+    """Yield the path of every field that holds texts, outer fields first, with the text to write there."""
     if isinstance(kind, inspect.UnionType):
         for one in kind.types:
             yield from changes(one, path)

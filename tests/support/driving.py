@@ -1,4 +1,4 @@
-"""Steps what pasted lines have built, as a user of the library would, without vebench."""
+"""Steps the vector environment that pasted lines have built, without vebench, as a user of the library would."""
 
 from collections.abc import Callable
 from typing import Any

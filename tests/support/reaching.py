@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # ``lost`` is not reached, ``locked`` has another key, ``bare`` no Python, ``old`` has another version of Gymnasium, and
-# ``greets`` prints what logins print. After one connection, ``gone1-`` is not reached.
+# ``greets`` prints the messages of a login. After one connection, ``gone1-`` is not reached.
 # What runs there is no child of this program, and hangs up with it, as with ssh.
 SSH = """#!{python} -IS
 import os, select, sys

@@ -55,7 +55,7 @@ class Case:
     ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
     ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
     half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
-    times the space, unless ``play`` returns those for what is observed.
+    times the space, unless ``play`` returns the actions for an observation.
     """
 
     name: str
@@ -218,7 +218,7 @@ class _Theirs:
 
 
 def ends_in(infos: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told by our own classes, which have no infos: the last observations of episodes."""
+    """Return the infos that our own classes give: only the last observations of episodes."""
     left = {"final_obs", "_final_obs", "final_info", "_final_info"} & infos.keys()
     return {name: {} if name == "final_info" else infos[name] for name in left}
 

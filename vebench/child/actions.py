@@ -72,7 +72,7 @@ TAPED = PolicyChoice()
 
 
 def parse_policy(text: str) -> PolicyChoice:
-    """Return the policy that a text describes. Raises ValueError, which says what is wrong or how to write a policy."""
+    """Return the policy that a text describes. Raises ValueError with the fault and the form of a policy."""
     name, bracket, rest = text.partition("[")
     if bracket and not rest.endswith("]"):
         raise ValueError("brackets do not match")
@@ -287,7 +287,7 @@ class Fitting(Actions):
 class Policy:
     """Chooses actions in three steps, whose times are reported separately. Each step returns when it is complete.
 
-    ``infer`` chooses actions for what ``upload`` returned.
+    ``infer`` chooses actions for the result of ``upload``.
     """
 
     def __init__(self, infer: Callable[[Any], Any]) -> None:

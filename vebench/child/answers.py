@@ -324,7 +324,7 @@ class Proof(_Compared):
     """The result of comparing one backend with the reference."""
 
     failed: bool = False  # whether the backend could not be run
-    engines: tuple[Engine, ...] = ()  # simulators of which the backend has its own copy
+    engines: tuple[Engine, ...] = ()  # the backend's own copies of simulators
     own_classes: OwnClasses | None = None
     # Frames counted by ``frames_from``, and claimed by the backend; None if not counted:
     simulated: int | None = None

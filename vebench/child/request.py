@@ -58,7 +58,7 @@ class Recording:
     replica: int = 0  # the number of the replica that records
     chooser: int = 0  # the seed of the random choice of environments
     repeat: int = 0  # the number of the pass. Each pass records other environments.
-    full: bool = False  # whether to record as many environments as fit in memory
+    full: bool = False  # whether to record all environments that fit in memory
     compared: bool = True  # whether to write the file for a comparison
     resets: bool = False  # whether to reset the backend once more after its last window
 

@@ -199,7 +199,7 @@ def run(
 def _measured(
     cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
 ) -> Iterator[Event | FirstLook]:
-    """Start the cells one after another, then let each measure a window in turn, forwards and backwards alternately.
+    """Start the cells one after another, then measure a window of each, forwards and backwards alternately.
 
     A slow period of the machine slows all cells. A cell that takes no turns is measured when it is started. Reference
     rows start after the ``FirstLook`` at the other cells.

@@ -390,7 +390,7 @@ class PairPage(DataPage):
         return found + [f"only {name} has {names}" for name, names in only.items() if names]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the facts behind the verdict. Those that do not apply are empty."""
+        """Yield the facts behind the verdict. A fact that does not apply is empty."""
         verdict, stats, example = self.verdict, self.verdict.stats, self.verdict.example
         if example is not None:
             found, case = example.difference, example.case

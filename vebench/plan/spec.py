@@ -79,7 +79,9 @@ class RunSpec:
     # Passes are added until each interval is within this share of its level, or until ``budget`` is spent.
     until: float | None = setting(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
     budget: float = setting(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
-    base: bool = setting(_OFF, ADVANCED, "", "Leave out what speedups are relative to.", "--no-base", default=False)
+    base: bool = setting(
+        _OFF, ADVANCED, "", "Leave out the rows that speedups are relative to.", "--no-base", default=False
+    )
     # Cells take turns, window by window.
     interleave: bool = setting(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured. See ``Session.measure``.

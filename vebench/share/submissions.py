@@ -56,7 +56,7 @@ _REMEDIES = {
     "complete": "finish the run with vebench run --resume, or measure again",
     "one-run": "measure again with vebench run --suite",
     "work": "leave the backend out with -b, or measure again",
-    "findings": "see vebench report, do what it says, or leave the backend out with -b",
+    "findings": "see vebench report and follow its remedies, or leave the backend out with -b",
     "undisturbed": "measure on an idle machine",
     "intervals": "measure on an idle machine",
 }
@@ -295,7 +295,7 @@ def _faults_of_plan(submission: Submission) -> Iterator[_Fault]:
 
 
 def _faults_of_manifest(submission: Submission) -> Iterator[_Fault]:
-    """Yield what the manifest states in another way than the run."""
+    """Yield the facts in which the manifest and the run differ."""
     manifest, expected = submission.manifest, submission_of(submission.name, submission.run)
     for name in ("vebench", "division", "started", "command", "machine", "host", "packages"):
         stated, measured = getattr(manifest, name), getattr(expected.manifest, name)

@@ -54,7 +54,7 @@ def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) 
 
 
 def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
-    """Compare what two resets or two steps have returned; of infos only the last observations of episodes."""
+    """Compare the results of two resets or two steps. Of infos, compare only the last observations of episodes."""
     for mine, its in zip(ours[:-1], theirs[:-1], strict=True):
         assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
         assert mine.tobytes() == its.tobytes()

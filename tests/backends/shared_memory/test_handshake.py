@@ -1,4 +1,4 @@
-"""What processes share: who has which environments, where things lie in memory, and how one waits for another."""
+"""Processes share memory: the division of environments, the layout of memory, and waiting for each other."""
 
 import subprocess
 import sys

@@ -202,7 +202,7 @@ def test_after_an_interrupt_in_a_step_only_reset_and_close_work(
 
 
 def descriptors() -> int:
-    gc.collect()  # what others have left must not be closed in between
+    gc.collect()  # objects of earlier tests must not be closed in between
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -22,7 +22,7 @@ from various import Sampler, Troubled
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, shared_memory_spec
 
 Build = Callable[..., SharedMemoryVectorEnv]
-Value = Any  # what the constructor is given, or a space says
+Value = Any  # an argument of the constructor, or a fact of a space
 CPUS = sorted(os.sched_getaffinity(0))[:1] if hasattr(os, "sched_getaffinity") else [0]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")
@@ -371,11 +371,11 @@ def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_cam
     assert "environment 2" in str(raised.value.__cause__)
 
 
-# Environments and scripts that do what is written nowhere.
+# Environments and scripts with unusual behaviour.
 
 
 class Echo(gymnasium.Env[Any, Any]):
-    """Observes its last action, and says of which kind it was; an episode has three steps."""
+    """Observes its last action and the type of this action. An episode has three steps."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.observation_space = self.action_space = space
@@ -432,7 +432,7 @@ def test_an_action_of_another_type_or_shape_comes_as_from_gymnasium(
 
 
 class Doubling(Echo):
-    """Doubles what it is given, where it is."""
+    """Doubles its action in place."""
 
     def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         action *= 2
@@ -524,7 +524,7 @@ def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None
 
 
 class DrawsGlobally(Sampler):
-    """Draws what it observes from the global generators of its process, which it seeds."""
+    """Draws observations from the global generators of its process, which it seeds."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)
@@ -568,7 +568,7 @@ def test_make_vec_makes_ours_by_its_spec_with_settings_and_wrappers() -> None:
         assert data_equivalence(ours.step(actions), theirs.step(actions))
     assert isinstance(ours, SharedMemoryVectorEnv)
     assert not ours.copy
-    again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
+    again = gymnasium.make_vec(ours.spec)  # made from the recorded specification
     assert isinstance(again, SharedMemoryVectorEnv)
     assert again.num_envs == 3
     with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Troubled-v0"), num_envs=2)

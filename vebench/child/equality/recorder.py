@@ -156,7 +156,7 @@ class Recorder:
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self.broken: tuple[int, str] | None = None  # the first batch that breaks the interface, and its fault
         self._most_bytes = 4 * _MOST_BYTES if asked.full else _MOST_BYTES
-        # Few environments are recorded, because the reference steps each of them again. In full, as many as fit are.
+        # Few environments are recorded, because the reference steps each again. With ``full``, all that fit are.
         count, row_bytes = backend.info.num_envs, max(1, _nbytes(trees.part(first.observations, slice(1))))
         few = 4 if count >= 16 else 2  # noqa: PLR2004
         if asked.full:
@@ -236,7 +236,7 @@ class Recorder:
             self._actions.append(actions)
 
     def keep_first(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
+        """Copy batch ``number``, one of the first, with the observations of all environments that fit in memory."""
         self._keep(number, arrays, self._is_shown_first, holds=True)
 
     def keep_last(self, number: int, arrays: Arrays) -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.interface import ArrayTree, BackendInfo
 
-FIRST = 10  # batches after a cell's reset that are recorded with as many environments as fit
+FIRST = 10  # batches after a cell's reset that are recorded with all environments that fit in memory
 NO_ROW = -1  # stands for an id that is missing, because the batch has fewer rows than others
 CHANGED = "change after recv() returned them"
 OUT_OF_ORDER = "environments are not in the order of their ids, although the adapter declares that they are"
@@ -105,7 +105,7 @@ Record = About | Began | Acted | Order | Rows | Ended
 
 
 class CutOffError(Exception):
-    """The recording lacks what a comparison needs, as the text says."""
+    """The recording lacks something that a comparison needs. The text names it."""
 
 
 def write(file: IO[bytes], record: Record) -> None:

@@ -321,8 +321,8 @@ class Session:
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
         the progress, unless there is one pass or the run is resumed. After PASSES_OF_ALL passes of all cells, a race
-        goes on with the backends that may be the fastest. It measures the cells of ``spec.passes`` full passes.
-        Returns the exit status. Raises InterruptedRunError if the user interrupts it.
+        goes on with the backends that may be the fastest. Its total is the number of cells in ``spec.passes``
+        full passes. Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget

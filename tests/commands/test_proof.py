@@ -157,11 +157,11 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
     assert found.status == 1
     last = found.err.splitlines()[-1]
     assert last.startswith("vebench: gym-sync with 1 worker on CartPole-v1 did other work while it was measured: ")
-    assert "rewards of environment 0 after 7 steps are 0.5 instead of 1.0" in last
+    assert "first at environment 0, step 7: rewards 0.5 instead of 1.0" in last
     assert "other work" in found.out
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)
-    assert cell["verdict_reason"].startswith("in the measured cell: rewards of environment 0")
+    assert cell["verdict_reason"].startswith("in the measured cell: first at environment 0, step 7: rewards 0.5")
     remedies = [finding["remedy"] for finding in cell["findings"] if finding["code"] == "different-work"]
     assert ": vebench verify --env CartPole-v1 -b gym-sync --num-envs 1 --steps 107" in remedies[0]
     vebench(*ASKED[:-1], "again.jsonl", "-q", world=world)
@@ -175,7 +175,7 @@ def test_check_fails_if_a_cell_did_other_work_that_did_the_same_in_the_baseline(
     stopped = vebench("check", "run.jsonl", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
     assert stopped.status == 1
     said = " ".join(stopped.out.split())
-    assert "not the same work as for-loop (in the measured cell: rewards of environment 0" in said
+    assert "not the same work as for-loop (in the measured cell: first at environment 0, step 7: rewards 0.5" in said
 
 
 def test_a_backend_that_was_known_to_do_other_work_does_not_fail_a_run(vebench: Command, tmp_path: Path) -> None:

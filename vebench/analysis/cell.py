@@ -76,10 +76,7 @@ class Code(StrEnum):
     SLOWER = "slower", Gravity.NOTE  # slower than the plain loop; the rate is valid
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
-    SKIPPED = (
-        "skipped",
-        Gravity.NOTE,
-    )  # the cell cannot run here; the finding has the reason and the packages to install
+    SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding has the reason and the remedy
 
 
 @dataclass(frozen=True)

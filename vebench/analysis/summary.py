@@ -297,11 +297,8 @@ def _verdict(
 
 def proof_difference(proof: CellProof) -> str:
     """Return the difference that a proof found, in words."""
-    where, found = "", proof.mismatch
-    if found is not None:
-        at = f"environment {found.env_id} after {found.step:,} steps"
-        where = f"{found.place} of {at} are {found.found} instead of {found.expected}"
-    return "; ".join(filter(None, (proof.fault, where))) or "rows differ"
+    first = "" if proof.mismatch is None else f"first at {proof.mismatch.words}"
+    return "; ".join(filter(None, (proof.fault, first))) or "rows differ"
 
 
 def why_not_same(proof: CellProof) -> str | None:

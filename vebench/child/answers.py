@@ -17,17 +17,18 @@ from vebench.machine import kernel
 MOST = 2**63 - 1
 
 
-def check_counts(record: object, kind: type[Any], positive: tuple[str, ...] = ()) -> None:
-    """Raise ValueError unless every integer in the fields of ``kind`` of ``record`` is a count.
+def check_counts(record: Any, positive: tuple[str, ...] = ()) -> None:
+    """Raise ValueError unless every integer in the fields of ``record`` is a count.
 
     A count is from 0 to ``MOST``, or from 1 in fields named in ``positive``. Integers in tuples, lists and dictionaries
     are checked, too.
     """
-    for name in kind.__dataclass_fields__:
-        value, least = getattr(record, name), 1 if name in positive else 0
-        if value is None or type(value) is str:
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if not isinstance(value, (int, tuple, list, dict)):
             continue
-        for number in (value,) if type(value) is int else _integers(value):
+        least = 1 if name in positive else 0
+        for number in _integers(value):
             if not least <= number <= MOST:
                 raise ValueError(f"{name} must be a whole number from {least} to {MOST}, not {number}")
 
@@ -37,8 +38,9 @@ def _integers(value: object) -> list[int]:
         return [value]
     if isinstance(value, dict):
         value = tuple(value.values())
-    items = value if isinstance(value, (tuple, list)) else ()
-    return [number for item in items for number in _integers(item)]
+    if not isinstance(value, (tuple, list)):
+        return []
+    return [number for item in value for number in _integers(item)]
 
 
 Counters = dict[str, "int | None"]
@@ -113,7 +115,7 @@ class Window:
     steps_before: int | None = _count(_mean)  # batches that the cell had stepped when the window began
 
     def __post_init__(self) -> None:
-        check_counts(self, Window, positive=("ns",))
+        check_counts(self, positive=("ns",))
         self.check_resets()
 
     def check_resets(self) -> None:
@@ -206,7 +208,7 @@ class _Counted:
     positive: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        check_counts(self, type(self), self.positive)
+        check_counts(self, self.positive)
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,13 @@ class Mismatch(_Counted):
     def place(self) -> str:
         """The field, with its leaf: ``observations/camera``."""
         return f"{self.field}/{self.leaf}" if self.leaf else self.field
+
+    @property
+    def words(self) -> str:
+        """The row and both values: ``environment 0, step 7: rewards 0.5 instead of 1.0 (off by 0.5)``."""
+        size = "" if self.size is None else f" (off by {self.size:.3g})"
+        values = f"{self.found} instead of {self.expected}{size}"
+        return f"environment {self.env_id}, step {self.step}: {self.place} {values}"
 
 
 @dataclass(frozen=True)

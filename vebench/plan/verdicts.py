@@ -119,10 +119,8 @@ def why_not_identical(proof: Proof) -> str:
 def reasons_of(proof: Proof) -> list[str]:
     """Return the reasons of a verdict, in lines."""
     lines = [text for text in (proof.fault, proof.reason) if text]
-    if (first := proof.mismatch) is not None:
-        size = "" if first.size is None else f" (off by {first.size:.3g})"
-        place = f"environment {first.env_id}, step {first.step}"
-        lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
+    if proof.mismatch is not None:
+        lines.append(f"first at {proof.mismatch.words}")
     lines += excuses(proof)
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: use a larger --steps")

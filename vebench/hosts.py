@@ -276,11 +276,11 @@ class Far:
     def there(self) -> None:
         """Do nothing. The caller waits for this call to know that the actor has started."""
 
-    def say(self, what: bytes) -> None:
-        """Write ``what`` to the program's standard input, or close it if ``what`` is empty."""
+    def say(self, data: bytes) -> None:
+        """Write ``data`` to the program's standard input, or close the input if ``data`` is empty."""
         with suppress(BrokenPipeError):  # the program has ended; ``hear`` reports that
-            if what:
-                self._process.stdin.write(what)
+            if data:
+                self._process.stdin.write(data)
                 self._process.stdin.flush()
             else:
                 self._process.stdin.close()

@@ -18,7 +18,7 @@ class Package:
     module: str  # the module to import
     extra: str | None = None  # vebench's extra that installs it
     variants: tuple[str, ...] = ()  # other packages that hold the same module
-    # How many numbers of the version must stay the same for a verdict on a backend's work to stay valid. 2: X.Y of
+    # How many leading numbers of the version decide whether an earlier verdict on a backend still holds. 2: X.Y of
     # X.Y.Z. None: all numbers. 0: the package has no part in the work.
     places: int | None = None
     simulator: str = ""  # the name of the engine in the package

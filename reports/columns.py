@@ -121,7 +121,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.acting.copies", "share of loop time spent on copies for the policy", "ratio", named="copy_share"),
     Column("figures.acting.latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns"),
     Column("figures.acting.latency_p99_ns", "from the actions of a batch to the next batch, the 99th percentile", "ns"),
-    Column("figures.acting.age", "times that the policy acts after choosing an action and before its row, the mean"),
+    Column("figures.acting.age", "how often the policy acts between an action and its row, the mean"),
     Column("figures.rows_per_batch", "rows per batch, the mean, where it varies", "rows"),
     Column(
         "figures.learning.sampling", "share of training spent sampling (--learner)", "ratio", named="sampling_share"

@@ -222,16 +222,16 @@ def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:
             text = path.sub(lambda match: PurePath(match[0]).name, text)
         return text
 
-    def shortened(value: Any) -> Any:
+    def replaced(value: Any) -> Any:
         if type(value) is str:  # enums stay unchanged
             return in_text(value)
         if type(value) is tuple:
-            return tuple(map(shortened, value))
+            return tuple(map(replaced, value))
         if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{field.name: shortened(getattr(value, field.name)) for field in fields(value)})
+            return replace(value, **{field.name: replaced(getattr(value, field.name)) for field in fields(value)})
         return value
 
-    return shortened
+    return replaced
 
 
 def shortened(documents: tuple[Document, ...]) -> tuple[Document, ...]:

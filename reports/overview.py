@@ -296,7 +296,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "cells", f"{number}, {skipped} skipped" if skipped else number
     further = 0 if spec.until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
     if spec.races and (further or spec.until):
-        rest = f", as many cells as in {further} such pass" if further else ""
+        rest = f", with the cells of {further} such pass{'es' if further > 1 else ''}" if further else ""
         yield "race", f"then the fastest backends alone{rest}"
     turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
     windows = f"{counted(spec.windows, 'window')} of {spec.duration:g} s"

@@ -273,10 +273,10 @@ def test_the_childs_side_imports_the_standard_library_and_numpy_also_on_use() ->
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_the_childs_side_imports_in_a_python_3_10_as_far_as_libraries_do(tmp_path: Path) -> None:
     link_packages(tmp_path)
-    nodes = [
-        node for name in ON_THE_CHILDS_SIDE for node in run_time(MODULES[name]) if isinstance(node, ast.ImportFrom)
-    ]
-    ours = [node for node in nodes if f"{node.module}".partition(".")[0] in STANDARD_LIBRARY]
+    ours = []
+    for name in ON_THE_CHILDS_SIDE:
+        nodes = [node for node in run_time(MODULES[name]) if isinstance(node, ast.ImportFrom)]
+        ours += [node for node in nodes if f"{node.module}".partition(".")[0] in STANDARD_LIBRARY]
     on_use = {f"from {node.module} import {alias.name}" for node in ours for alias in node.names}
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"

@@ -224,7 +224,7 @@ def _words(hosts: Hosts, name: str) -> list[str]:
         return [sys.executable, "-P", "-m", "vebench.hosts", hosts.address, name, hosts.python]
     one_line = f"exec({_FIRST!r})"  # some shells do not accept line breaks in quotes
     line = f"exec {shlex.quote(hosts.python or sys.executable)} -c {shlex.quote(one_line)}"
-    if hosts.via == "srun":  # one task on one node of this Slurm allocation, besides other tasks on the node
+    if hosts.via == "srun":  # one task on a node of this Slurm allocation, even if other tasks run there
         options = ["--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet", f"--nodelist={name}"]
         return ["srun", *options, "sh", "-c", line]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"]
@@ -276,11 +276,11 @@ class Far:
     def there(self) -> None:
         """Do nothing. The caller waits for this call to know that the actor has started."""
 
-    def say(self, what: bytes) -> None:
-        """Write ``what`` to the program's standard input, or close it if ``what`` is empty."""
+    def say(self, data: bytes) -> None:
+        """Write ``data`` to the program's standard input, or close the input if ``data`` is empty."""
         with suppress(BrokenPipeError):  # the program has ended; ``hear`` reports that
-            if what:
-                self._process.stdin.write(what)
+            if data:
+                self._process.stdin.write(data)
                 self._process.stdin.flush()
             else:
                 self._process.stdin.close()

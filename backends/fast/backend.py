@@ -34,9 +34,9 @@ NO_LIMIT = 1 << 62  # the number of steps of an episode without a limit
 class FastBatch:
     """Environments of one task. They end their own episodes. The caller decides when to reset them."""
 
-    # The address of a C function, ``void (*)(void *context, int64_t first, int64_t last)``, which steps the
-    # environments from ``first`` up to ``last`` with their rows of the actions. Several threads call it at once, for
-    # different environments.
+    # The address of a C function, ``void (*)(void *context, int64_t first, int64_t last)``. It steps the environments
+    # from ``first`` up to ``last`` with their rows of the actions. Several threads call it at once, for different
+    # environments.
     work: int
     context: int  # the address to pass as its first argument
     # Whether the work after an end begins a new episode without ``begin``. Such a batch has nothing to ``finish``.

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vebench.backends.environments.suites import known_as
+from vebench.backends.environments.suites import SUITES, known_as
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 
@@ -49,16 +49,13 @@ _ATARI = FastClass(
 )
 _OTHERS: Mapping[str, FastClass] = {
     **{
-        f"{name}-v5": FastClass(
+        env_id: FastClass(
             "vebench.backends.fast.physics:PhysicsTask",
-            f"gymnasium.envs.mujoco.*_v5:{name}Env",
+            f"gymnasium.envs.mujoco.*_v5:{env_id.removesuffix('-v5')}Env",
             (GYMNASIUM, MUJOCO, NUMPY),
             frozenset({"disable_env_checker", "render_mode", "xml_file"}),  # another model has other rules
         )
-        for name in (
-            *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
-            *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
-        )
+        for env_id in SUITES["mujoco"].tasks
     },
     **{
         env_id: FastClass(

@@ -62,8 +62,8 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
     >>> envs.close()
 
     vebench's classes return the same observations, rewards and ends as Gymnasium's from the same seeds and actions.
-    Gymnasium's class is used if vebench has none, if vebench's class lacks a setting, or if it was not verified with
-    the installed versions of the packages. ``stepped_by`` of the result names the class in use. If vebench has a class
+    Gymnasium's class is used if vebench has none, or if vebench's class lacks a setting or was not verified with the
+    installed versions of packages. ``stepped_by`` of the result names the class in use. If vebench has a class
     but does not use it, a warning says why, unless ``own_classes=False``.
 
     Parameters

@@ -43,8 +43,8 @@ EnvInfo = namedarraytuple("EnvInfo", ["timeout"])
 class GpuSampler(OneInFlight):
     """``workers`` processes with several environments each, and a pair of semaphores for each process.
 
-    After every 64 steps, all processes wait at rlpyt's barriers, which is a part of its cost. Rewards
-    are float32. The sampler cannot be reset, so each ``reset`` starts new processes.
+    After every 64 steps, all processes wait at rlpyt's barriers, which is a part of its cost. Rewards are float32. The
+    sampler cannot be reset, so each ``reset`` starts new processes.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -172,7 +172,7 @@ class Memory:
         """Return the words by which the caller and one worker communicate.
 
         They are the number of requests, the number of answers, whether the worker sleeps, a ring of requests, and a
-        ring of the lengths in bytes of the worker's remarks on them.
+        ring of lengths. A length is the number of bytes of the worker's remark on a request.
         """
         start = LINE + worker * self._of_worker
         rings = start + 3 * LINE

@@ -1,7 +1,7 @@
 """Worker processes of a team: how the caller and a worker wait for each other, and the work of both.
 
-Each side polls a sequence number in shared memory for a while, then sleeps. Its only
-writer writes the data, then the number. The other side polls the number, then reads the data.
+Each side polls a sequence number in shared memory for a while, then sleeps. Only the other side writes this number,
+after the data that belong to it. So whoever sees the number change can read the data.
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
@@ -61,7 +61,7 @@ class WorkerFailure(NamedTuple):
         return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
     def raised(self) -> BaseException:
-        """Return what is raised: the environment's own exception, caused by a ``WorkerError``, or this alone."""
+        """Return the exception to raise: the environment's own, caused by a ``WorkerError``, or the latter alone."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
         error = WorkerError(f"{where}{self.text}\n\n{self.trace}")
         if self.error is None:
@@ -217,7 +217,7 @@ def _work(
     # End this process when the caller ends, even in a step that hangs.
     parent = os.getppid()
     if bound and sys.platform == "linux":
-        kernel.libc().prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        kernel.die_with_parent()
     if bound and os.getppid() != caller:
         os._exit(1)
     if not bound:

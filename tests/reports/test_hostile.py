@@ -39,7 +39,7 @@ from vebench.share.submissions import MANIFEST, Manifest
 
 Line = dict[str, Any]
 
-# Each on its own would be a command, markup, a formula or an escape sequence somewhere.
+# Each part would be a command, markup, a formula or an escape sequence somewhere.
 EVIL = "".join(
     (
         *("<script>alert(1)</script>", "|", "::error::x", "\n::error file=a::y", "\r\n::warning::z", "##[error]w"),
@@ -118,8 +118,12 @@ def texts(value: Any) -> list[str]:
     """Return all texts in a value, names too."""
     if isinstance(value, str):
         return [value]
-    each = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
-    return [text for one in each for text in texts(one)]
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    found = []
+    if isinstance(parts, list | tuple):
+        for part in parts:
+            found += texts(part)
+    return found
 
 
 def written(lines: list[Line]) -> bytes:
@@ -127,8 +131,19 @@ def written(lines: list[Line]) -> bytes:
     return b"".join(sealed(json.dumps(line, separators=(",", ":")).encode()) for line in plain)
 
 
+def put(line: Line, path: tuple[str, ...], value: Any) -> None:
+    """Write a value to a field, if the line has the record around it. The names in a mapping keep a value."""
+    at: Any = line
+    for name in path[:-1]:
+        at = at.get(name) if isinstance(at, dict) else None
+    if not isinstance(at, dict):
+        return
+    names = at.get(path[-1]) if isinstance(value, dict) and EVIL in value else None
+    at[path[-1]] = dict.fromkeys(names, value[EVIL]) | value if names else value
+
+
 def hostile(without: tuple[str, ...] = ()) -> list[Line]:
-    """Return the lines of the run with hostile texts in all fields that can hold them, but in these."""
+    """Return the lines of the run with hostile texts in all fields that can hold them, except ``without``."""
     lines = a_run()
     for kind, record in KINDS.items():
         for path, value in changes(inspect.type_info(record)):
@@ -137,13 +152,8 @@ def hostile(without: tuple[str, ...] = ()) -> list[Line]:
             tried = deepcopy(lines)
             for line in tried:
                 if (line["type"] == "run") == (kind == "run") and line.get("backend") != "for-loop":
-                    at: Any = line
-                    for name in path[:-1]:
-                        at = at.get(name) if isinstance(at, dict) else None
-                    if isinstance(at, dict):
-                        names = at.get(path[-1]) if isinstance(value, dict) and EVIL in value else None
-                        at[path[-1]] = dict.fromkeys(names, value[EVIL]) | value if names else value
-            with suppress(RunFileError):  # such as a plan that cannot be
+                    put(line, path, value)
+            with suppress(RunFileError):  # such as an impossible plan
                 parse(written(tried), "run.jsonl")
                 lines = tried
     return lines
@@ -253,7 +263,7 @@ def test_nothing_that_a_command_prints_or_writes_acts(vebench: Command, command:
     before = {*Path().rglob("*")}
     statuses = set()
     for arguments in READ[command]:
-        for way in [[], *ways] if "-o" not in arguments else [[]]:
+        for way in [[]] if "-o" in arguments else [[], *ways]:
             done = vebench(*command.split(), *arguments, *way, world=fake_world())
             statuses.add(done.status)
             assert (acting(done.out), acting(done.err)) == ("", ""), (arguments, way)

@@ -132,17 +132,12 @@ def hold_lifeline(lifeline: int) -> None:
                 fcntl.fcntl(held, fcntl.F_SETSIG, number)
                 fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
         except OSError:  # /proc is missing, or a sandbox forbids it
-            _die_with_parent()
+            kernel.die_with_parent()
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
         if poll.poll(0):  # the parent was already gone
             os._exit(1)
     os.close(lifeline)
-
-
-def _die_with_parent() -> None:
-    """Let the kernel end this process when its parent ends. Linux only."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
@@ -168,7 +163,7 @@ def fork_cells(channel: int, lifeline: int, modules: list[str]) -> int:
         return 0
     cell, (log, answers, go_ahead, lifeline) = order
     # Give this forked process the state of a process started for a cell.
-    _die_with_parent()
+    kernel.die_with_parent()
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -159,12 +159,12 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
     packages = sorted({name for facts in found.values() for name in facts.packages})
     decisive: dict[str, dict[str, str]] = {}
     for name, facts in found.items():
-        known = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
+        optional = {fact: getattr(facts.host, fact) for fact in records.DECISIVE_IF_KNOWN}
         decisive[name] = {
             "Python": facts.python.rpartition(".")[0],
             "CPU": facts.host.cpu_model,
             "CPUs": str(len(facts.host.cpus_allowed)),
-            **{fact: str(value) for fact, value in known.items() if value is not None},
+            **{fact: str(value) for fact, value in optional.items() if value is not None},
             "quota_cpus": str(facts.host.quota_cpus),
             **{package: facts.packages.get(package, "none") for package in packages},
         }
@@ -200,8 +200,8 @@ def contestants(plan: Plan) -> list[Cell]:
 
 def reasons(cells: Sequence[Cell]) -> str:
     """Return why cells are skipped: the first three different reasons."""
-    reasons = sorted({cell.skip for cell in cells if cell.skip})
-    return "; ".join([*reasons[:3], "..."] if len(reasons) > 3 else reasons)  # noqa: PLR2004
+    found = sorted({cell.skip for cell in cells if cell.skip})
+    return "; ".join([*found[:3], "..."] if len(found) > 3 else found)  # noqa: PLR2004
 
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
@@ -330,7 +330,8 @@ class Session:
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=self._left_to_race(plan))
         while True:
             later = self._left_to_race(plan)
-            if later == 0 if until is None else self._world.clock() >= deadline:
+            over = later == 0 if until is None else self._world.clock() >= deadline
+            if over:
                 return status
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)

@@ -88,7 +88,8 @@ class Launcher:
             seconds = min(timeout, times * cell.patience)
         option = "--timeout" if seconds == timeout else "--budget"
         # The deadline includes the import of modules by a zygote.
-        limit = Limit(seconds, option, wakeful() + seconds, cell.job is None or isinstance(cell.job, Recording))
+        measures = cell.job is None or isinstance(cell.job, Recording)
+        limit = Limit(seconds, option, wakeful() + seconds, measures)
         if replica.host:
             return FarCell(self._sites[replica.host], request, self._interrupts, limit)
         number = next(self._started)

@@ -1,8 +1,8 @@
 """Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
 This script runs in a session of its own, without site-packages, until its standard input closes. A process belongs to
-the run if its environment has the run's token, which children inherit through any fork, exec or ``setsid``, or if the
-runner has announced its process group.
+the run if its environment has the run's token, or if the runner has announced its process group. Children inherit the
+token through any fork, exec or ``setsid``.
 """
 
 from __future__ import annotations

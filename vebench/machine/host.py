@@ -12,7 +12,7 @@ import platform
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TypeVar
@@ -360,7 +360,8 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
 
     ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
     kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
-    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off``: one each.
+    ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` uses only
+    the first allowed CPU of each core.
     """
     cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known
@@ -370,8 +371,9 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
         cores = _in_turn(_in_turn(packages))
     if smt == "close":
         return tuple(cpu for core in cores for cpu in core.cpus)
-    rounds = 1 if smt == "off" else max((len(core.cpus) for core in cores), default=0)
-    return tuple(core.cpus[turn] for turn in range(rounds) for core in cores if turn < len(core.cpus))
+    if smt == "off":
+        return tuple(core.cpus[0] for core in cores)
+    return tuple(_in_turn(core.cpus for core in cores))
 
 
 def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
@@ -405,7 +407,8 @@ def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
 def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:
     """Return the first of each group, then the second of each, and so on."""
     gap = object()
-    return [item for turn in zip_longest(*groups, fillvalue=gap) for item in turn if item is not gap]  # type: ignore[misc] # gaps are left out
+    items = chain.from_iterable(zip_longest(*groups, fillvalue=gap))
+    return [item for item in items if item is not gap]  # type: ignore[misc] # gaps are left out
 
 
 def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:

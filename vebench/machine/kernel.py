@@ -1,4 +1,4 @@
-"""The uses of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
+"""Facts and services of the Linux kernel: sets of CPUs, control groups, counters, and pinning to CPUs and memory nodes.
 
 The measuring child loads this module before any large library. A missing or damaged file counts as an empty one, and a
 counter is None if the system does not have it. Only version 2 of control groups is read. Memory is bound by a system
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -236,6 +237,11 @@ def bind_memory(nodes: Sequence[int]) -> str | None:
     mask = sum(1 << node for node in nodes).to_bytes(most // 8, "little")
     failed = libc().syscall(number, ctypes.c_int(2), mask, ctypes.c_ulong(most + 1))  # MPOL_BIND
     return os.strerror(ctypes.get_errno()) if failed else None
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process when the thread that started it ends. Linux only."""
+    libc().prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 @cache

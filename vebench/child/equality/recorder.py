@@ -151,7 +151,9 @@ class Recorder:
         self._about = About(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)
         self.ids = Ids(backend.info, first.env_ids)
-        self._every = self._gap = self._moments = 0  # readings between moments, readings to the next, moments so far
+        self._every = 0  # readings of the clock between two moments
+        self._gap = 0  # readings of the clock until the next moment
+        self._moments = 0  # moments so far
         self.following = 0  # number of batches still to keep at this moment
         self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self.broken: tuple[int, str] | None = None  # the first batch that breaks the interface, and its fault
@@ -490,7 +492,7 @@ class _Transcript:
         recording.write(file, Began(reset.seed, reset.tape_at))
 
     def take(self, batch: Sequence[Any]) -> str | None:
-        """Write a batch. Returns how it breaks the interface, None if it does not."""
+        """Write a batch. Return how it breaks the interface, None if it does not."""
         fault = malformed(batch, self._info)
         if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
             fault = f"{fault}, although the adapter declares no reuse of buffers"
@@ -505,7 +507,8 @@ class _Transcript:
         shown = np.flatnonzero(self._made[copies.env_ids] <= most)
         counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
         observations, rewards, terminated, truncated, env_ids = copies
-        seen, frames = trees.part(observations, shown), None if counted is None else np.array(counted)
+        seen = trees.part(observations, shown)
+        frames = None if counted is None else np.array(counted)
         rows = Rows(next(self._numbers), env_ids, rewards, terminated, truncated, shown, seen, frames)
         recording.write(self._file, rows)
         ends = int(np.count_nonzero(terminated | truncated))

@@ -1,4 +1,4 @@
-"""What is shown while a run measures."""
+"""Progress that a terminal shows while a run measures."""
 
 import errno
 import io

@@ -146,7 +146,7 @@ def test_a_fault_in_one_array_of_many_is_named(vebench: Command, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("adapter", "fault"), [("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after recv()")]
+    ("adapter", "fault"), [("DirtyLater", ": observations/camera "), ("Overwrites", "change after recv()")]
 )
 def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Path, adapter: str, fault: str) -> None:
     run = ("run", *NESTED, "-b", f"nested:{adapter}", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")

@@ -80,8 +80,7 @@ def process():
     return cart(lambda self, *row: (*row[:4], {"process": os.getpid()}))
 
 def hashed():
-    names = ["cart", "speed", "pole", "turn"]
-    return cart(lambda self, o, *more: (o[np.argsort([hash(name) for name in names])], *more))
+    return cart(lambda self, o, *more: (o + np.float32(hash("cart") % 2**20 / 2**20), *more))
 
 def normal():
     return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))

@@ -96,13 +96,17 @@ def measure(part: Part, seconds: float) -> None:
         for reader in readers:
             reader.start()
         signals = [(PATIENCE * seconds, part.cut), (PATIENCE * seconds + TO_END_S, signal.SIGKILL)]
-        while process.poll() is None:
-            part.memory = max(part.memory, memory - (memory_available() or memory))
-            if signals and time.monotonic() - start > signals[0][0]:
-                _, number = signals.pop(0)
-                # vebench ends its cells when it is interrupted. Others are killed with their workers.
-                (os.kill if number == signal.SIGINT else os.killpg)(process.pid, number)
-            time.sleep(0.2)
+        try:
+            while process.poll() is None:
+                part.memory = max(part.memory, memory - (memory_available() or memory))
+                if signals and time.monotonic() - start > signals[0][0]:
+                    _, number = signals.pop(0)
+                    # vebench ends its cells when it is interrupted. Others are killed with their workers.
+                    (os.kill if number == signal.SIGINT else os.killpg)(process.pid, number)
+                time.sleep(0.2)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
         part.took, part.status = time.monotonic() - start, process.returncode
         for reader in readers:
             reader.join()

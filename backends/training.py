@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from vebench.backends.entry import BackendEntry, Built
-
-
-@dataclass(frozen=True)
-class Updates:
-    """The gradient steps of an algorithm."""
-
-    rows: int  # the rows of one gradient step
-    number: int  # gradient steps for each ``steps`` steps of environments
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -23,21 +13,27 @@ class Algorithm:
     """A training algorithm, with settings that are usual in CleanRL and Stable-Baselines3."""
 
     title: str
-    loss: Literal["actor-critic", "q-values", "soft-actor-critic"]
     horizon: int  # the steps of each environment between two phases of learning
-    updates: Updates
-    of_pictures: Updates | None = None  # the updates if observations are pictures, None if they are the same
+    rows: int  # the rows of one gradient step
+    updates: int  # gradient steps for each ``steps`` steps of environments
+    steps: int
+    # The networks of a gradient step that are trained, and those that only rate rows. None: PPO's policy and value.
+    trained: int = 0
+    fixed: int = 0
     widths: tuple[int, ...] = (64, 64)  # the hidden layers of its usual perceptron
+    discrete: bool | None = None  # whether it needs discrete actions, or continuous ones; None: it takes both
     overlaps: bool = False  # it samples and learns at the same time, and takes rows in any order
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    "ppo": Algorithm("PPO", "actor-critic", 128, Updates(64, 10, 64), Updates(256, 4, 256)),
-    "a2c": Algorithm("A2C", "actor-critic", 5, Updates(80, 1, 80)),  # 16 environments
-    "impala": Algorithm("IMPALA", "actor-critic", 20, Updates(640, 1, 640), overlaps=True),
-    "dqn": Algorithm("DQN", "q-values", 4, Updates(32, 1, 4)),
-    "sac": Algorithm("SAC", "soft-actor-critic", 1, Updates(256, 1, 1), widths=(256, 256)),
+    "ppo": Algorithm("PPO", 128, 64, 10, 64),
+    "a2c": Algorithm("A2C", 5, 80, 1, 80),  # 16 environments
+    "impala": Algorithm("IMPALA", 20, 640, 1, 640, overlaps=True),
+    "dqn": Algorithm("DQN", 4, 32, 1, 4, trained=1, fixed=1, discrete=True),
+    # The policy and two critics. Its gradient passes through the critics again. The policy and two targets rate rows.
+    "sac": Algorithm("SAC", 1, 256, 1, 1, trained=5, fixed=3, widths=(256, 256), discrete=False),
 }
+_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], rows=256, updates=4, steps=256)}
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             ),
         },
         {
-            "ppo": "n_steps={horizon}, batch_size={rows}, n_epochs={number}",
+            "ppo": "n_steps={horizon}, batch_size={rows}, n_epochs={updates}",
             "a2c": "n_steps={horizon}",
             "dqn": _PER_STEP,
             "sac": _PER_STEP,
@@ -128,9 +124,9 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             for mode in ("sync", "async")
         },
         {
-            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={rows}, num_epochs={number}",
+            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={rows}, num_epochs={updates}",
             "impala": "train_batch_size={rows}",
-            **dict.fromkeys(("dqn", "sac"), "train_batch_size={rows}, training_intensity={number} * {rows} / {steps}"),
+            **dict.fromkeys(("dqn", "sac"), "train_batch_size={rows}, training_intensity={updates} * {rows} / {steps}"),
         },
         ("from ray.rllib.algorithms.{algorithm} import {title}Config", "from ray.tune.registry import register_env"),
         (
@@ -159,18 +155,14 @@ class Training:
     @property
     def known(self) -> Algorithm:
         """The algorithm, by default PPO."""
-        return ALGORITHMS[self.algorithm or "ppo"]
-
-    @property
-    def updates(self) -> Updates:
-        """The gradient steps of the algorithm."""
-        return (self.pictures and self.known.of_pictures) or self.known.updates
+        name = self.algorithm or "ppo"
+        return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
 
     @property
     def fault(self) -> str:
         """Why the library cannot run the algorithm; empty if it can."""
         library = LIBRARIES.get(self.library or "")
-        if library is None or not self.algorithm or self.algorithm in library.settings:
+        if library is None or (self.algorithm or "ppo") in library.settings:
             return ""
         return f"{library.title} has no {self.known.title}: choose {', '.join(library.settings)}"
 
@@ -190,9 +182,8 @@ class Training:
         made = False
         if library := LIBRARIES.get(self.library or ""):
             algorithm = self.algorithm or "ppo"
-            fields = vars(self.updates) | {"n": built.num_envs, "horizon": self.known.horizon, "algorithm": algorithm}
-            fields |= {"title": self.known.title, "policy": "Cnn" if self.pictures else "Mlp"}
-            fields["runners"] = int(self.known.overlaps)  # with 0, the learner's process samples
+            fields = vars(self.known) | {"n": built.num_envs, "algorithm": algorithm}
+            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
             needed, own = library.takes[entry.name]
             made = "{n}" in own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,16 +35,20 @@ def time_updates(setup: Setup, job: Learning, policy: PolicyChoice, clock: Calla
     if not policy.is_network:
         pictures = isinstance(seen, ArraySpec) and len(seen.shape) == 3 and seen.dtype == np.uint8  # noqa: PLR2004
         policy = replace(TAPED, kind="nature-cnn") if pictures else replace(TAPED, kind="mlp", sizes=known.widths)
-    rows = Training(job.algorithm, pictures=policy.kind == "nature-cnn").updates.rows
-    observations: Any = spaces.rows(4 * rows).observations  # an update takes some rows of many
-    make_policy(policy, spaces.actions, observations, setup.seed, [])  # refuses what does not fit
-    update = _UPDATES[known.loss](policy, spaces.actions, torch.from_numpy(observations).to(policy.device), rows)
+    rows = Training(job.algorithm, pictures=policy.kind == "nature-cnn").known.rows
+    many: Any = spaces.rows(4 * rows).observations  # an update takes some rows of many
+    make_policy(policy, spaces.actions, many, setup.seed, [])  # refuses what does not fit
+    space: Any = spaces.actions
+    if known.discrete is not None and known.discrete != space.integer:
+        raise ValueError(f"it needs {'discrete' if known.discrete else 'continuous'} actions")
+    update = _Update(policy, space, torch.from_numpy(many).to(policy.device), known.trained, known.fixed)
     found: list[tuple[int, ...]] = []
     for power in range(len(setup.cpus).bit_length()):
         torch.set_num_threads(1 << power)
-        update()
-        found.append(tuple(_stretch(update, job.seconds / _STRETCHES, clock) for _ in range(_STRETCHES)))
-        if sum(found[-1]) > min(map(sum, found)):
+        update(rows)
+        stretches = [_stretch(lambda: update(rows), job.seconds / _STRETCHES, clock) for _ in range(_STRETCHES)]
+        found.append(tuple(stretches))
+        if sum(stretches) > min(map(sum, found)):
             break
     return Learned(policy.label, tuple(found))
 
@@ -58,131 +62,64 @@ def _stretch(update: Callable[[], object], seconds: float, clock: Callable[[], i
     return spent // made
 
 
-# These functions return an update of the policy's network, for a task's space of actions, from ``rows`` of the
-# observations. Weights, rewards and actions may have any values, because only the time of an update matters.
+class _Update:
+    """An update of networks with random weights, for rewards and actions of any value: only its time matters.
 
+    With ``trained`` networks, each has a forward and a backward pass and an optimiser's step. ``fixed`` networks only
+    have a forward pass. Without ``trained`` networks, PPO's policy and value are trained. Pictures have one network for
+    both, vectors have two.
+    """
 
-def _actor_critic(policy: PolicyChoice, space: Any, observations: Any, rows: int) -> Callable[[], None]:
-    """Return PPO's update. Pictures have one network for the policy and the value, vectors have two."""
-    import torch
-    from torch.distributions import Categorical, Independent, Normal
+    def __init__(self, policy: PolicyChoice, space: Any, observations: Any, trained: int, fixed: int) -> None:
+        import torch
 
-    outputs, shared = _outputs(space), policy.kind == "nature-cnn"
-    nets = torch.nn.ModuleList([_network(policy, observations, outputs + shared)])
-    if not shared:
-        nets.append(_network(policy, observations, 1))
-    deviation = torch.nn.Parameter(torch.zeros(outputs, device=policy.device))
-    descend = _adam([*nets.parameters(), deviation])
-    shape = (rows,) if space.integer else (rows, outputs)
-    actions, numbers = torch.zeros(shape, device=policy.device), torch.randn(rows, device=policy.device)
+        self._torch, self._observations, self._trained, self._discrete = torch, observations, trained, space.integer
+        choices = (
+            space.high.astype(np.int64) - space.low.astype(np.int64) + 1 if space.integer else [1] * space.low.size
+        )
+        self._outputs, shape = int(np.sum(choices)), tuple(observations.shape[1:])
+        shared = not trained and policy.kind == "nature-cnn"
+        sizes = [self._outputs] * trained or [self._outputs + 1] * shared or [self._outputs, 1]
+        self._nets, self._fixed = (
+            [layers_of(policy, shape, size).to(policy.device) for size in each]
+            for each in (sizes, [self._outputs] * fixed)
+        )
+        self._deviation = torch.zeros(self._outputs, device=policy.device, requires_grad=True)
+        self._weights = [[*net.parameters()] for net in self._nets]
+        if not trained:
+            self._weights = [[*chain.from_iterable(self._weights), self._deviation]]
+        self._optimizers = [torch.optim.Adam(weights, 3e-4) for weights in self._weights]
 
-    def update() -> None:
-        seen = _chosen(observations, rows)
-        out = nets[0](seen)
-        value = out[:, -1] if shared else nets[1](seen)[:, 0]
-        first = out[:, :outputs]
-        choice = Categorical(logits=first) if space.integer else Independent(Normal(first, deviation.exp()), 1)
-        likelihood = choice.log_prob(actions)
+    def __call__(self, rows: int) -> None:
+        """Make an update of this number of random rows."""
+        torch = self._torch
+        seen = self._observations[torch.randint(len(self._observations), (rows,))]
+        seen = seen.float() / 255 if seen.dtype == torch.uint8 else seen.float()
+        numbers = torch.randn(rows, device=seen.device)
+        with torch.no_grad():
+            for net in self._fixed:
+                numbers = numbers + net(seen).amax(1)
+        for number, (weights, optimizer) in enumerate(zip(self._weights, self._optimizers, strict=True)):
+            if self._trained:
+                loss = (self._nets[number](seen) - numbers[:, None]).square().mean()
+            else:
+                loss = self._loss(torch.cat([net(seen) for net in self._nets], 1), numbers)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights, 0.5)
+            optimizer.step()
+            loss.item()  # waits for a device
+
+    def _loss(self, out: Any, numbers: Any) -> Any:
+        """Return PPO's loss, given outputs for actions and values."""
+        torch, chosen, value = self._torch, out[:, : self._outputs], out[:, -1]
+        if self._discrete:
+            choice = torch.distributions.Categorical(logits=chosen)
+            likelihood = choice.log_prob(torch.zeros(len(out), device=out.device))
+        else:
+            choice = torch.distributions.Normal(chosen, self._deviation.exp())
+            likelihood = choice.log_prob(torch.zeros_like(chosen)).sum(1)
         ratio = (likelihood - likelihood.detach()).exp()
         advantage = (numbers - numbers.mean()) / (numbers.std() + 1e-8)
         gain = torch.min(advantage * ratio, advantage * ratio.clamp(0.8, 1.2)).mean()
-        descend(0.5 * (value - numbers).square().mean() - gain - 0.01 * choice.entropy().mean())
-
-    return update
-
-
-def _q_values(policy: PolicyChoice, space: Any, observations: Any, rows: int) -> Callable[[], None]:
-    """Return DQN's update."""
-    import torch
-
-    if not space.integer:
-        raise ValueError("it needs discrete actions")
-    online, target = (_network(policy, observations, _outputs(space)) for _ in range(2))
-    descend, numbers = _adam(online.parameters()), torch.randn(rows, device=policy.device)
-
-    def update() -> None:
-        with torch.no_grad():
-            goal = numbers + 0.99 * target(_chosen(observations, rows)).amax(1)
-        descend(torch.nn.functional.smooth_l1_loss(online(_chosen(observations, rows))[:, 0], goal))
-
-    return update
-
-
-def _soft_actor_critic(policy: PolicyChoice, space: Any, observations: Any, rows: int) -> Callable[[], None]:
-    """Return SAC's update: two critics with targets, the policy, and the weight of the entropy."""
-    import torch
-
-    if space.integer or policy.kind != "mlp":
-        raise ValueError("it needs continuous actions and a perceptron")
-    outputs = _outputs(space)
-    actor = _network(policy, observations, 2 * outputs)
-    critics, targets = (
-        torch.nn.ModuleList([_network(policy, observations, 1, outputs) for _ in range(2)]) for _ in range(2)
-    )
-    weight = torch.zeros(1, device=policy.device, requires_grad=True)
-    of_critics, of_actor, of_weight = _adam(critics.parameters()), _adam(actor.parameters()), _adam([weight])
-    numbers = torch.randn(rows, device=policy.device)
-
-    def act(seen: Any) -> tuple[Any, Any]:
-        mean, deviation = actor(seen).chunk(2, -1)
-        normal = torch.distributions.Normal(mean, deviation.clamp(-5, 2).exp())
-        drawn = normal.rsample()
-        return drawn.tanh(), (normal.log_prob(drawn) - (1 - drawn.tanh().square() + 1e-6).log()).sum(-1)
-
-    def values(nets: Any, seen: Any, action: Any) -> Any:
-        return torch.cat([net(torch.cat((seen, action), 1)) for net in nets], 1)
-
-    def update() -> None:
-        seen, later = (_chosen(observations, rows).flatten(1) for _ in range(2))
-        with torch.no_grad():
-            action, likelihood = act(later)
-            goal = numbers + 0.99 * (values(targets, later, action).amin(1) - likelihood)
-        of_critics((values(critics, seen, action) - goal[:, None]).square().mean())
-        action, likelihood = act(seen)
-        of_actor((weight.exp().detach() * likelihood - values(critics, seen, action).amin(1)).mean())
-        of_weight((weight * (-likelihood.detach() - 1.0)).mean())
-        with torch.no_grad():
-            for target, own in zip(targets.parameters(), critics.parameters(), strict=True):
-                target.lerp_(own, 0.005)
-
-    return update
-
-
-_UPDATES = {"actor-critic": _actor_critic, "q-values": _q_values, "soft-actor-critic": _soft_actor_critic}
-
-
-def _outputs(space: Any) -> int:
-    """Return the number of outputs that choose an action."""
-    choices = space.high.astype(np.int64) - space.low.astype(np.int64) + 1 if space.integer else np.ones(space.low.size)
-    return int(choices.sum())
-
-
-def _network(policy: PolicyChoice, observations: Any, outputs: int, more: int = 0) -> Any:
-    """Return a network of observations, or of vectors that are longer by ``more``."""
-    shape = tuple(observations.shape[1:])
-    return layers_of(policy, (prod(shape) + more,) if more else shape, outputs).to(policy.device)
-
-
-def _chosen(observations: Any, rows: int) -> Any:
-    """Return random rows as a network takes them."""
-    import torch
-
-    chosen = observations[torch.randint(len(observations), (rows,), device=observations.device)].float()
-    return chosen / 255 if observations.dtype == torch.uint8 else chosen
-
-
-def _adam(weights: Any) -> Callable[[Any], None]:
-    """Return a function that changes the weights to lower a loss."""
-    import torch
-
-    weights = list(weights)
-    optimizer = torch.optim.Adam(weights, 3e-4)
-
-    def descend(loss: Any) -> None:
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 0.5)
-        optimizer.step()
-        loss.item()  # waits for a device
-
-    return descend
+        return 0.5 * (value - numbers).square().mean() - gain - 0.01 * choice.entropy().mean()

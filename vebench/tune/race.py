@@ -20,7 +20,7 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH, importable
-from vebench.backends.training import ALGORITHMS, Training
+from vebench.backends.training import Training
 from vebench.child.actions import TAPED, parse_policy
 from vebench.child.answers import Cause, Failure, Learned, Timed
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
@@ -165,7 +165,7 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
     Nothing changes if torch is missing, or if the user's policy is not a network. Raises UsageError if the algorithm
     does not fit the task.
     """
-    overlaps = ALGORITHMS[str(spec.algorithm)].overlaps
+    overlaps = Training(spec.algorithm).known.overlaps
     if spec.learner is not None:
         spec = replace(spec, learner=replace(spec.learner, overlaps=overlaps))
     if not importable(TORCH.module) or not (spec.policy == TAPED or spec.policy.is_network):
@@ -180,14 +180,14 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
     if not isinstance(found, Learned):
         return spec
     policy = parse_policy(found.policy)
-    updates = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").updates
-    times = [round(updates.number * fmean(each) * _NANO, 9) for each in found.update_ns]
+    known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known
+    times = [round(known.updates * fmean(each) * _NANO, 9) for each in found.update_ns]
     fastest = times.index(min(times))
     if not overlaps and policy.threads == 1:  # workers wait while the policy acts
         policy = replace(policy, threads=1 << fastest)
     stretches = Sample(tuple(1 / ns for ns in found.update_ns[fastest]), one_process=True)
     error = sqrt(stretches.own_error.variance)
-    learner = LearnerStep(times[fastest], updates.steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
+    learner = LearnerStep(times[fastest], known.steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
     return replace(spec, policy=policy, learner=spec.learner or learner)
 
 

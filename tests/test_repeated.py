@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.places import TESTS
+from support.places import TOOLS
 from support.records import make_cell, make_header, write_run
 
 from vebench.results.records import Run
@@ -18,7 +18,7 @@ LUCK = {"for-loop": (1.0, 1.01, 0.99), "shm-sync": (0.98, 1.0, 1.02), "gym-async
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the script as a module."""
-    spec = importlib.util.spec_from_file_location("repeated", TESTS.parent / "tools" / "repeated.py")
+    spec = importlib.util.spec_from_file_location("repeated", TOOLS / "repeated.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, exp
-from pathlib import Path
 from random import Random
 
 from support.fakes import IDENTICAL, SECOND, FakeCell, FakeClock, fake_world, steady
@@ -105,6 +104,7 @@ class Machine:
     """
 
     topology: Topology
+    host: Host | None = None  # None: this system, with all CPUs of the topology
     memory: int = 64 * GIB
     costs: Mapping[str, Costs] = field(default_factory=lambda: COSTS)
     clock: FakeClock = field(default_factory=lambda: FakeClock(step=0.0))
@@ -120,26 +120,20 @@ class Machine:
     most_bytes: int = 0  # of all cells that were alive together
     most_processes: int = 0  # of one cell
 
-    @classmethod
-    def of_tree(cls, root: Path, **parts: object) -> "Machine":
-        """Return the machine whose ``/sys`` and ``/proc`` were copied into ``root``."""
-        return cls(read_host(root).topology, **parts)  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        if self.host is None:
+            limits = {"cpus_allowed": self.topology.online, "nodes_allowed": None, "quota": None, "isolated": ()}
+            self.host = replace(read_host(), topology=self.topology, memory_bytes=self.memory, **limits)
 
     def world(self) -> World:
         """Return access to this machine, for commands."""
         return replace(
             fake_world(),
             start=self.start,
-            read_host=self.host,
+            read_host=lambda: self.host,
             memory_available=lambda: self.memory - sum(self.alive),
             clock=self.clock,
         )
-
-    def host(self) -> Host:
-        """Return the machine's facts."""
-        cpus = self.topology.online
-        limits = {"cpus_allowed": cpus, "nodes_allowed": None, "quota": None, "isolated": ()}
-        return replace(read_host(), topology=self.topology, memory_bytes=self.memory, **limits)
 
     def batch_seconds(self, cell: Cell) -> float:
         """Return the mean time of a batch of a cell. Its true rate is the size of the batch over this time."""

@@ -467,7 +467,7 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-        start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
+        start = begin + cell.entry.seconds_to_make(cell.task) * shape.num_envs / at_once
         starts += start
         if needs_proof(cell, spec):
             # A comparison takes a fifth of the stepping time.

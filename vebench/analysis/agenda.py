@@ -1,12 +1,13 @@
 """The next pass of a run whose plan does not fit its budget: the cells that decide most come first. Pure functions.
 
-The first pass has all backends with up to twice as many workers as CPUs. More workers of a backend follow while the
-backend may be the fastest, or while its rate still rises. Passes go on until the best rates are settled.
+The first pass has all backends, with one worker and with about as many workers as CPUs, and with other counts if there
+is time. More workers of a backend follow while it may be the fastest, or while its rate still rises. The fastest cells
+get passes until no other backend may be faster, and other cells get the rest of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import log
 
@@ -14,78 +15,100 @@ from vebench.analysis.answer import may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import next_repeats, rated, wide_cells
 from vebench.backends.registry import YARDSTICK
-from vebench.plan.cells import Cell, CellKey, Plan, shuffled, time_planned, too_much_memory
+from vebench.plan.cells import Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.results.records import CellRecord, Run
 
 _NANO = 1e-9
 _SETTLED = 6  # passes of the best cells, so that the intervals of their rates are useful
 _RISING = 1.03  # a rate rises if it exceeds the rates of fewer workers by this factor
-_SIZES = 2  # the number of sizes of a backend that later passes repeat
+_ALMOST = 0.9  # the share of the best rate of a backend that a smaller size needs to be recommended instead
+
+Backend = tuple[str, str]  # a task and the label of a backend
 
 
-def next_cells(plan: Plan, run: Run, left: float, memory: int | None) -> tuple[Cell, ...]:
-    """Return the cells of the next pass of ``plan``, empty if no useful cell fits into ``left`` seconds.
+def next_pass_within(plan: Plan, run: Run, left: float, memory: int | None) -> Plan:
+    """Return ``plan`` with the cells of its next pass, without cells if none of use fits into ``left`` seconds.
 
-    Cells that need more than ``memory`` bytes, as far as smaller cells show, are skipped. None: memory is unknown.
+    Larger cells that need more than ``memory`` bytes, as far as smaller cells show, are skipped. None: no limit.
     """
-    if left <= 0:
-        return ()
     planned = {cell.key.without_repeat: cell for cell in plan.cells}
-    tried = {record.key.without_repeat for record in run.cells if not record.broken_off}
-    chosen = [cell for key, cell in _early(planned, run).items() if key not in tried]
-    if not chosen:
-        chosen = _chosen(planned, run, left, memory)
+    costs = Costs(run)
+    chosen: list[Cell] = []
+    if left > 0:
+        tried = {record.key.without_repeat for record in run.cells if not record.broken_off}
+        chosen = [cell for key, cell in _early(planned, run).items() if key not in tried]
+        chosen = chosen or _useful(planned, run, costs, left, memory)
     number = 1 + max((record.repeat for record in run.cells), default=-1)
-    return tuple(shuffled([replace(cell, repeat=number) for cell in chosen], plan.spec.seed, number))
+    in_order = shuffled([replace(cell, repeat=number) for cell in chosen], plan.spec.seed, number)
+    once = replace(plan, cells=tuple(in_order))
+    return interleaved(once, memory, costs.bytes) if plan.spec.takes_turns else once
 
 
 def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
-    """Return the cells of the first pass, which has one count of workers, and more within half of the budget.
+    """Return the cells of the first pass: those with one count of workers, and more within half of the budget.
 
-    The counts are those nearest to the CPUs, then one worker, then the others up to twice the CPUs.
+    The first count is the one nearest to the CPUs, then come one worker, and other counts up to twice the CPUs.
     """
     spec, cpus = run.header.spec, run.header.usable_cpus
     counts = sorted({key.workers for key in planned})
     nearest = min(counts, key=lambda count: abs(log(count / cpus)))
     usual = (count for count in reversed(counts) if count <= 2 * cpus)
-    chosen: dict[CellKey, Cell] = {}
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None}  # this takes no time
     for count in dict.fromkeys((nearest, counts[0], *usual)):
-        # Cells that cannot run take no time.
-        more = {key: cell for key, cell in planned.items() if key.workers == count or cell.skip is not None}
-        if chosen and time_planned((chosen | more).values(), spec).total > spec.budget / 2:
-            break
-        chosen |= more
+        more = {key: cell for key, cell in planned.items() if key.workers == count}
+        if count == nearest or time_planned((chosen | more).values(), spec).total <= spec.budget / 2:
+            chosen |= more
     return chosen
 
 
-def _chosen(planned: Mapping[CellKey, Cell], run: Run, left: float, memory: int | None) -> list[Cell]:
+def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float, memory: int | None) -> list[Cell]:
     """Return the cells that fit into ``left`` seconds, those that decide most first, and the bases of their tasks."""
-    cells, costs, spec = rated(run), Costs(planned, run), run.header.spec
+    cells = {cell.key: cell for cell in rated(run)}
     again = next_repeats(run).keys() & planned.keys()
-    alive = may_win(cells, look=1 + max(record.repeat for record in run.cells))
-    best = [cell.key for cell in _best(cells, alive) if cell.key in again and _is_unsettled(cell, run, alive)]
-    larger = _larger(curves(cells), alive, planned, costs)
-    by_rate = sorted(cells, key=lambda cell: (cell.reference_row, -cell.rate))
-    fewest = min(PASSES_OF_ALL, spec.passes)
-    once = [cell.key for cell in by_rate if cell.repeats < fewest and cell.key in again]
+    alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
+    best = [key for key in _best(cells.values(), alive) if key in again and _is_unsettled(cells[key], run, alive)]
+    larger = _larger(curves(cells.values()), alive, planned)
+    # After a larger cell, there must be time to repeat the best cells.
+    kept = sum(costs.seconds(planned[key]) for key in best)
+    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_once(cells, run, again), 0.5, 0.0)]
+    if not larger and all(cells[key].repeats >= _SETTLED for key in best):
+        kinds.append((_between(planned, cells, alive), 1.0, 0.0))
     bases = [key for key in again if planned[key].is_base or planned[key].backend.name == YARDSTICK]
-    left -= costs.sum(bases)
-    for_best = costs.sum(best)  # after a larger cell, there must be time to repeat the best cells
+    left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
-    for key in dict.fromkeys((*best, *larger, *once)):
-        cell, cost = planned[key], costs.seconds(key)
-        needed = costs.bytes(key) if key in larger else 0
-        if memory is not None and needed > memory:
-            chosen[key] = replace(cell, skip=too_much_memory(needed, memory))
-        elif cost <= left - (for_best if key in larger else 0):
-            chosen[key] = cell
-            left -= cost
+    for keys, share, kept_back in kinds:
+        room = share * left - kept_back
+        for key in keys:
+            cell = planned[key]
+            seconds = costs.seconds(cell)
+            if keys is larger and memory is not None and (needed := costs.bytes(cell)) > memory:
+                chosen[key] = replace(cell, skip=too_much_memory(needed, memory))
+            elif key not in chosen and seconds <= room:
+                chosen[key] = cell
+                room -= seconds
+                left -= seconds
     tasks = {key.env for key in chosen}
     return [*({key: planned[key] for key in bases if key.env in tasks} | chosen).values()]
 
 
-def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[tuple[str, str]]) -> bool:
+def _once(cells: Mapping[CellKey, CellSummary], run: Run, again: Collection[CellKey]) -> list[CellKey]:
+    """Return the cells with fewer passes than an interval needs, the fastest first."""
+    fewest = min(PASSES_OF_ALL, run.header.spec.passes)
+    few = [cell for key, cell in cells.items() if cell.repeats < fewest and key in again]
+    return [cell.key for cell in sorted(few, key=lambda cell: (cell.reference_row, -cell.rate))]
+
+
+def _between(
+    planned: Mapping[CellKey, Cell], cells: Mapping[CellKey, CellSummary], alive: Collection[Backend]
+) -> list[CellKey]:
+    """Return the sizes that backends skipped on the way to larger ones, first of the backends that may win."""
+    largest = {of_key(key): key.workers for key in sorted(cells)}
+    found = [key for key in planned.keys() - cells.keys() if key.workers < largest.get(of_key(key), 0)]
+    return sorted(found, key=lambda key: ((key.env, key.backend) not in alive, key))
+
+
+def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[Backend]) -> bool:
     """Return whether more passes of one of the best cells are useful."""
     spec = run.header.spec
     if spec.until is not None:
@@ -94,18 +117,17 @@ def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[tuple[str, str]
     return (spec.race and undecided) or cell.repeats < (_SETTLED if spec.race else spec.passes)
 
 
-def _best(cells: Sequence[CellSummary], alive: Collection[tuple[str, str]]) -> list[CellSummary]:
-    """Return the fastest sizes of each backend that may win, given as task and label."""
+def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:
+    """Return the two fastest sizes of each backend that may win, and the smallest size that is almost as fast."""
     found = []
     for env, label in sorted(alive):
-        own = [cell for cell in cells if (cell.env, cell.label) == (env, label)]
-        found += sorted(own, key=lambda cell: -cell.rate)[:_SIZES]
-    return found
+        own = sorted((cell for cell in cells if (cell.env, cell.label) == (env, label)), key=lambda cell: -cell.rate)
+        almost = [cell for cell in own if cell.rate >= _ALMOST * own[0].rate]
+        found += [*own[:2], min(almost, key=lambda cell: cell.key)]
+    return list(dict.fromkeys(cell.key for cell in found))
 
 
-def _larger(
-    known: Iterable[Curve], alive: Collection[tuple[str, str]], planned: Mapping[CellKey, Cell], costs: Costs
-) -> list[CellKey]:
+def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:
     """Return the next size of each backend that may win or whose rate still rises; first come backends with both."""
     found = []
     for curve in known:
@@ -117,43 +139,40 @@ def _larger(
         wins = (last.env, last.label) in alive
         rises = last.rate > _RISING * max((cell.rate for cell in curve[:-1]), default=0.0)
         if wins or rises:
-            found.append((not (wins and rises), not wins, costs.seconds(following), following))
+            found.append((not (wins and rises), not wins, planned[following].shape.num_envs, following))
     return [key for *_, key in sorted(found)]
 
 
 class Costs:
     """The time and memory of planned cells, from records of the same cell or of fewer environments."""
 
-    def __init__(self, planned: Mapping[CellKey, Cell], run: Run) -> None:
-        self._planned = planned
+    def __init__(self, run: Run) -> None:
+        self._spec = run.header.spec
         # The last good record of each size, by the backend, then by the number of environments.
-        self._known: dict[tuple[str, str], dict[int, CellRecord]] = {}
+        self._known: dict[Backend, dict[int, CellRecord]] = {}
         for record in run.cells:
             if record.status == "ok":
                 self._known.setdefault((record.env, record.label), {})[record.num_envs] = record
 
-    def sum(self, keys: Iterable[CellKey]) -> float:
-        """Return the seconds of all these cells."""
-        return sum(map(self.seconds, keys))
-
-    def seconds(self, key: CellKey) -> float:
+    def seconds(self, cell: Cell) -> float:
         """Return the seconds of a pass of the cell. Its start takes longer in proportion to its environments."""
-        size = self._planned[key].shape.num_envs
-        last = self._smaller(key)[-1]
+        if not (smaller := self._smaller(cell)):
+            return time_planned([cell], self._spec).total
+        last = smaller[-1]
         start = (last.startup_ns or 0) + (last.reset_ns or 0)
         proof = last.proof.seconds or 0.0 if last.proof else 0.0
-        return _NANO * ((last.took_ns or 0) + start * (size / last.num_envs - 1)) + proof
+        return _NANO * ((last.took_ns or 0) + start * (cell.shape.num_envs / last.num_envs - 1)) + proof
 
-    def bytes(self, key: CellKey) -> int:
-        """Return the memory of the cell, on the line through two smaller sizes; 0 if it is unknown."""
-        size = self._planned[key].shape.num_envs
-        known = [(one.num_envs, one.peak_rss_bytes) for one in self._smaller(key) if one.peak_rss_bytes is not None]
+    def bytes(self, cell: Cell) -> int:
+        """Return the memory of the cell, on the line through two smaller sizes, but at least the planned memory."""
+        size, least = cell.shape.num_envs, cell.bytes
+        known = [(one.num_envs, one.peak_rss_bytes) for one in self._smaller(cell) if one.peak_rss_bytes is not None]
         if len(known) < 2:  # noqa: PLR2004 - a line has two points
-            return 0
+            return least
         (first, less), (second, more) = known[-2:]
-        return round(more + max(0, more - less) * (size - second) / (second - first))
+        return max(least, round(more + max(0, more - less) * (size - second) / (second - first)))
 
-    def _smaller(self, key: CellKey) -> list[CellRecord]:
+    def _smaller(self, cell: Cell) -> list[CellRecord]:
         """Return the records of the cell's backend with at most its environments, sorted by their number."""
-        size = self._planned[key].shape.num_envs
-        return [one for count, one in sorted(self._known[key.env, key.backend].items()) if count <= size]
+        of_backend = self._known.get((cell.task.id, cell.backend.label), {})
+        return [one for count, one in sorted(of_backend.items()) if count <= cell.shape.num_envs]

@@ -23,7 +23,7 @@ from typing import Self
 import msgspec
 
 from vebench import hosts, interpreters
-from vebench.analysis.agenda import next_cells
+from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.backends.interface import Task
@@ -340,9 +340,12 @@ class Session:
     def _best_passes(self, plan: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
         """Yield passes of the cells that decide most, as long as there is time."""
         memory = self._world.memory_available()
-        while cells := next_cells(plan, self.run, left := deadline - self._world.clock(), memory):
-            once = replace(plan, cells=tuple(replace(cell, patience=max(_LEAST_S, left)) for cell in cells))
-            yield (interleaved(once, memory) if plan.spec.takes_turns else once), 0
+        while True:
+            left = deadline - self._world.clock()
+            once = next_pass_within(plan, self.run, left, memory)
+            if not once.cells:
+                return
+            yield replace(once, cells=tuple(replace(cell, patience=max(_LEAST_S, left)) for cell in once.cells)), 0
 
     def _all_passes(self, plan: Plan, left: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
         """Yield the cells that are ``left``, then further passes for ``--until`` or of a race, each with what follows.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, count, product
+from operator import attrgetter
 from random import Random
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -132,6 +133,11 @@ class Cell:
     def is_base(self) -> bool:
         """Whether the cell is the reference with one worker. If it cannot step a task, no backend can."""
         return self.is_reference and self.workers == 1
+
+    @property
+    def bytes(self) -> int:
+        """The memory that the cell needs, roughly."""
+        return memory_of(self.task, self.backend, self.shape)
 
     @property
     def mode(self) -> Mode:
@@ -387,22 +393,28 @@ def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     return order
 
 
-def interleaved(plan: Plan, memory_available: int | None) -> Plan:
+def interleaved(
+    plan: Plan, memory_available: int | None, bytes_of: Callable[[Cell], int] = attrgetter("bytes")
+) -> Plan:
     """Return the plan with interleaved groups. A group has all cells of one pass on one task, if they fit in memory."""
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
-    return replace(plan, cells=in_groups(by_pass.values(), memory_available))
+    return replace(plan, cells=in_groups(by_pass.values(), memory_available, bytes_of))
 
 
-def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+def in_groups(
+    groups: Iterable[Sequence[Cell]],
+    memory_available: int | None,
+    bytes_of: Callable[[Cell], int] = attrgetter("bytes"),
+) -> tuple[Cell, ...]:
     """Return the cells of all ``groups``, numbered by group. A group with too many processes or bytes is split."""
     numbers, found = count(), []
     for cells in groups:
         found += [cell for cell in cells if cell.skip is not None or cell.replicas]  # replicas run in step
         number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         for cell in (cell for cell in cells if cell.skip is None and not cell.replicas):
-            needed = memory_of(cell.task, cell.backend, cell.shape)
+            needed = bytes_of(cell)
             if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
                 number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
             found.append(replace(cell, group=number))
@@ -486,5 +498,5 @@ def most_at_once(plan: Plan) -> tuple[int, int]:
     for number, cell in enumerate(cell for cell in plan.cells if cell.skip is None):
         together.setdefault((cell.repeat, number if cell.group is None else cell.group), []).append(cell)
     processes = (sum(cell.shape.processes for cell in group) for group in together.values())
-    memory = (sum(memory_of(cell.task, cell.backend, cell.shape) for cell in group) for group in together.values())
+    memory = (sum(cell.bytes for cell in group) for group in together.values())
     return max(processes, default=0), max(memory, default=0)

@@ -132,8 +132,7 @@ class BackendEntry:
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
     # ``context``: the start method of processes. Other options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
-    # CPU time to make and reset one environment, by suite, if Gymnasium's environments take another time. Measured from
-    # 16 to 64 environments of Pong and HalfCheetah, on a virtual machine with 2 CPUs (AMD EPYC).
+    # CPU seconds to make and reset one environment, by suite, if unlike Gymnasium's. Measured: 64 of Pong, HalfCheetah.
     environment_seconds: Mapping[str, float] = field(default_factory=dict)
     worth_trying: tuple[Options, ...] = ()  # options that ``tune`` tries, since they are faster on some machines
     asynchronous: bool = False  # whether environments outside the last batch step while a policy acts
@@ -168,10 +167,6 @@ class BackendEntry:
         """Return how many of the threads in these processes step environments at the same time."""
         limit = options.get("max_concurrency") if "max_concurrency" in self.options else None
         return (min(processes, limit) if isinstance(limit, int) else processes) * threads
-
-    def seconds_to_make(self, task: Task) -> float:
-        """Return the CPU time to make and reset one environment of a task, in seconds."""
-        return self.environment_seconds.get(task.suite, SUITES[task.suite].environment_seconds)
 
     def process_bytes(self, options: Options) -> int:
         """Return the memory of one more worker process, its environment included."""

@@ -162,20 +162,17 @@ class OneInFlight(ABC):
         self._first, self._stepping = None, False
 
 
-def _spaces_in(vector: Any, task: Task) -> Spaces:
-    """Return the spaces of one environment of Gymnasium's vector environment."""
-    return read_spaces(task, vector.single_observation_space, vector.single_action_space)
-
-
 class GymSync(CountsInside, OneInFlight):
     """``SyncVectorEnv``: all environments in the calling process. Observations are not copied, rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv
 
-        self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._vector: Any = vector
         self._task, self._inside = setup.task, self._vector.envs
-        self._report(setup, _spaces_in(self._vector, setup.task), reuses_buffers=True)
+        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
+        self._report(setup, spaces, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:
         return self._vector.reset(seed=seed)[0]
@@ -200,8 +197,9 @@ class GymAsync(OneInFlight):
 
         # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        spaces = _spaces_in(self._vector, setup.task)
+        vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        self._vector: Any = vector
+        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
         self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:

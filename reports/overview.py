@@ -346,11 +346,14 @@ def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
         places = "; ".join(f"{', '.join(names)} at {words}" for words, names in where.items())
         notes.append(one_line(f"skipped: {places}: {reason}"))
     rows = []
+    widest = 15  # wider tables do not fit in 80 columns; ``vebench doctor --workers`` lists the CPUs
     for cell in (one for one in by_row if one.skip is None):
         shape = cell.shape
         ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
         size = f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}"
-        cpus = " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas)
+        cpus = " | ".join(_brief(replica.cpus) for replica in cell.all_replicas)
+        if len(cpus) > widest:
+            cpus = counted(len(cell.cpus), "CPU")
         verdict = cell.known.verdict if cell.known else DASH
         layout = f"{shape.num_envs}{ahead}", f"{shape.processes} x {shape.threads}"
         rows.append(_row(one_line(cell.backend.label), size, *layout, cpus, verdict))

@@ -362,20 +362,16 @@ int32_t vebench_atari_skip_tables(void (*fill)(void *tables))
 {
 #if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
 	const struct link_map *library;
-	const ElfW(Sym) *symbols = NULL;
-	const ElfW(Rela) *jump = NULL;
-	size_t size = 0;
+	uintptr_t found[DT_NUM] = {0};
 	Dl_info unused;
 	if (fill_tables || !dladdr1((void *)fill, &unused, (void **)&library, RTLD_DL_LINKMAP))
 		return fill_tables != NULL;
 	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_SYMTAB)
-			symbols = (const void *)entry->d_un.d_ptr;
-		else if (entry->d_tag == DT_JMPREL)
-			jump = (const void *)entry->d_un.d_ptr;
-		else if (entry->d_tag == DT_PLTRELSZ)
-			size = entry->d_un.d_val;
-	for (const ElfW(Rela) *end = jump + size / sizeof *jump; jump < end; jump++) {
+		if (entry->d_tag < DT_NUM)
+			found[entry->d_tag] = entry->d_un.d_ptr;
+	const ElfW(Sym) *symbols = (const void *)found[DT_SYMTAB];
+	const ElfW(Rela) *jump = (const void *)found[DT_JMPREL];
+	for (const ElfW(Rela) *end = jump + found[DT_PLTRELSZ] / sizeof *jump; jump < end; jump++) {
 		const uintptr_t slot = library->l_addr + jump->r_offset, page = (uintptr_t)getpagesize();
 		if (library->l_addr + symbols[ELF64_R_SYM(jump->r_info)].st_value != (uintptr_t)fill ||
 		    mprotect((void *)(slot / page * page), page, PROT_READ | PROT_WRITE) != 0)

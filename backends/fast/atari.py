@@ -42,7 +42,6 @@ _METHODS = (
     "_ZN3ale12ALEInterface7setModeEj",
     "_ZN3ale12ALEInterface13setDifficultyEj",
 )
-_TABLES = "_ZN3ale13PhosphorBlend18makeAveragePaletteEv"  # fills tables that our games do not use
 # The constructor of an empty list of the parts of a path, and the method that fills it.
 _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114path14_M_split_cmptsEv")
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
@@ -89,7 +88,7 @@ class AtariTask(FastTask):
         rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.methods = [address(_function(name)) for name in _METHODS]
-        needed().vebench_atari_skip_tables(_function(_TABLES))
+        needed().vebench_atari_skip_tables(_function("_ZN3ale13PhosphorBlend18makeAveragePaletteEv"))
         self.path, _ = _path(rom)
         example = self.emulator()
         seed_emulator(example, 0)

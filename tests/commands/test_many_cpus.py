@@ -120,12 +120,13 @@ def test_a_run_names_the_fastest_and_its_display_fits_a_terminal(
     for key, value in {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    cpus = len(machine.topology.online)
-    shown = vebench("run", "-e", "Pong", "-w", f"1..{cpus}", "-o", "run.jsonl", world=machine.world())
-    assert shown.status == 0
+    asked = ("run", "-e", "Pong", "-w", f"1..{len(machine.topology.online)}")
+    plan = vebench(*asked, "--dry-run", world=machine.world())
+    shown = vebench(*asked, "-o", "run.jsonl", world=machine.world())
+    assert (plan.status, shown.status) == (0, 0)
     assert machine.most_bytes <= machine.memory
 
-    drawn = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.err))
+    drawn = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", plan.out + shown.out + shown.err))
     assert max(map(len, drawn)) <= 80
     assert any("best so far" in line for line in drawn)
 

@@ -95,6 +95,8 @@ COSTS: Mapping[str, Costs] = {
     "yardstick": Costs(0.0, batch=50e-6, make=0.0, environment=0),
 }
 
+OTHER = Costs(500e-6, row=30e-6, batch=300e-6)  # of any other backend
+
 
 @dataclass
 class Machine:
@@ -135,9 +137,13 @@ class Machine:
             clock=self.clock,
         )
 
+    def cost(self, cell: Cell) -> Costs:
+        """Return the costs of a cell's backend."""
+        return self.costs.get(cell.backend.name, OTHER)
+
     def batch_seconds(self, cell: Cell) -> float:
         """Return the mean time of a batch of a cell. Its true rate is the size of the batch over this time."""
-        cost, shape = self.costs[cell.backend.name], cell.shape
+        cost, shape = self.cost(cell), cell.shape
         working = min(cell.entry.at_work(shape.processes, shape.threads, cell.backend.options), shape.num_envs)
         first = {core[0] for core in self.topology.cores}
         speeds = [1.0 if cpu in first else SECOND_THREAD for cpu in cell.cpus[:working]]
@@ -169,7 +175,7 @@ class Machine:
                 yield FakeCell(self._other(cell, spec))
                 return
             self.started.append(cell)
-            own = self.costs[cell.backend.name].bytes(cell)
+            own = self.cost(cell).bytes(cell)
             self.alive.append(own)
             self.most_bytes = max(self.most_bytes, sum(self.alive))
             self.most_processes = max(self.most_processes, cell.shape.processes)
@@ -194,7 +200,7 @@ class Machine:
 
     def _measured(self, cell: Cell, spec: RunSpec, loaded: set[object]) -> Iterator[Answer]:
         """Yield the answers of a cell, each when the clock has reached its time."""
-        began, noise, cost = self.clock.now, Random(f"{spec.seed} {cell.key}"), self.costs[cell.backend.name]
+        began, noise, cost = self.clock.now, Random(f"{spec.seed} {cell.key}"), self.cost(cell)
         shape = cell.shape
         making = min(shape.processes * shape.threads, len(cell.cpus))
         self.clock.now += self._begin(cell, spec, loaded) + cost.make * shape.num_envs / making
@@ -227,7 +233,7 @@ class Machine:
 
     def _other(self, cell: Cell, spec: RunSpec) -> Iterator[Answer]:
         """Yield the answers of a process that measures no throughput: times of one environment, or a comparison."""
-        cost = self.costs["for-loop"]
+        cost = self.cost(cell)
         for answer in steady(cell, spec):
             self.clock.now += 1.0
             if isinstance(cell.job, Timing):

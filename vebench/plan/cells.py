@@ -479,7 +479,8 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-        start = begin + cell.entry.seconds_to_make(cell.task) * shape.num_envs / at_once
+        each = cell.entry.environment_seconds.get(cell.task.suite, SUITES[cell.task.suite].environment_seconds)
+        start = begin + each * shape.num_envs / at_once
         starts += start
         if needs_proof(cell, spec):
             # A comparison takes a fifth of the stepping time.

@@ -71,9 +71,10 @@ def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float
     larger = _larger(curves(cells.values()), alive, planned)
     # After a larger cell, there must be time to repeat the best cells.
     kept = sum(costs.seconds(planned[key]) for key in best)
-    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_once(cells, run, again), 0.5, 0.0)]
+    passes = run.header.spec.passes
+    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_with_few(cells, again, min(PASSES_OF_ALL, passes)), 0.5, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
-        kinds.append((_between(planned, cells, alive), 1.0, 0.0))
+        kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, passes), 1.0, 0.0)]
     bases = [key for key in again if planned[key].is_base or planned[key].backend.name == YARDSTICK]
     left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
@@ -92,10 +93,9 @@ def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float
     return [*({key: planned[key] for key in bases if key.env in tasks} | chosen).values()]
 
 
-def _once(cells: Mapping[CellKey, CellSummary], run: Run, again: Collection[CellKey]) -> list[CellKey]:
-    """Return the cells with fewer passes than an interval needs, the fastest first."""
-    fewest = min(PASSES_OF_ALL, run.header.spec.passes)
-    few = [cell for key, cell in cells.items() if cell.repeats < fewest and key in again]
+def _with_few(cells: Mapping[CellKey, CellSummary], again: Collection[CellKey], passes: int) -> list[CellKey]:
+    """Return the cells with fewer passes than this, the fastest first."""
+    few = [cell for key, cell in cells.items() if cell.repeats < passes and key in again]
     return [cell.key for cell in sorted(few, key=lambda cell: (cell.reference_row, -cell.rate))]
 
 

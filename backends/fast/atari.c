@@ -9,16 +9,9 @@
  * Most of a screen does not change in a step. So the two screens of the last picture are kept, and only the pixels that
  * cover a changed block are drawn again. */
 
-#define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __GLIBC__
-#include <dlfcn.h>
-#include <link.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
 
 enum {
 	WIDTH = 160,            /* of every screen */
@@ -346,49 +339,10 @@ struct games {
 	struct game *games;
 };
 
-/* While ALE loads a game, it spends nine tenths of the time on tables for its setting color_averaging. The games of this
- * library do not have this setting, so their loads skip the tables. Other loads in the process fill them as usual. */
-static _Thread_local bool skips_tables;
-static void (*fill_tables)(void *tables);
-
-static void fill_unless_skipped(void *tables)
-{
-	if (!skips_tables)
-		fill_tables(tables);
-}
-
-/* Redirects ALE's own calls of its function `fill`. Returns whether they are redirected, which not all systems support. */
-int32_t vebench_atari_skip_tables(void (*fill)(void *tables))
-{
-#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
-	const struct link_map *library;
-	uintptr_t found[DT_NUM] = {0};
-	Dl_info unused;
-	if (fill_tables || !dladdr1((void *)fill, &unused, (void **)&library, RTLD_DL_LINKMAP))
-		return fill_tables != NULL;
-	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag < DT_NUM)
-			found[entry->d_tag] = entry->d_un.d_ptr;
-	const ElfW(Sym) *symbols = (const void *)found[DT_SYMTAB];
-	const ElfW(Rela) *jump = (const void *)found[DT_JMPREL];
-	for (const ElfW(Rela) *end = jump + found[DT_PLTRELSZ] / sizeof *jump; jump < end; jump++) {
-		const uintptr_t slot = library->l_addr + jump->r_offset, page = (uintptr_t)getpagesize();
-		if (library->l_addr + symbols[ELF64_R_SYM(jump->r_info)].st_value != (uintptr_t)fill ||
-		    mprotect((void *)(slot / page * page), page, PROT_READ | PROT_WRITE) != 0)
-			continue;
-		fill_tables = fill;
-		*(uintptr_t *)slot = (uintptr_t)fill_unless_skipped;
-	}
-#endif
-	return fill_tables != NULL;
-}
-
 static void restart(const struct games *all, struct game *game, bool loads)
 {
 	if (loads) {
-		skips_tables = true;
 		all->load_rom(game->ale, all->path);
-		skips_tables = false;
 		if (all->mode >= 0)
 			all->set_mode(game->ale, (uint32_t)all->mode);
 		if (all->difficulty >= 0)

@@ -88,7 +88,6 @@ class AtariTask(FastTask):
         rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.methods = [address(_function(name)) for name in _METHODS]
-        needed().vebench_atari_skip_tables(_function("_ZN3ale13PhosphorBlend18makeAveragePaletteEv"))
         self.path, _ = _path(rom)
         example = self.emulator()
         seed_emulator(example, 0)

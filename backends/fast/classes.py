@@ -24,7 +24,7 @@ from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
 # The value of ``vebench_interface`` in pool.c. Increase both when a function changes, so that Python never calls a
 # library built from older sources.
-_INTERFACE = 15
+_INTERFACE = 14
 NOT_BUILT = "not compiled: vebench was installed without a C compiler, or from other source"
 REMEDY = "install a C compiler, then reinstall vebench from its clone: pip install --force-reinstall --no-deps ."
 

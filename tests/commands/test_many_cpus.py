@@ -137,9 +137,12 @@ def test_a_run_names_the_fastest_and_its_display_fits_a_terminal(
     assert find(named.backend.name).family == family == best.entry.family
     assert machine.true_rate(named) >= 0.97 * machine.true_rate(best)
 
-    passes = Counter(cell["backend"] for cell in lines(Path("run.jsonl"), "cell") if cell["workers"] == 1)
-    assert passes[named.backend.name] > 2
-    assert passes["gym-sync"] == 2
+    passes = Counter((cell["backend"], cell["workers"]) for cell in lines(Path("run.jsonl"), "cell"))
+    assert passes[named.backend.name, named.workers] > 2
+    assert passes["gym-sync", 1] == 2
+
+    assert "Time: 10 min 00 s (--budget)" in plan.out
+    assert 0.85 * 600 < machine.clock.now < 630
 
 
 def test_a_cell_above_memory_is_killed(vebench: Command) -> None:

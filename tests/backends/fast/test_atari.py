@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ale_py import ALEInterface, roms
+from ale_py import ALEInterface
 from support.same_bytes import Way, compare, wrapped_case
 
 from vebench.backends.fast import atari, make_vec
 from vebench.backends.fast.atari import AtariTask
-from vebench.backends.fast.classes import address, needed
+from vebench.backends.fast.classes import address
 from vebench.backends.interface import Task
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
@@ -130,21 +130,3 @@ def test_each_environment_loads_its_game_once(monkeypatch: pytest.MonkeyPatch) -
     assert ends >= 3
     assert loads == {"C": 4, "Python": 2}
     envs.close()
-
-
-def test_loads_of_other_games_fill_the_tables_that_ours_skip() -> None:
-    AtariTask(PONG, {})
-    assert needed().vebench_atari_skip_tables(None)
-
-    def screens(*, averaged: bool) -> list[bytes]:
-        ale = ALEInterface()
-        ale.setInt("random_seed", 1)
-        ale.setBool("color_averaging", averaged)
-        ale.loadROM(roms.get_rom_path("pong"))
-        return [(ale.act(0), ale.getScreenGrayscale().tobytes())[1] for _ in range(20)]
-
-    plain = screens(averaged=False)
-    still = [at for at in range(1, 20) if plain[at] == plain[at - 1]]
-    assert still
-    averaged = screens(averaged=True)
-    assert [averaged[at] for at in still] == [plain[at] for at in still]

@@ -168,9 +168,11 @@ class GymSync(CountsInside, OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv
 
-        self._report(setup, spaces_of(setup.task), reuses_buffers=True)
-        self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._vector: Any = vector
         self._task, self._inside = setup.task, self._vector.envs
+        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
+        self._report(setup, spaces, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:
         return self._vector.reset(seed=seed)[0]
@@ -193,10 +195,12 @@ class GymAsync(OneInFlight):
     def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
         from gymnasium.vector import AsyncVectorEnv
 
-        self._report(setup, spaces_of(setup.task), processes=setup.batch_size, reuses_buffers=True)
         # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        self._vector: Any = vector
+        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
+        self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:
         return self._vector.reset(seed=seed)[0]

@@ -279,6 +279,7 @@ def _envpool(*, is_async: bool) -> BackendEntry:
         # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
         library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
         scope=Scope(STEPPED, envpool_name, chance),
+        environment_seconds={"atari": 0.09, "mujoco": 0.0017},
         worth_trying=({"ratio": 2},) if is_async else (),
         lines=partial(_envpool_lines, is_async),
     )

@@ -122,6 +122,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         f"our own{',' if is_async else ':'} {layout}",
         "threads" if fast else "processes",
         scope=own_classes if fast else Scope(),
+        environment_seconds={"atari": 0.09, "mujoco": 0.0004} if fast else {},
         options=options,
         asynchronous=is_async,
         gymnasium_api=True,

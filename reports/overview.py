@@ -19,11 +19,11 @@ from vebench.interpreters import python_of
 from vebench.machine import kernel
 from vebench.machine.host import Host, Placement, Topology, format_cpu_list
 from vebench.machine.kernel import Cpus
-from vebench.plan.cells import Cell, Plan, report_order, time_planned
-from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET, RunSpec
+from vebench.plan.cells import Cell, Plan, most_at_once, report_order, time_planned
+from vebench.plan.spec import RunSpec
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, SimplePage, Table, TableRow, Text
-from vebench.reports.figures import DASH, SAME_WORK, by_key, counted
+from vebench.reports.document import AnswerText, Document, Remark, SimplePage, Table, TableRow, Text
+from vebench.reports.figures import DASH, SAME_WORK, by_key, byte_size, counted, long_time
 
 
 def _words_table(title: str, corner: str, columns: Iterable[str], rows: Iterable[TableRow], *notes: str) -> Table:
@@ -108,9 +108,9 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "CPUs", ", ".join((f"{format_cpu_list(topology.online)} online", *counts, *threads))
     caches = Counter(_cache(cache.level, cache.size_bytes) for cache in topology.caches)
     yield "caches", ", ".join(f"{name} x {many}" if many > 1 else name for name, many in caches.items())
-    memory = [figures.byte_size(host.memory_bytes)] if host.memory_bytes else []
+    memory = [byte_size(host.memory_bytes)] if host.memory_bytes else []
     if machine.memory_available:
-        memory.append(f"{figures.byte_size(machine.memory_available)} available")
+        memory.append(f"{byte_size(machine.memory_available)} available")
     if host.nodes_allowed is not None and len(topology.nodes) > 1:
         memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
@@ -149,7 +149,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _cache(level: int, size_bytes: int | None) -> str:
-    return f"L{level} {figures.byte_size(size_bytes)}" if size_bytes else f"L{level}"
+    return f"L{level} {byte_size(size_bytes)}" if size_bytes else f"L{level}"
 
 
 def _first(cpus: Sequence[int]) -> str:
@@ -188,7 +188,7 @@ def _nested(topology: Topology) -> list[tuple[str, frozenset[int]]]:
     parts = [(f"package {label}", frozenset(cpus)) for label, cpus in topology.packages.items()]
     for node in topology.nodes:
         if node.cpus:
-            memory = f" ({figures.byte_size(node.memory_bytes)})" if node.memory_bytes else ""
+            memory = f" ({byte_size(node.memory_bytes)})" if node.memory_bytes else ""
             parts.append((f"node {node.id}{memory}", frozenset(node.cpus)))
     fastest_first = topology.kinds[::-1] if len(topology.kinds) > 1 else ()
     for rank, kind in enumerate(fastest_first, 1):
@@ -284,7 +284,9 @@ def plan_page(plan: Plan) -> SimplePage:
     cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     envs = dict.fromkeys(cell.task.id for cell in cells)
     tables = tuple(_cells_table(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs)
-    return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables))
+    sentences = tuple(_plan_needs(plan))
+    answer = AnswerText("", sentences)
+    return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables, answers=(answer,)))
 
 
 def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -294,7 +296,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
     number = f"{counted(len(cells), 'cell')}{f' in {passes} passes' if passes > 1 else ''}"
     yield "cells", f"{number}, {skipped} skipped" if skipped else number
-    further = 0 if spec.until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
+    further = plan.race_passes
     if spec.races and (further or spec.until):
         rest = f", with the cells of {further} such pass{'es' if further > 1 else ''}" if further else ""
         yield "race", f"then the fastest backends alone{rest}"
@@ -306,18 +308,29 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "CPUs", placed if kernel.SUPPORTED else "not pinned: this system cannot pin processes"
     if spec.policy.in_words:
         yield "policy", spec.policy.in_words
-    starts, proofs, total = time_planned(cells, spec)
-    total *= 1 + further / PASSES_OF_ALL
-    time = f"about {figures.long_time(total)}, with {figures.long_time(starts)} to start cells"
-    if proofs:
-        time += f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
+
+
+def _plan_needs(plan: Plan) -> Iterator[str]:
+    """Yield the time, the memory and the processes of a plan, in sentences."""
+    spec, planned = plan.spec, time_planned(plan.cells, plan.spec)
+    whole, budget = long_time(plan.seconds), long_time(spec.budget)
+    if plan.fits:
+        time = f"about {whole}, with {long_time(planned.starts)} to start cells"
+        if planned.proofs:
+            time += f", and {long_time(planned.proofs)} to compare a sample of rows (--proof off leaves that out)"
+        yield f"Time: {time}."
+    else:
+        yield f"Time: {budget} (--budget). All cells would take about {whole} (--budget none)."
+        yield "The cells that decide most come first; others may be left out."
     if spec.until is not None:
-        time += f"; passes are added until {figures.long_time(spec.budget)} after the start"
-        if spec.until != UNTIL_BUDGET:
-            time += f" or intervals are within ±{100 * spec.until:.3g}%"
-        if spec.races:
-            time += ", and no cells are started later"
-    yield "time", time
+        limit = f", at most until {budget} after the start" if spec.budget else ""
+        yield f"Passes are added until intervals are within ±{100 * spec.until:.3g}%{limit}."
+    processes, memory = most_at_once(plan)
+    yield f"Memory: up to {byte_size(memory)}, in {counted(processes, 'process')} at the same time."
+    sizes = {(cell.workers, 1) for cell in plan.cells if cell.workers > len(cell.cpus)}
+    if sizes:
+        cpus = counted(max(len(cell.cpus) for cell in plan.cells), "CPU")
+        yield f"{figures.sizes(sizes, sizes)} share {cpus}: they only enlarge batches."
 
 
 def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
@@ -333,11 +346,14 @@ def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
         places = "; ".join(f"{', '.join(names)} at {words}" for words, names in where.items())
         notes.append(one_line(f"skipped: {places}: {reason}"))
     rows = []
+    widest = 15  # wider tables do not fit in 80 columns; ``vebench doctor --workers`` lists the CPUs
     for cell in (one for one in by_row if one.skip is None):
         shape = cell.shape
         ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
         size = f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}"
-        cpus = " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas)
+        cpus = " | ".join(_brief(replica.cpus) for replica in cell.all_replicas)
+        if len(cpus) > widest:
+            cpus = counted(len(cell.cpus), "CPU")
         verdict = cell.known.verdict if cell.known else DASH
         layout = f"{shape.num_envs}{ahead}", f"{shape.processes} x {shape.threads}"
         rows.append(_row(one_line(cell.backend.label), size, *layout, cpus, verdict))

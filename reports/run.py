@@ -18,8 +18,9 @@ from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import seconds_taken, summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
+from vebench.child.answers import Cause
 from vebench.errors import one_line
-from vebench.plan.spec import PER_NODE, UNTIL_BUDGET, RunSpec
+from vebench.plan.spec import PER_NODE
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of
@@ -111,7 +112,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
         of_env = [cell for cell in cells if cell.env == env]
         found[env] = answer_for(of_env, head.spec, usable=not section.notice)
         best = None if view.early else found[env].winner
-        tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
+        tables += rate_tables(env, [cell for cell in shown if cell.env == env], head, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     if view.forecast:
         tables += forecast_tables(cells, head, view.forecast)
@@ -205,9 +206,7 @@ def _measured(header: RunRecord) -> Iterator[str]:
     yield f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     if spec.passes > 1:
         yield f"{spec.passes} passes{' on average, more of the fastest' if spec.races else ''}"
-    if spec.until == UNTIL_BUDGET:
-        yield f"repeated for {figures.long_time(spec.budget)}"
-    elif spec.until is not None:
+    if spec.until is not None:
         yield f"repeated until ±{100 * spec.until:.3g}%"
     if spec.takes_turns:
         yield "cells taking turns"
@@ -236,7 +235,7 @@ def time_of_run(run: Run) -> str:
 
 
 def rate_tables(
-    env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
+    env: str, cells: Sequence[CellSummary], head: RunRecord, view: View, *, best: CellSummary | None
 ) -> Iterator[Table]:
     """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
@@ -251,7 +250,7 @@ def rate_tables(
 
     def tables(title: str, place: Place, *notes: str) -> Iterator[Table]:
         for name, part in parts.items():
-            heads, rows = _grid(part, crowded, spec, place)
+            heads, rows = _grid(part, crowded, head, place)
             yield Table(f"{name}: {title}", heads, rows, notes=notes, group=task, further=True)
 
     skips = sorted({cell.built.frame_skip for cell in cells})
@@ -259,7 +258,11 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    yield replace(last, notes=tuple(_notes(cells, crowded)), details=tuple(_differences(cells)))
+    yield replace(
+        last,
+        notes=(*_notes(cells, crowded), *(() if view.early else _left_out(cells, head))),
+        details=tuple(_differences(cells)),
+    )
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -269,7 +272,7 @@ def rate_tables(
 
 
 def _grid(
-    cells: Sequence[CellSummary], crowded: Container[int], spec: RunSpec, place: Place
+    cells: Sequence[CellSummary], crowded: Container[int], head: RunRecord, place: Place
 ) -> tuple[tuple[str, ...], tuple[TableRow, ...]]:
     """Return the heads of sizes, and a row for each backend. ``place`` returns the text of a cell."""
     sizes = dict(sorted(((cell.workers, cell.envs_per_worker), cell.key.size) for cell in cells))
@@ -282,7 +285,7 @@ def _grid(
         for size in sizes:
             if size in row:
                 texts.append(place(row[size]))
-            elif label != YARDSTICK and spec.asks_for(label, size[0]):
+            elif not head.chose_cells and label != YARDSTICK and head.spec.asks_for(label, size[0]):
                 texts.append(Text(("not run",), "missing"))
             else:
                 texts.append(Text((figures.DASH,)))
@@ -293,6 +296,8 @@ def _grid(
 def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     rate = cell.frames_per_second
     if rate is None or cell.figures.steps_per_second is None:
+        if cell.built.cause is Cause.GIVEN_UP:
+            return Text((figures.DASH,))
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
@@ -313,7 +318,8 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
     if rated and not any(cell.speedup for cell in cells):
         yield f"no speedups: {REFERENCE} with one worker has no rate"
     if crowded:
-        yield f"! more workers than their {figures.counted(max(crowded.values()), 'CPU')}"
+        cpus = figures.counted(max(crowded.values()), "CPU")
+        yield f"! more workers than their {cpus}: they only enlarge batches"
     work = {}
     for label in dict.fromkeys(cell.label for cell in cells):
         # Use the longest text among the backend's cells with the worst verdict.
@@ -337,6 +343,18 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.verdict == DISTRIBUTION for cell in cells):
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
+
+
+def _left_out(cells: Sequence[CellSummary], head: RunRecord) -> Iterator[str]:
+    """Yield a note on planned cells that the budget left out."""
+    if not head.chose_cells:
+        return
+    limit = figures.long_time(head.spec.budget)
+    yield f"{figures.DASH}: left out, because it decides less than others, or {limit} were over (--budget)"
+    largest = max(cell.workers for cell in cells)
+    above = [(workers, 1) for workers in head.spec.workers if workers > largest]
+    if above:
+        yield f"No backend was measured with {figures.sizes(above, above)}"
 
 
 def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:

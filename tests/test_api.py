@@ -22,7 +22,6 @@ from vebench import Run, VebenchError, check, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
-from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
 
 BRIEF: dict[str, Any] = {"passes": 1, "interleave": False, "proof": "off"}
@@ -232,8 +231,8 @@ def test_effort_passes_and_budget_mean_the_same_as_on_the_command_line() -> None
     assert " --effort low" in quick.command
     specs = [measure("CartPole", **asked, **more).page.sections[0].head.spec for more in ({}, {"passes": 3})]
     assert [(spec.race, spec.passes) for spec in specs] == [(True, 3), (False, 3)]
-    until = measure("CartPole", budget=1, **{**asked, "world": fake_world(clock=FakeClock())}).page.sections[0].head
-    assert until.spec.until == UNTIL_BUDGET
+    short = measure("CartPole", budget=1, **{**asked, "world": fake_world(clock=FakeClock())}).page.sections[0].head
+    assert (short.spec.budget, short.chose_cells) == (1.0, True)
 
 
 @pytest.mark.whole_machine

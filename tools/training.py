@@ -31,6 +31,7 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from vebench.backends.fast import make_vec
@@ -284,8 +285,8 @@ def main() -> None:
             print(repeat + 1, setting, results[setting][-1], file=sys.stderr, flush=True)
     host, packages = read_host(), ("torch", "stable-baselines3", "gymnasium", "ale-py", "mujoco", "envpool")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    machine = f"{len(host.cpus_allowed)} CPUs ({host.cpu_model}), Python {platform.python_version()},\n{versions}"
-    text = f"{machine}.\n\n{table(results)}"
+    machine = f"{len(host.cpus_allowed)} CPUs ({host.cpu_model}), Python {platform.python_version()}, {versions}"
+    text = f"{fill(machine, 99)}.\n\n{table(results)}"
     print(text)
     if given.json:
         rows = [{**asdict(setting), "results": found} for setting, found in results.items()]

@@ -94,10 +94,10 @@ def run_(call: Call) -> int:
     from vebench.commands import core
 
     file, outlet = call.outlet("run", measures=True)
-    call.refuse_for_resume(file, "dry_run", "quiet")
+    call.refuse_for_resume(file, "dry_run", "quiet", "budget")
     how = {"outlet": outlet, "dry_run": call.dry_run, "quiet": call.quiet}
     if call.resume is not None:
-        return core.resume(call.resume, call.world, allowed=call.allow_code, **how)
+        return core.resume(call.resume, call.budget, call.world, allowed=call.allow_code, **how)
     if call.given >= {"effort", "quick"}:
         raise UsageError("--quick is --effort low: leave out one of them")
     spec = asked("run", call.plan, "low" if call.quick else call.effort)

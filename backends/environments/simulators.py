@@ -156,7 +156,6 @@ class Emulator(_Simulator):
         self.ale.setInt("frame_skip", task.frame_skip)
         self.ale.setFloat("repeat_action_probability", 0.0)
         self.ale.setInt("max_num_frames_per_episode", FRAME_LIMIT)
-        self.seed(0)
 
     def seed(self, seed: int) -> None:
         """Start a new game with actions sampled from ``seed``."""

@@ -142,7 +142,7 @@ class Suite:
     title: str
     make: str = "vebench.backends.environments.making:make_registered"  # returns one Gymnasium environment of a task
     environment_bytes: int = 8 * MIB  # memory of one more environment. The default is a guess.
-    environment_seconds: float = 0.01  # approximate time to make and reset an environment
+    environment_seconds: float = 0.01  # CPU time to make and reset one of Gymnasium's environments, roughly
     tasks: Mapping[str, int] = field(default_factory=dict)  # known ids, with the frames or sub-steps in one step
     otherwise: str = ""  # the suite's further tasks, in words
     packages: tuple[Package, ...] = (GYMNASIUM,)  # the packages needed to make an environment
@@ -245,8 +245,8 @@ SUITES: Mapping[str, Suite] = {
     for suite in (
         Suite(
             name="atari",
-            environment_seconds=0.15,
             title="Atari",
+            environment_seconds=0.18,
             make="vebench.backends.environments.simulators:make_atari",
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": _ATARI_FRAME_SKIP for game in _ATARI_GAMES},
@@ -265,6 +265,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="mujoco",
             title="MuJoCo",
+            environment_seconds=0.0035,
             make="vebench.backends.environments.simulators:make_mujoco",
             environment_bytes=2 * MIB,
             # Physics sub-steps in one step, as in Gymnasium's classes.
@@ -293,6 +294,7 @@ SUITES: Mapping[str, Suite] = {
             name="classic",
             title="classic control",
             environment_bytes=64 * KIB,
+            environment_seconds=0.0001,
             tasks=dict.fromkeys(
                 ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"), 1
             ),

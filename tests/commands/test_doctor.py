@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 from support.commands import Command, Result
-from support.places import TESTS
+from support.places import DUMPS
 
 Doctor = Callable[..., Result]
 
 
-DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", TESTS.parents[1] / "shared" / "topologies"))
 EXPECTED = sorted(DUMPS.glob("*.expected.json"))
 
 

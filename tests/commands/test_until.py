@@ -28,19 +28,14 @@ def test_until_goes_on_to_the_precision_that_was_asked_for(vebench: Command, tmp
     assert repeats(tmp_path / "run.jsonl") == list(range(FEWEST_PROCESSES))
 
 
-@pytest.mark.parametrize(
-    ("until", "too_wide"), [(("--until", "0.001%", "--budget", "5"), True), (("--budget", "5"), False)]
-)
-def test_until_ends_with_its_budget_says_so_and_is_resumed(
-    vebench: Command, tmp_path: Path, until: tuple[str, ...], *, too_wide: bool
-) -> None:
-    path = tmp_path / "run.jsonl"
-    done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock(0.2)))
+def test_until_ends_with_its_budget_says_so_and_is_resumed(vebench: Command, tmp_path: Path) -> None:
+    path, until = tmp_path / "run.jsonl", ("--until", "0.001%", "--budget", "5")
+    done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock(0.05)))
     assert done.status == 0
-    assert ("the time was up (--until)" in " ".join(done.out.split())) == too_wide
+    assert "the time was up (--until)" in " ".join(done.out.split())
     first = repeats(path)
     assert 1 < len(first) < 5
-    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock(0.2))).status == 0
+    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock(0.05))).status == 0
     assert repeats(path)[: len(first)] == first
     assert len(repeats(path)) > len(first)
 

@@ -6,40 +6,13 @@ from itertools import groupby
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.simulated import topology_of
 
 from vebench.errors import UsageError
-from vebench.machine.host import Cache, Node, Topology, order_of, place
-
-
-def machine(packages: int, nodes: int, cores: int, threads: int, *, interleaved: bool = False) -> Topology:
-    """Return a machine of so many packages, nodes in each, cores in each, threads in each; caches as nodes are.
-
-    Second threads are numbered after all first ones. ``interleaved``: neighbouring numbers are in different nodes.
-    """
-    count = packages * nodes * cores
-    groups = packages * nodes
-    node_of = [core % groups if interleaved else core // cores for core in range(count)]
-    of_node = [
-        tuple(core + turn * count for turn in range(threads) for core in range(count) if node_of[core] == node)
-        for node in range(groups)
-    ]
-    of_package = {
-        str(10 * package): tuple(sorted(sum(of_node[package * nodes : (package + 1) * nodes], ())))
-        for package in range(packages)
-    }
-    online = tuple(range(count * threads))
-    return Topology(
-        online=online,
-        cores=tuple(tuple(core + turn * count for turn in range(threads)) for core in range(count)),
-        packages=of_package,
-        nodes=tuple(Node(3 * node, cpus) for node, cpus in enumerate(of_node)),
-        caches=tuple(Cache(3, None, cpus) for cpus in of_node),
-        kinds=(online,),
-    )
-
+from vebench.machine.host import Node, Topology, order_of, place
 
 SMALL = st.integers(1, 3)
-MACHINES = st.builds(machine, SMALL, SMALL, SMALL, SMALL, interleaved=st.booleans())
+MACHINES = st.builds(topology_of, SMALL, SMALL, SMALL, SMALL, interleaved=st.booleans())
 POLICY = st.sampled_from(["compact", "scatter"])
 SMT = st.sampled_from(["last", "off", "close"])
 
@@ -118,7 +91,7 @@ def test_the_fastest_kind_comes_first_and_second_threads_after_all_kinds() -> No
 
 
 def test_without_second_threads_only_cores_are_usable() -> None:
-    smt, four = machine(1, 1, 2, 2), frozenset(range(4))
+    smt, four = topology_of(1, 1, 2, 2), frozenset(range(4))
     assert place("compact", four, topology=smt, smt="off").usable == 2
     assert place("none", four, topology=smt, smt="off").usable == 2
     assert place("2,1,0,3", four, topology=smt, smt="close").order == (2, 1, 0, 3)

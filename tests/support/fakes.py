@@ -1,7 +1,7 @@
 """A world in which no process is started: cells answer at once, as a script or a table of rates says."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -92,7 +92,7 @@ class FakeStart:
 class FakeCell(Conversation):
     """A running cell that answers what its script holds; an exception in it is raised."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Iterable[Answer | Exception]) -> None:
         self._script = script
 
     def messages(self) -> Iterator[Answer]:

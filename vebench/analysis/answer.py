@@ -268,22 +268,8 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for record in run.cells:
         passes[record.env] = max(record.repeat, passes.get(record.env, 0))
     going = {record.key.without_repeat for record in run.cells if record.repeat == passes[record.env]}
-    known = [
-        cell
-        for cell in rated(run)
-        if cell.key in going and not (cell.reference_row or cell.excluded)
-        if not (cell.verdict == "unverified" and cell.work.reason)  # its work can never be verified, so it cannot win
-    ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
-    alive: set[tuple[str, str]] = set()
-    for env in passes:
-        ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
-        best_of_each = {cell.label: cell for cell in ranked}
-        race = standing({cell.key: cell.sample for cell in best_of_each.values()}, look, tolerance=0.0)
-        alive |= {(env, key.backend) for key in race.alive}
-        # A disturbed cell might be the fastest on an idle machine, so keep it.
-        slowed = [cell for cell in ranked if cell.conditions.disturbed]
-        alive |= {(env, cell.label) for cell in slowed if cell.rate >= cell.conditions.share_left * ranked[-1].rate}
+    alive = may_win([cell for cell in rated(run) if cell.key in going], look)
     tasks = {env for env, _ in alive}
     for planned in cells:
         if planned.key.without_repeat not in going:
@@ -291,6 +277,23 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
         reference = planned.is_base or planned.backend.name == YARDSTICK
         if (planned.task.id, planned.backend.label) in alive or (reference and planned.task.id in tasks):
             yield planned
+
+
+def may_win(cells: Sequence[CellSummary], look: int) -> set[tuple[str, str]]:
+    """Return the backends that may be the fastest on a task, as task and label. For ``look``, see ``level_of_look``."""
+    # A backend whose work can never be verified cannot win.
+    hopeless = {cell.key for cell in cells if cell.verdict == "unverified" and cell.work.reason}
+    known = [cell for cell in cells if not (cell.reference_row or cell.excluded or cell.key in hopeless)]
+    alive: set[tuple[str, str]] = set()
+    for env in dict.fromkeys(cell.env for cell in known):
+        ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
+        best_of_each = {cell.label: cell for cell in ranked}
+        race = standing({cell.key: cell.sample for cell in best_of_each.values()}, look, tolerance=0.0)
+        alive |= {(env, key.backend) for key in race.alive}
+        # A disturbed cell might be the fastest on an idle machine, so keep it.
+        slowed = [cell for cell in ranked if cell.conditions.disturbed]
+        alive |= {(env, cell.label) for cell in slowed if cell.rate >= cell.conditions.share_left * ranked[-1].rate}
+    return alive
 
 
 def affordable(

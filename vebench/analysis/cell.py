@@ -189,7 +189,7 @@ class CellSummary:
     reason: str | None  # why one repeat failed, or why the cell was skipped
     repeats: int
     failed_repeats: int
-    faulty_repeats: int  # the number of failed repeats that the user did not interrupt
+    faulty_repeats: int  # the number of failed repeats that were not broken off
     built: CellRecord  # the record of the first successful repeat; if there is none, of the first failed repeat
     cpus_owned: int  # the number of CPUs for this cell: at most one for each worker
     work: Work

@@ -24,7 +24,6 @@ from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standin
 from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
@@ -173,7 +172,7 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = f"{whose}{way_out(reason)}{log}; after fixing the problem, measure it again with: {sweep.resume}"
         yield Finding(Code.FAILED, f"{_of_passes(cell.faulty_repeats, cell)}{reason}", remedy)
     elif cell.failed_repeats:
-        message = f"{_of_passes(cell.failed_repeats, cell)}interrupted by the user"
+        message = f"{_of_passes(cell.failed_repeats, cell)}{cell.reason}"
         yield Finding(Code.INCOMPLETE, message, f"measure it again with: {sweep.resume}")
     if cell.status == "skipped":
         yield Finding(Code.SKIPPED, reason, "provide what is missing, or leave it out with -b and --workers")
@@ -241,7 +240,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.IMPRECISE, f"too few {what} for a good interval: {seen}", remedy)
     known = estimate(sample)
     half = None if known is None else known.half_width  # without the spread of runs, so further passes narrow it
-    asked = None if spec.until == UNTIL_BUDGET else spec.until
+    asked = spec.until
     slowed = cell.conditions.disturbed or cell.conditions.throttled_windows > 0
     if half is not None and half > WIDE and asked is None and not (slowed or few):
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
@@ -478,8 +477,8 @@ def unusable(cells: Sequence[CellSummary]) -> Finding | None:
 
 
 def incomplete(run: Run, file: str) -> Finding | None:
-    """Return a finding if planned cells are missing from the file, or were interrupted by the user."""
-    there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
+    """Return a finding if planned cells are missing from the file, or were broken off."""
+    there, planned = sum(not cell.broken_off for cell in run.cells), run.header.cells
     if planned is None or there >= planned:
         return None
     remedy = f"measure the rest with: {run.header.resume_command(file)}"

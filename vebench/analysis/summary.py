@@ -115,13 +115,13 @@ def _rated(measured: Mapping[CellKey, _Repeats], header: RunRecord, file: str) -
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
-    """Return the records of each cell, without interrupted repeats before its last repeat."""
+    """Return the records of each cell, without repeats that were broken off before its last repeat."""
     repeats: dict[CellKey, list[CellRecord]] = {}
     for record in run.cells:
         repeats.setdefault(record.key.without_repeat, []).append(record)
     for key, records in repeats.items():
         last = max(record.repeat for record in records)
-        repeats[key] = [record for record in records if not record.interrupted or record.repeat == last]
+        repeats[key] = [record for record in records if not record.broken_off or record.repeat == last]
     return repeats
 
 
@@ -147,7 +147,7 @@ def _cell(measured: _Repeats, header: RunRecord) -> CellSummary:
     records = measured.records
     well = [record for record in records if record.status == "ok"]
     failed = [record for record in records if record.status == "failed"]
-    faulty = [record for record in failed if not record.interrupted]
+    faulty = [record for record in failed if not record.broken_off]
     first = (well or failed or records)[0]
     # Replicas on other hosts use the CPUs of those hosts.
     hosts, here = header.hosts, header.host.usable_cpus
@@ -227,15 +227,15 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
 def next_repeats(run: Run) -> dict[CellKey, int]:
     """Return the number of the next repeat of each cell. A cell whose last repeat failed or was skipped has none."""
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
-    again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
+    again = {record.key.without_repeat: record.repeat for record in last if record.broken_off}
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
 def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -> Work:
     proves = header.spec.proof != "off"
     proofs = []
-    for record in records:
-        due = proves and record.status == "ok" and record.repeat < PASSES_OF_ALL
+    for number, record in enumerate(records):
+        due = proves and record.status == "ok" and number < PASSES_OF_ALL
         if record.proof is not None:
             proofs.append(record.proof)
         elif due and not (record.label == REFERENCE or record.entry.reference_row):

@@ -65,13 +65,18 @@ def of_suite(name: str, backends: tuple[BackendChoice, ...], world: World) -> Ru
     return suite.spec(placement_of(suite.spec(1), world.read_host()).usable, backends)
 
 
-def resume(path: Path, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool) -> int:
+def resume(
+    path: Path, budget: float | None, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool
+) -> int:
     """Measure the missing cells of the run file ``path``: those without a line, or failed. Returns the exit status.
 
-    With ``dry_run``, only the plan of the missing cells is shown. ``allowed``: see ``plan_to_finish``, also for its
-    errors.
+    ``budget``: None for the budget of the run. With ``dry_run``, only the plan of the missing cells is shown.
+    ``allowed``: see ``plan_to_finish``, also for its errors.
     """
     plan, left = plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
+    if budget is not None:
+        spec = replace(plan.spec, budget=budget)
+        plan, left = replace(plan, spec=spec), replace(left, spec=spec)
     if dry_run:
         return _shown(left, f"{path}: ")
     return _measured(RunWriter.resume(path), plan, left, world, outlet, quiet=quiet)

@@ -23,9 +23,11 @@ from typing import Self
 import msgspec
 
 from vebench import hosts, interpreters
+from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.backends.interface import Task
+from vebench.child.answers import Cause
 from vebench.engine import runner
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone, RunStarted
@@ -47,6 +49,7 @@ from vebench.results import records, store
 from vebench.results.records import CellRecord, Run, RunRecord, record
 from vebench.results.store import RunWriter
 
+_LEAST_S = 5.0  # a cell is not given up before these seconds
 _note_once = cache(console.note)
 _launcher = partial(Launcher, note=_note_once)
 
@@ -278,6 +281,9 @@ class Session:
         self._open = ExitStack()  # holds the files and the launchers, which all passes share
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
+        self._seen: Counter[runner.Seen] = Counter()
+        for side, run in self.runs.items():
+            self._seen.update((cell.key.without_repeat, side) for cell in run.cells)
         self._first_look: Callable[[Run], Page] | None = None
         self._looked: set[str] = set()  # tasks whose first look was shown
         # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
@@ -317,38 +323,56 @@ class Session:
         return {side: file.run for side, file in self._files.items()}
 
     def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
-        """Measure the cells that are ``left`` of a plan, then further passes for ``--until`` or of a race.
+        """Measure the cells that are ``left`` of a plan, and further passes, within the budget of the plan's spec.
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
-        the progress, unless there is one pass or the run is resumed. After PASSES_OF_ALL passes of all cells, a race
-        goes on with the backends that may be the fastest. Its total is the number of cells in ``spec.passes``
-        full passes. Returns the exit status. Raises InterruptedRunError if the user interrupts it.
+        the progress, unless there is one pass or the run is resumed. Returns the exit status. Raises
+        InterruptedRunError if the user interrupts it.
+        """
+        deadline = self._world.clock() + (plan.spec.budget or math.inf)
+        self._first_look = first_look if plan.spec.passes > 1 and not self.run.cells else None
+        passes = self._all_passes(plan, left, deadline) if left.fits else self._best_passes(plan, deadline)
+        status = 0
+        for cells, later in passes:
+            status = max(status, self.one_pass(cells, deadline=deadline, keeps_to_it=True, later=later))
+        return status
+
+    def _best_passes(self, plan: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
+        """Yield passes of the cells that decide most, as long as there is time."""
+        memory = self._world.memory_available()
+        while True:
+            left = deadline - self._world.clock()
+            once = next_pass_within(plan, self.run, left, memory)
+            if not once.cells:
+                return
+            yield replace(once, cells=tuple(replace(cell, patience=max(_LEAST_S, left)) for cell in once.cells)), 0
+
+    def _all_passes(self, plan: Plan, left: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
+        """Yield the cells that are ``left``, then further passes for ``--until`` or of a race, each with what follows.
+
+        After PASSES_OF_ALL passes of all cells, a race goes on with the backends that may be the fastest. Its total is
+        the number of cells in ``spec.passes`` full passes.
         """
         spec, until = plan.spec, plan.spec.until
-        deadline = math.inf if until is None else self._world.clock() + spec.budget
-        self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
-        status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=self._left_to_race(plan))
-        while True:
+        yield left, self._left_to_race(plan)
+        while self._world.clock() < deadline:
             later = self._left_to_race(plan)
-            over = later == 0 if until is None else self._world.clock() >= deadline
-            if over:
-                return status
+            if not later and until is None:
+                return
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
             if until is not None:
                 wanted &= wide_cells(self.run, until)
             more = next_pass(going_on, wanted, next_repeats(self.run))
             if not more.cells or (until is None and len(more.cells) > 2 * later):
-                return status  # the race has less than half of this pass left
-            status = max(status, self.one_pass(more, deadline=deadline, later=max(0, later - len(more.cells))))
+                return  # the race has less than half of this pass left
+            yield more, max(0, later - len(more.cells))
 
     def _left_to_race(self, plan: Plan) -> int:
         """Return the number of cells that a race has left to measure after the passes of all cells."""
-        if not plan.spec.races or plan.spec.until is not None:
-            return 0
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
-        return max(0, (plan.spec.passes - PASSES_OF_ALL) * each - raced)
+        return max(0, plan.race_passes * each - raced)
 
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
@@ -377,6 +401,7 @@ class Session:
                     over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
                     gives_up=keeps_to_it,
+                    seen=self._seen,
                 )
                 for event in stack.enter_context(closing(events)):
                     if isinstance(event, FirstLook):
@@ -389,7 +414,7 @@ class Session:
                     display.show(event)
         except KeyboardInterrupt:
             raise InterruptedRunError(self._interrupted(done, len(plan.cells), later, measured.values())) from None
-        return int(any(cell.status == "failed" for cell in measured.values()))
+        return int(any(cell.status == "failed" and cell.cause is not Cause.GIVEN_UP for cell in measured.values()))
 
     def _show_first_look(self, event: FirstLook, display: RunScreen) -> None:
         """Show a page of the first file's run and the cells of the event. It does not call other cells missing."""
@@ -422,7 +447,7 @@ class Session:
         """Return in words which cells are in the files, and the command that continues."""
         for file in self._files.values():
             file.check_present()
-        here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
+        here, whole = done + sum(not cell.broken_off for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import answers
 from vebench.child.request import Judging, Recorded, Recording, Replaying, Stepping
-from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellPython, Plan, needs_proof
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellKey, CellPython, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
@@ -151,6 +152,7 @@ _A_FEW = 3  # the fewest windows that give an interval
 _LOOP = BackendChoice(registry.REFERENCE)
 # The tasks that were given up because for-loop failed on them, as (task, side), with the reason.
 Over = dict[tuple[str, str], str]
+Seen = tuple[CellKey, str]  # the key of a cell without its repeat, and its side
 
 
 def run(
@@ -161,6 +163,7 @@ def run(
     over: Over | None = None,
     out_of_time: Callable[[], bool] = bool,
     gives_up: bool = False,
+    seen: Counter[Seen] | None = None,
 ) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
@@ -168,17 +171,21 @@ def run(
     all its later cells fail with the same reason. A hanging environment would hang in each of them until ``--timeout``.
 
     Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
-    cell. With ``gives_up``, interleaved cells are not started, and cells that lack windows fail. Raises
+    cell. With ``gives_up``, interleaved cells are not started, and cells with fewer than three windows fail. Raises
     KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
+
+    ``seen`` counts the passes of each cell, also in later calls. The rows of a cell's first passes are always compared,
+    the rows of later passes by chance.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(62)
     over = {} if over is None else over
-    cells = [_with_recording(cell, plan.spec, chooser) for cell in plan.cells]
-    for number, group in groupby(cells, key=attrgetter("group")):
-        for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
-            if part[0].skip is None and out_of_time():
+    seen = Counter() if seen is None else seen
+    for number, group in groupby(plan.cells, key=attrgetter("group")):
+        for cells in [tuple(group)] if number is not None else [(cell,) for cell in group]:
+            if cells[0].skip is None and out_of_time():
                 continue
+            part = [_with_recording(cell, plan.spec, chooser, seen) for cell in cells]
             unproven: list[CellFinished] = []
             try:
                 for event in _measured(part, launch, plan.spec, out_of_time if gives_up else bool, over):
@@ -221,12 +228,11 @@ def _measured(
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in running:
             if cell.at_work:
-                yield CellFinished(cell.cell, cell.outcome(answers.Cause.GIVEN_UP))
+                yield cell.broken_off(answers.Cause.GIVEN_UP)
     except InterruptedCellError:
         for cell in running:
             if cell.at_work and cell.windows:
-                few = len(cell.windows) < _A_FEW
-                yield CellFinished(cell.cell, cell.outcome(answers.Cause.INTERRUPTED if few else None))
+                yield cell.broken_off(answers.Cause.INTERRUPTED)
         raise KeyboardInterrupt from None
 
 
@@ -327,6 +333,10 @@ class _RunningCell:
             why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.side), why)
 
+    def broken_off(self, cause: answers.Cause) -> CellFinished:
+        """Return the end of a cell that is broken off. A few windows are enough for a good end."""
+        return CellFinished(self.cell, self.outcome(cause if len(self.windows) < _A_FEW else None))
+
     def outcome(self, cause: answers.Cause | None = None) -> Outcome:
         """Return how the cell has ended. With a ``cause``, the cell ends now for this cause."""
         reason = cause.reason if cause else self._reason
@@ -337,11 +347,13 @@ class _RunningCell:
         return replace(found, layout=ready.layout, startup_ns=ready.startup_ns, reset_ns=ready.reset_ns)
 
 
-def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
+def _with_recording(cell: Cell, spec: RunSpec, chooser: int, seen: Counter[Seen]) -> Cell:
     """Return ``cell`` with a recording if its work needs proof, at moments that it cannot foresee."""
     if not needs_proof(cell, spec):
         return cell
     seed = secrets.randbits(62)
+    which = cell.key.without_repeat, cell.side
+    seen[which] += 1
     job = Recording(
         f"{seed:x}.rows",
         seed,
@@ -349,7 +361,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         chooser=chooser,
         repeat=cell.repeat,
         full=spec.proof == "full",
-        compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(8),
+        compared=seen[which] <= PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(8),
         resets=not cell.backend.is_ours,
     )
     return replace(cell, job=job)

@@ -209,6 +209,7 @@ def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
         passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,
         until=None,
+        budget=0.0,
     )
 
 

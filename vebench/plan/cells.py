@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, count, product
+from operator import attrgetter
 from random import Random
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -134,6 +135,11 @@ class Cell:
         return self.is_reference and self.workers == 1
 
     @property
+    def bytes(self) -> int:
+        """The memory that the cell needs, roughly."""
+        return memory_of(self.task, self.backend, self.shape)
+
+    @property
     def mode(self) -> Mode:
         """How the cell is measured."""
         if self.replicas:
@@ -163,6 +169,21 @@ class Plan:
     spec: RunSpec
     cells: tuple[Cell, ...]
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+
+    @property
+    def race_passes(self) -> int:
+        """The number of passes, as long as the pass of all cells, that a race adds."""
+        return 0 if self.spec.until or not self.spec.races else max(0, self.spec.passes - PASSES_OF_ALL)
+
+    @property
+    def seconds(self) -> float:
+        """The expected seconds of all cells, the race included."""
+        return time_planned(self.cells, self.spec).total * (1 + self.race_passes / PASSES_OF_ALL)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget is enough for all cells. Otherwise, results decide which cells are measured."""
+        return not self.spec.budget or self.seconds <= self.spec.budget
 
 
 def expand(
@@ -207,7 +228,7 @@ def expand(
     if spec.base:
         once += _bases(spec, tasks, once, where)
     of_all = min(spec.passes, PASSES_OF_ALL) if spec.races else spec.passes
-    passes = (_shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(of_all))
+    passes = (shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(of_all))
     return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
 
 
@@ -289,8 +310,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
             needed, skip = memory_of(task, choice, largest), why_not
             if skip is None and room is not None and needed > room:
                 remedy = "; fewer workers or --envs-per-worker would fit" if least <= room else ""
-                gib = 1024 * MIB
-                skip = f"needs about {needed / gib:.2g} GiB of memory, {room / gib:.2g} GiB may be used{remedy}"
+                skip = too_much_memory(needed, room) + remedy
             cpus = tuple(cpu for replica in replicas for cpu in replica.cpus)
             yield Cell(
                 task,
@@ -345,6 +365,12 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
     return [(share, tuple(owned)) for share, owned in zip(shares, sets.values(), strict=True)]
 
 
+def too_much_memory(needed: int, room: int) -> str:
+    """Return why a cell is skipped that needs more memory than may be used, both in bytes."""
+    gib = 1024 * MIB
+    return f"needs about {needed / gib:.2g} GiB of memory, {room / gib:.2g} GiB may be used"
+
+
 def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
     """Return roughly the bytes that a cell needs, from the measured sizes in the tables of backends and suites."""
     entry = choice.entry
@@ -354,7 +380,7 @@ def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
     return 96 * MIB + entry.library.import_bytes + workers + shape.num_envs * environment
 
 
-def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
+def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     """Return the cells in a random order that depends only on the seed and the number of the pass."""
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
@@ -367,22 +393,28 @@ def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     return order
 
 
-def interleaved(plan: Plan, memory_available: int | None) -> Plan:
+def interleaved(
+    plan: Plan, memory_available: int | None, bytes_of: Callable[[Cell], int] = attrgetter("bytes")
+) -> Plan:
     """Return the plan with interleaved groups. A group has all cells of one pass on one task, if they fit in memory."""
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
-    return replace(plan, cells=in_groups(by_pass.values(), memory_available))
+    return replace(plan, cells=in_groups(by_pass.values(), memory_available, bytes_of))
 
 
-def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+def in_groups(
+    groups: Iterable[Sequence[Cell]],
+    memory_available: int | None,
+    bytes_of: Callable[[Cell], int] = attrgetter("bytes"),
+) -> tuple[Cell, ...]:
     """Return the cells of all ``groups``, numbered by group. A group with too many processes or bytes is split."""
     numbers, found = count(), []
     for cells in groups:
         found += [cell for cell in cells if cell.skip is not None or cell.replicas]  # replicas run in step
         number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         for cell in (cell for cell in cells if cell.skip is None and not cell.replicas):
-            needed = memory_of(cell.task, cell.backend, cell.shape)
+            needed = bytes_of(cell)
             if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
                 number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
             found.append(replace(cell, group=number))
@@ -404,7 +436,7 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
     cells = [cell for key, cell in again.items() if key in wanted or cell.group in groups]
     together: dict[object, list[Cell]] = {}
-    for cell in _shuffled(cells, plan.spec.seed, number):
+    for cell in shuffled(cells, plan.spec.seed, number):
         together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 
@@ -425,21 +457,30 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     return task, env, rank(backend.name), chosen, backend.label
 
 
-def time_planned(cells: Iterable[Cell], spec: RunSpec) -> tuple[float, float, float]:
-    """Return the expected seconds to start cells, to compare rows, and in total.
+class PlannedTime(NamedTuple):
+    """The expected seconds of a plan."""
+
+    starts: float  # to start cells
+    proofs: float  # to compare rows
+    total: float
+
+
+def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
+    """Return the time of cells, without further passes of a race.
 
     A comparison of rows starts a process of its own, unless cells take turns.
     """
     loaded: set[object] = set()
     starts = proofs = rest = 0.0
-    for cell in cells:
+    for cell in (cell for cell in cells if cell.skip is None):
         shape = cell.shape
         modules = cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
         libraries = cell.repeat, cell.python, modules
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-        start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
+        each = cell.entry.environment_seconds.get(cell.task.suite, SUITES[cell.task.suite].environment_seconds)
+        start = begin + each * shape.num_envs / at_once
         starts += start
         if needs_proof(cell, spec):
             # A comparison takes a fifth of the stepping time.
@@ -449,4 +490,14 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> tuple[float, float, fl
         # a quarter of the time of all windows, if episodes are long.
         warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 8
         rest += warm_up + spec.windows * (spec.duration + AROUND_S) + END_S
-    return starts, proofs, starts + proofs + rest
+    return PlannedTime(starts, proofs, starts + proofs + rest)
+
+
+def most_at_once(plan: Plan) -> tuple[int, int]:
+    """Return the most processes and bytes that the plan's cells, taking turns in groups, need at the same time."""
+    together: dict[object, list[Cell]] = {}
+    for number, cell in enumerate(cell for cell in plan.cells if cell.skip is None):
+        together.setdefault((cell.repeat, number if cell.group is None else cell.group), []).append(cell)
+    processes = (sum(cell.shape.processes for cell in group) for group in together.values())
+    memory = (sum(cell.bytes for cell in group) for group in together.values())
+    return max(processes, default=0), max(memory, default=0)

@@ -181,14 +181,15 @@ def _quantity(given: Any, units: Mapping[str, float], example: str) -> float:
 
 
 def seconds(*, or_none: bool = False) -> Kind:
-    """Return the kind of times: ``90``, ``250ms``, ``2m`` or ``1.5h``. With ``or_none``, 0 is allowed."""
+    """Return the kind of times: ``90``, ``250ms``, ``2m`` or ``1.5h``. With ``or_none``, ``none`` is 0."""
     units = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
     shortest, longest = 1e-9, 31 * 86400.0  # longer waits than a month overflow in system calls
 
     def read(given: Any) -> float:
-        value = _quantity(given, units, "write a time such as 250ms, 90s, 2m or 1h")
+        none = or_none and given in ("none", 0)
+        value = 0.0 if none else _quantity(given, units, "write a time such as 250ms, 90s, 2m or 1h")
         if not shortest <= value <= longest and not (or_none and value == 0):
-            raise ValueError(f"must be {'0 or ' if or_none else ''}above 0 seconds, at most {longest:.0f}")
+            raise ValueError(f"must be {'none or ' if or_none else ''}above 0 seconds, at most {longest:.0f}")
         return value
 
     return Kind(read, time_of)

@@ -24,7 +24,6 @@ PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
 PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
 TOLERANCE = 0.1  # the share by which a backend may be slower, by default
-UNTIL_BUDGET = 1e-6  # a value of ``until`` that no interval reaches, so passes are added until the budget is spent
 
 
 def setting(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:
@@ -45,7 +44,7 @@ _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [defaul
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..CPUS]"
 _EACH = "Environments of each worker.  [default: 1]"
 _UNTIL = "Add passes until intervals are this narrow (2%)."
-_BUDGET = "Add passes until this long after the start (--until: 10m)."
+_BUDGET = "Longest time; cells that decide most come first. none: measure all."
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _PIN = "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."
@@ -76,9 +75,10 @@ class RunSpec:
     warmup: float = setting(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
     passes: int = setting(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
-    # Passes are added until each interval is within this share of its level, or until ``budget`` is spent.
+    # Passes are added until each interval is within this share of its level, or the budget is spent.
     until: float | None = setting(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
-    budget: float = setting(_TIME, HOW_LONG, "TIME", _BUDGET, default=600.0)
+    # The longest time of a run. 0: no limit.
+    budget: float = setting(grammar.seconds(or_none=True), HOW_LONG, "TIME", _BUDGET, default=0.0)
     base: bool = setting(
         _OFF, ADVANCED, "", "Leave out the rows that speedups are relative to.", "--no-base", default=False
     )
@@ -169,7 +169,7 @@ EFFORTS: dict[str, Mapping[str, tuple[Any, ...]]] = {
 }
 EFFORTS["bisect"] = EFFORTS["compare"]
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK},
+    "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK, "budget": 600.0},
     "compare": {"proof": "auto"},
     "bisect": {"proof": "auto"},
 }
@@ -194,8 +194,6 @@ def defaults(command: str, level: str = "normal", given: Collection[str] = ()) -
 def asked(command: str, given: Mapping[str, Any], level: str = "normal") -> RunSpec:
     """Return the spec of a command, from the ``given`` fields. Raises UsageError for an unknown level of effort."""
     values = {"envs": (), **defaults(command, level, given), **given}
-    if command == "run" and "budget" in given:
-        values.setdefault("until", UNTIL_BUDGET)
     return RunSpec(**values)
 
 
@@ -236,7 +234,7 @@ def check_count(flag: str, value: int, least: int, most: int) -> None:
 # All cells of a suite have the same number of passes, so that no cell is measured less because it seemed slow. There
 # are many short passes, because passes differ more than windows do.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    defaults("run")
+    {name: value for name, value in defaults("run").items() if name != "budget"}
     | {"timeout": 300.0, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
 )
 

@@ -120,9 +120,9 @@ class CellRecord(Done, Layout, Identity):
     type: Literal["cell"] = "cell"
 
     @property
-    def interrupted(self) -> bool:
-        """Whether the user interrupted the cell, so that its failure is not a fault."""
-        return self.cause is Cause.INTERRUPTED
+    def broken_off(self) -> bool:
+        """Whether the user or the end of the budget broke the cell off, so that its failure is not a fault."""
+        return self.cause is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     packages: dict[str, str]
     command: str  # the command that repeats the run
     started: str = ""
-    cells: NonNegative | None = None  # the number of planned cells; None for a tuning, which has no plan beforehand
+    cells: NonNegative | None = None  # the number of planned cells; None if results decide which cells are measured
     interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
     interpreters: dict[str, InterpreterRecord] = {}  # the backends' own Pythons, by the backend's label
     hosts: dict[str, HostFactsRecord] = {}  # the hosts of replicas, by the name that the user gave
@@ -211,6 +211,11 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """Twelve hexadecimal digits of the plan, the machine, the packages and the start, which decide the rates."""
         facts = msgspec.json.encode((self.spec, self.host, self.packages, self.started), order="sorted")
         return sha256(facts).hexdigest()[:12]
+
+    @property
+    def chose_cells(self) -> bool:
+        """Whether the budget was too short for all cells, so that results decided which cells were measured."""
+        return self.cells is None and self.spec.budget > 0
 
     @property
     def usable_cpus(self) -> int:
@@ -344,7 +349,7 @@ def gather(
         packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
-        cells=len(plan.cells),
+        cells=len(plan.cells) if plan.fits else None,
         interpreter=None if interpreter is None or hosts else interpreter.path,
         interpreters={
             name: InterpreterRecord(it.path, it.version, it.packages) for name, it in plan.interpreters.items()

@@ -1,13 +1,17 @@
 """Atari games of our own class against Gymnasium's wrappers with the same settings, byte for byte."""
 
+import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
+from ale_py import ALEInterface
 from support.same_bytes import Way, compare, wrapped_case
 
-from vebench.backends.fast import atari
+from vebench.backends.fast import atari, make_vec
 from vebench.backends.fast.atari import AtariTask
+from vebench.backends.fast.classes import address
 from vebench.backends.interface import Task
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
@@ -91,3 +95,38 @@ def test_an_emulator_in_which_c_sees_something_else_is_gymnasiums(
     monkeypatch.setattr(atari, name, changed(getattr(atari, name)))
     with pytest.raises(ValueError, match=r"^ale-py|C and Python differ"):
         AtariTask("ALE/Freeway-v5", {})
+
+
+def test_each_environment_loads_its_game_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, by_python = atari._function, ALEInterface.loadROM
+    loads, kept = {"C": 0, "Python": 0}, list[Any]()
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+    def counted(name: str) -> Any:
+        found = function(name)
+        if "7loadROM" not in name:
+            return found
+        by_c = kind(address(found))
+
+        def load(ale: int, path: int) -> None:
+            loads["C"] += 1
+            by_c(ale, path)
+
+        kept.append(kind(load))
+        return kept[-1]
+
+    def load(ale: ALEInterface, rom: Any) -> None:
+        loads["Python"] += 1
+        by_python(ale, rom)
+
+    monkeypatch.setattr(atari, "_function", counted)
+    monkeypatch.setattr(ALEInterface, "loadROM", load)
+    envs = make_vec(PONG, 3, num_processes=2, max_num_frames_per_episode=60)
+    # Gymnasium's class shows the spaces. Building the task compares a game of C with a game of Python.
+    assert loads == {"C": 1, "Python": 2}
+    envs.reset(seed=3)
+    assert loads == {"C": 4, "Python": 2}
+    ends = sum(int(envs.step(np.zeros(3, np.int64))[3].sum()) for _ in range(40))
+    assert ends >= 3
+    assert loads == {"C": 4, "Python": 2}
+    envs.close()

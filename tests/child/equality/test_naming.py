@@ -145,3 +145,11 @@ def test_recordings_that_share_the_steps_of_the_reference_are_judged_as_if_each_
         assert sorted(together, key=repr) == sorted(alone, key=repr)
         monkeypatch.setattr(judge, "_MOST_SHARED", 30)  # more cannot be shared, and is stepped by each
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_recording_that_differs_by_chance_leaves_the_others_to_be_compared(tmp_path: Path) -> None:
+    for name_of in ("chance", "rows"):
+        record(tmp_path / name_of, Altered, (20,))
+    recorded = Recorded("chance", "envpool-sync", 3000.0), Recorded("rows", "for-loop", 3000.0)
+    found = list(replay(request_for(CARTPOLE), Replaying(recorded, str(tmp_path))))
+    assert [(proof.verdict, proof.impossible) for proof in found] == [("unverified", True), ("identical", False)]

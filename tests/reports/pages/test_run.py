@@ -36,7 +36,7 @@ def everything_of(*cells: CellRecord) -> Document:
 def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: RunPage) -> None:
     table = table_of(everything)
     assert table.columns == ("1 worker", "2 workers", "4 workers !")
-    assert "! more workers than their 2 CPUs" in table.notes
+    assert "! more workers than their 2 CPUs: they only enlarge batches" in table.notes
     assert [row.label for row in table.rows] == [
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
     ]  # fmt: skip
@@ -93,7 +93,10 @@ def test_workers_and_environments_swept_together_are_several_tables() -> None:
     assert best == 1
     # What holds for the task is said once, below the last table.
     assert (first.notes, first.details) == ((), ())
-    assert second.notes == ("! more workers than their 2 CPUs", "Same work: identical; gym-sync: identical (before)")
+    assert second.notes == (
+        "! more workers than their 2 CPUs: they only enlarge batches",
+        "Same work: identical; gym-sync: identical (before)",
+    )
     assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 

@@ -117,18 +117,19 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
     """Compare each recording of ``job`` with the reference, and yield the result. The files are removed."""
     task = request.setup.task
     outlines = [_Outline(f"{job.path}/{each.name}") for each in job.recordings]
+    chances = [find(each.backend).scope.chance(task) for each in job.recordings]
     families: dict[object, list[int]] = {}  # recordings whose environments have the same actions
     for number, outline in enumerate(outlines):
-        if (about := outline.about) is not None and outline.end is not None:
+        if (about := outline.about) is not None and outline.end is not None and chances[number] is None:
             families.setdefault(about.info.autoreset if about.info.in_order else number, []).append(number)
     found: dict[int, list[_Judged]] = {}
-    for number, (outline, recorded) in enumerate(zip(outlines, job.recordings, strict=True)):
+    for number, outline in enumerate(outlines):
         about, end = outline.about, outline.end
         if about is None or end is None:
             proof = CellProof("unverified", reason="the recording is truncated")
-        elif (chance := find(recorded.backend).scope.chance(task)) is not None:
+        elif chances[number] is not None:
             verdict: WorkVerdict = "different" if end.fault else "unverified"
-            proof = CellProof(verdict, fault=end.fault or None, reason=chance, impossible=True)
+            proof = CellProof(verdict, fault=end.fault or None, reason=chances[number], impossible=True)
         else:
             if number not in found:
                 family = next(members for members in families.values() if number in members)
@@ -144,10 +145,12 @@ def replay(request: Request, job: Replaying) -> Iterator[CellProof]:
 
 def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence[int]) -> list[_Judged]:
     """Compare the rows of some environments in several recordings. Each recording has its own limit in nanoseconds."""
-    began = perf_counter_ns()
-    Reference(task, 0, seed=0)
-    most = max(1, _RESETS_NS // (perf_counter_ns() - began))
-    drawn = random.SystemRandom().sample(ids, min(most, len(ids)))  # no backend can predict this sample
+    drawn = ids
+    if not all(outline.first_ids <= outline.env_ids for outline, _ in asked):
+        began = perf_counter_ns()
+        Reference(task, 0, seed=0)
+        most = min(len(ids), max(1, _RESETS_NS // (perf_counter_ns() - began)))
+        drawn = random.SystemRandom().sample(ids, most)  # no backend can predict this sample
     shared: dict[tuple[Any, ...], Trajectory] = {}
     found = []
     for outline, span_ns in asked:

@@ -1,0 +1,178 @@
+"""The next pass of a run whose plan does not fit its budget: the cells that decide most come first. Pure functions.
+
+The first pass has all backends, with one worker and with about as many workers as CPUs, and with other counts if there
+is time. More workers of a backend follow while it may be the fastest, or while its rate still rises. The fastest cells
+get passes until no other backend may be faster, and other cells get the rest of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from math import log
+
+from vebench.analysis.answer import may_win
+from vebench.analysis.cell import CellSummary, Curve, curves, of_key
+from vebench.analysis.summary import next_repeats, rated, wide_cells
+from vebench.backends.registry import YARDSTICK
+from vebench.plan.cells import Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
+from vebench.plan.spec import PASSES_OF_ALL
+from vebench.results.records import CellRecord, Run
+
+_NANO = 1e-9
+_SETTLED = 6  # passes of the best cells, so that the intervals of their rates are useful
+_RISING = 1.03  # a rate rises if it exceeds the rates of fewer workers by this factor
+_ALMOST = 0.9  # the share of the best rate of a backend that a smaller size needs to be recommended instead
+
+Backend = tuple[str, str]  # a task and the label of a backend
+
+
+def next_pass_within(plan: Plan, run: Run, left: float, memory: int | None) -> Plan:
+    """Return ``plan`` with the cells of its next pass, without cells if none of use fits into ``left`` seconds.
+
+    Larger cells that need more than ``memory`` bytes, as far as smaller cells show, are skipped. None: no limit.
+    """
+    planned = {cell.key.without_repeat: cell for cell in plan.cells}
+    costs = Costs(run)
+    chosen: list[Cell] = []
+    if left > 0:
+        tried = {record.key.without_repeat for record in run.cells if not record.broken_off}
+        chosen = [cell for key, cell in _early(planned, run).items() if key not in tried]
+        chosen = chosen or _useful(planned, run, costs, left, memory)
+    number = 1 + max((record.repeat for record in run.cells), default=-1)
+    in_order = shuffled([replace(cell, repeat=number) for cell in chosen], plan.spec.seed, number)
+    once = replace(plan, cells=tuple(in_order))
+    return interleaved(once, memory, costs.bytes) if plan.spec.takes_turns else once
+
+
+def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
+    """Return the cells of the first pass: those with one count of workers, and more within half of the budget.
+
+    The first count is the one nearest to the CPUs, then come one worker, and other counts up to twice the CPUs.
+    """
+    spec, cpus = run.header.spec, run.header.usable_cpus
+    counts = sorted({key.workers for key in planned})
+    nearest = min(counts, key=lambda count: abs(log(count / cpus)))
+    usual = (count for count in reversed(counts) if count <= 2 * cpus)
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None}  # this takes no time
+    for count in dict.fromkeys((nearest, counts[0], *usual)):
+        more = {key: cell for key, cell in planned.items() if key.workers == count}
+        if count == nearest or time_planned((chosen | more).values(), spec).total <= spec.budget / 2:
+            chosen |= more
+    return chosen
+
+
+def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float, memory: int | None) -> list[Cell]:
+    """Return the cells that fit into ``left`` seconds, those that decide most first, and the bases of their tasks."""
+    cells = {cell.key: cell for cell in rated(run)}
+    again = next_repeats(run).keys() & planned.keys()
+    alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
+    best = [key for key in _best(cells.values(), alive) if key in again and _is_unsettled(cells[key], run, alive)]
+    larger = _larger(curves(cells.values()), alive, planned)
+    # After a larger cell, there must be time to repeat the best cells.
+    kept = sum(costs.seconds(planned[key]) for key in best)
+    passes = run.header.spec.passes
+    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_with_few(cells, again, min(PASSES_OF_ALL, passes)), 0.5, 0.0)]
+    if not larger and all(cells[key].repeats >= _SETTLED for key in best):
+        kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, passes), 1.0, 0.0)]
+    bases = [key for key in again if planned[key].is_base or planned[key].backend.name == YARDSTICK]
+    left -= sum(costs.seconds(planned[key]) for key in bases)
+    chosen: dict[CellKey, Cell] = {}
+    for keys, share, kept_back in kinds:
+        room = share * left - kept_back
+        for key in keys:
+            cell = planned[key]
+            seconds = costs.seconds(cell)
+            if keys is larger and memory is not None and (needed := costs.bytes(cell)) > memory:
+                chosen[key] = replace(cell, skip=too_much_memory(needed, memory))
+            elif key not in chosen and seconds <= room:
+                chosen[key] = cell
+                room -= seconds
+                left -= seconds
+    tasks = {key.env for key in chosen}
+    return [*({key: planned[key] for key in bases if key.env in tasks} | chosen).values()]
+
+
+def _with_few(cells: Mapping[CellKey, CellSummary], again: Collection[CellKey], passes: int) -> list[CellKey]:
+    """Return the cells with fewer passes than this, the fastest first."""
+    few = [cell for key, cell in cells.items() if cell.repeats < passes and key in again]
+    return [cell.key for cell in sorted(few, key=lambda cell: (cell.reference_row, -cell.rate))]
+
+
+def _between(
+    planned: Mapping[CellKey, Cell], cells: Mapping[CellKey, CellSummary], alive: Collection[Backend]
+) -> list[CellKey]:
+    """Return the sizes that backends skipped on the way to larger ones, first of the backends that may win."""
+    largest = {of_key(key): key.workers for key in sorted(cells)}
+    found = [key for key in planned.keys() - cells.keys() if key.workers < largest.get(of_key(key), 0)]
+    return sorted(found, key=lambda key: ((key.env, key.backend) not in alive, key))
+
+
+def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[Backend]) -> bool:
+    """Return whether more passes of one of the best cells are useful."""
+    spec = run.header.spec
+    if spec.until is not None:
+        return cell.key in wide_cells(run, spec.until)
+    undecided = sum(env == cell.env for env, _ in alive) > 1
+    return (spec.race and undecided) or cell.repeats < (_SETTLED if spec.race else spec.passes)
+
+
+def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:
+    """Return the two fastest sizes of each backend that may win, and the smallest size that is almost as fast."""
+    found = []
+    for env, label in sorted(alive):
+        own = sorted((cell for cell in cells if (cell.env, cell.label) == (env, label)), key=lambda cell: -cell.rate)
+        almost = [cell for cell in own if cell.rate >= _ALMOST * own[0].rate]
+        found += [*own[:2], min(almost, key=lambda cell: cell.key)]
+    return list(dict.fromkeys(cell.key for cell in found))
+
+
+def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:
+    """Return the next size of each backend that may win or whose rate still rises; first come backends with both."""
+    found = []
+    for curve in known:
+        last = curve[-1]
+        more = [key for key in planned if of_key(key) == of_key(last.key) and key.workers > last.workers]
+        if not more or last.status != "ok" or last.reference_row:
+            continue
+        following = min(more, key=lambda key: key.workers)
+        wins = (last.env, last.label) in alive
+        rises = last.rate > _RISING * max((cell.rate for cell in curve[:-1]), default=0.0)
+        if wins or rises:
+            found.append((not (wins and rises), not wins, planned[following].shape.num_envs, following))
+    return [key for *_, key in sorted(found)]
+
+
+class Costs:
+    """The time and memory of planned cells, from records of the same cell or of fewer environments."""
+
+    def __init__(self, run: Run) -> None:
+        self._spec = run.header.spec
+        # The last good record of each size, by the backend, then by the number of environments.
+        self._known: dict[Backend, dict[int, CellRecord]] = {}
+        for record in run.cells:
+            if record.status == "ok":
+                self._known.setdefault((record.env, record.label), {})[record.num_envs] = record
+
+    def seconds(self, cell: Cell) -> float:
+        """Return the seconds of a pass of the cell. Its start takes longer in proportion to its environments."""
+        if not (smaller := self._smaller(cell)):
+            return time_planned([cell], self._spec).total
+        last = smaller[-1]
+        start = (last.startup_ns or 0) + (last.reset_ns or 0)
+        proof = last.proof.seconds or 0.0 if last.proof else 0.0
+        return _NANO * ((last.took_ns or 0) + start * (cell.shape.num_envs / last.num_envs - 1)) + proof
+
+    def bytes(self, cell: Cell) -> int:
+        """Return the memory of the cell, on the line through two smaller sizes, but at least the planned memory."""
+        size, least = cell.shape.num_envs, cell.bytes
+        known = [(one.num_envs, one.peak_rss_bytes) for one in self._smaller(cell) if one.peak_rss_bytes is not None]
+        if len(known) < 2:  # noqa: PLR2004 - a line has two points
+            return least
+        (first, less), (second, more) = known[-2:]
+        return max(least, round(more + max(0, more - less) * (size - second) / (second - first)))
+
+    def _smaller(self, cell: Cell) -> list[CellRecord]:
+        """Return the records of the cell's backend with at most its environments, sorted by their number."""
+        of_backend = self._known.get((cell.task.id, cell.backend.label), {})
+        return [one for count, one in sorted(of_backend.items()) if count <= cell.shape.num_envs]

@@ -63,15 +63,18 @@ class Built(Shape):
 
     task: Task
     options: Options
+    same_step: bool = False  # whether environments reset in the step that ends an episode, and arrays are copied
+    then: tuple[str, ...] = ()  # lines that follow in the same script
 
     def given(self, *names: str) -> list[str]:
         """Return the options among ``names`` that the user has set, as arguments of the same names."""
         return [f"{name}={literal(self.options[name])}" for name in names if name in self.options]
 
     def guarded(self, lines: Sequence[str]) -> tuple[str, ...]:
-        """Return ``lines`` for a script, guarded by ``__name__`` if processes import the script again."""
+        """Return ``lines`` and the lines that follow, guarded by ``__name__`` if processes import the script again."""
+        lines = (*lines, *self.then)
         if self.options.get("context", "fork") == "fork":
-            return tuple(lines)
+            return lines
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 
     def script(self, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:

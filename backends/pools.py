@@ -252,7 +252,7 @@ def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
     notes = ("# async_reset(), then recv() and send(actions, ids) in turn",) if is_async else ()
-    return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments))
+    return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments), *built.then)
 
 
 def _pool(family: str, adapter: str, title: str, *, is_async: bool, **facts: Any) -> BackendEntry:

@@ -23,6 +23,7 @@ from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, Step, importable
 
 REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
+USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` compares others with it
 
 
 def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
@@ -48,9 +49,15 @@ def _seconds(text: str) -> float:
 _START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
 
 
+_OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
+_RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
+
+
 def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
-    arguments = (f"[make_env] * {built.num_envs}", "copy=False", *built.given("max_concurrency", "context"))
-    note = "# copy=False: each step overwrites the last observations"
+    note, setting = _OVERWRITES
+    if built.same_step:
+        note, setting = _RESETS
+    arguments = (f"[make_env] * {built.num_envs}", setting, *built.given("max_concurrency", "context"))
     lines = built.guarded((note, *call(f"envs = {name}", arguments)))
     return built.script((f"from gymnasium.vector import {name}",), lines)
 
@@ -61,8 +68,10 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         return ()
     if is_async:
         setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
+    elif built.same_step:
+        note, setting = _RESETS
     else:
-        setting, note = "copy=False", "# copy=False: each step overwrites the last observations"
+        note, setting = _OVERWRITES
         if fast:
             note = "# copy=False: read-only, and each step overwrites the last"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
@@ -177,7 +186,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a Python loop in one process: the reference",
         role="reference",
         gymnasium_api=True,
-        lines=lambda built: built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",)),
+        lines=lambda built: built.script((), built.guarded((f"envs = [make_env() for _ in range({built.num_envs})]",))),
     ),
     BackendEntry(
         "gym-sync",

@@ -15,8 +15,8 @@ from vebench.analysis.statistics import Estimate, ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
+from vebench.backends.training import Training
 from vebench.errors import one_line
-from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import DISTRIBUTION
 from vebench.reports import figures
@@ -91,7 +91,7 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
             texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
         else:
             said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer))
-            code = code_of(answer.winner, section.head.spec)
+            code = code_of(answer.winner, section.head)
             texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
     return tuple(texts)
 
@@ -223,17 +223,22 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
+def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:
     """Return lines of Python that build the cell's environments, after a comment that describes them.
+
+    If the run names an algorithm or a library, the lines begin to train.
 
     There are no lines for several replicas, because these are several programs.
     """
     if len(cell.built.replicas) > 1:
         return ()
-    own = cell.built
+    own, spec = cell.built, head.spec
     task = recorded_task(cell.env, own.frame_skip, spec.envs)
     built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
-    lines = cell.entry.lines(built)
+    learner = spec.learner and spec.learner.on(head.usable_cpus - cell.cpus_owned)
+    threads = learner.threads if learner else 0
+    training = Training(spec.algorithm, spec.library, spec.policy.kind == "nature-cnn", threads)
+    lines = training.script(cell.entry, built)
     batches = f"batches of {own.batch_size}, from " if own.batch_size < own.num_envs else ""
     workers = figures.counted(own.threads, "thread") if own.threads > 1 else figures.counted(own.processes, "process")
     made = f"# {cell.key.size} = {batches}{figures.counted(own.num_envs, 'environment')} in {workers}"

@@ -199,7 +199,8 @@ def _range(counts: Sequence[int], swept: list[int], noun: str) -> str:
 def learner_words(learner: LearnerStep) -> str:
     """Return in words the time of learning, and the steps that it learns from."""
     whole = "each batch" if learner.steps is None else f"each {counted(learner.steps, 'step')}"
-    return f"{short_time(learner.seconds * 1e9)} for {whole}"
+    threads = f" with {counted(learner.threads, 'thread')}" if learner.threads else ""
+    return f"{short_time(learner.seconds * 1e9)} for {whole}{threads}"
 
 
 def without_folders(names: Iterable[str]) -> Callable[[_V], _V]:

@@ -66,6 +66,7 @@ MAY_IMPORT = {
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.equality.subject": {"gymnasium", "numpy"},  # steps them by its name
+    "vebench.child.learner": {"torch"},
     "vebench.child.actions": {"torch"},  # for policies that are networks
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
@@ -76,6 +77,7 @@ OPEN_TO_ALL = {
     "vebench.backends.interface",
     "vebench.backends.packages",
     "vebench.backends.registry",
+    "vebench.backends.training",
     "vebench.backends.trees",
     "vebench.backends.environments.making",
     "vebench.backends.environments.suites",

@@ -12,6 +12,7 @@ import click
 
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
+from vebench.backends.training import ALGORITHMS
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line
 from vebench.options import Call, argument, command, option
 from vebench.plan import grammar
@@ -133,6 +134,7 @@ def tune(call: Call) -> int:
     vebench tune Pong
     vebench tune mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune HalfCheetah --async no --budget 5m -f json
+    vebench tune Pong --for ppo --library sb3 --batch 64
     """
     from vebench.tune import race
 
@@ -141,6 +143,8 @@ def tune(call: Call) -> int:
     if call.resume is not None:
         return race.resume_tuning(call.resume, call.margin, call.budget, outlet, call.world, allowed=call.allow_code)
     spec, asynchronous = asked("tune", {**call.plan, "budget": call.budget}), call.asynchronous == "ok"
+    if asynchronous and "asynchronous" in call.given and spec.algorithm and not ALGORITHMS[spec.algorithm].overlaps:
+        raise UsageError(f"--async ok: {ALGORITHMS[spec.algorithm].title} needs whole batches in order")
     return race.start_tuning(spec, call.margin, call.batch, file, outlet, call.world, asynchronous=asynchronous)
 
 

@@ -110,7 +110,7 @@ def test_the_answer_has_costs_ties_alternatives_and_the_effect_on_training(
     assert (chosen["memory_bytes"], chosen["needs"], chosen["envs_of_a_row"]) == (100 << 20, [], 1)
     assert (found["steps"]["step_p50_ns"], found["steps"]["step_p99_ns"]) == (50_000, 90_000)
     assert any(place.startswith("shm-async") for place in found["tied"])
-    assert found["learning"]["times_that_of_a_loop"] == pytest.approx((3.2 + 1) / (0.82 + 1), rel=0.05)
+    assert found["training"]["over_usual"]["median"] == pytest.approx((1.2 + 1) / (0.82 + 1), rel=0.05)
     assert found["learning"]["sampling"] == pytest.approx(0.45, abs=0.01)
     assert [one["setting"].split(":")[0] for one in found["not_offered"]] == ["envpool-sync"]
     asynchronous = next(one for one in found["tried"] if one["backend"] == "shm-async")

@@ -309,9 +309,12 @@ class PolicyTime:
 
 @dataclass(frozen=True)
 class Learning:
-    """Training with a learner that takes a stated time after each batch or number of steps. It stops sampling."""
+    """Training with a learner that takes a known time after each batch or number of steps.
 
-    sampling: float  # the share of sampling in the whole time, 0 to 1
+    Meanwhile, sampling stops, or goes on if ``LearnerStep.overlaps``.
+    """
+
+    sampling: float  # the share of sampling in the whole time, 0 to 1; with overlaps, 1 if the learner waits
     steps_per_second: float  # the rate of sampling and learning together
     at_most: float  # the factor by which training would be faster if sampling took no time (Amdahl's law)
 
@@ -349,5 +352,5 @@ def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int
         return None
     sampled_steps = learner.steps or batch_size
     sampled = sampled_steps / rate.median
-    whole = sampled + learner.seconds
+    whole = max(sampled, learner.seconds) if learner.overlaps else sampled + learner.seconds
     return Learning(sampled / whole, sampled_steps / whole, whole / learner.seconds)

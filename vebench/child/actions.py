@@ -334,13 +334,13 @@ class _Network(Policy):
 
         super().__init__(self._infer)
         self._torch, self._contiguous = torch, np.ascontiguousarray
-        torch.set_num_threads(policy.threads)
+        torch.set_num_threads(min(policy.threads, len(kernel.allowed() or (0,))))
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
         outputs = sum(self._counts) if space.integer else len(low)
-        self._layers = _layers(policy, observations.shape[1:], outputs).to(self._device).eval()
+        self._layers = layers_of(policy, observations.shape[1:], outputs).to(self._device).eval()
         kind = np.int64 if space.integer else np.float32
         self._low, self._high = (torch.from_numpy(bound.astype(kind)).to(self._device) for bound in (low, high))
         self._factor = 1 / 255 if observations.dtype == np.uint8 else 1.0
@@ -383,7 +383,7 @@ class _Network(Policy):
         return torch.stack(chosen, -1) + self._low
 
 
-def _layers(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
+def layers_of(policy: PolicyChoice, shape: tuple[int, ...], outputs: int) -> Any:
     """Return the layers of a network for observations of this shape."""
     import torch
     from torch import nn

@@ -97,9 +97,22 @@ class Timing:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Learning:
+    """Time the updates of an algorithm with 1, 2, 4 ... threads, for so many seconds each, until they get slower.
+
+    The network is the policy of ``Settings``, or the usual network of the algorithm.
+    """
+
+    algorithm: str
+    seconds: float
+
+
 # The purpose of a process, None for a measurement that records nothing.
-Job = Recording | Stepping | Replaying | Judging | Timing
-_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in (Recording, Stepping, Replaying, Judging, Timing)}
+Job = Recording | Stepping | Replaying | Judging | Timing | Learning
+_JOBS: dict[str, type[Job]] = {
+    kind.__name__: kind for kind in (Recording, Stepping, Replaying, Judging, Timing, Learning)
+}
 
 
 @dataclass(frozen=True)

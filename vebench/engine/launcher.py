@@ -14,7 +14,7 @@ from typing import Any, Self
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
-from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, seeds_of
+from vebench.child.request import Judging, Learning, Recording, Replaying, Request, Settings, Timing, seeds_of
 from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.runner import Conversation
 from vebench.hosts import Site, reached
@@ -182,4 +182,4 @@ def settings_of(spec: RunSpec) -> Settings:
 
 
 def _is_timed(cell: Cell) -> bool:
-    return cell.job is None or isinstance(cell.job, Recording | Timing)
+    return cell.job is None or isinstance(cell.job, Recording | Timing | Learning)

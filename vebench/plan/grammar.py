@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vebench.backends import bracketed, registry
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import MAX_COUNT, BackendEntry
-from vebench.child.actions import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.kernel import SMT_POLICIES
 
@@ -268,15 +267,29 @@ class BackendChoice:
 
 @dataclass(frozen=True)
 class LearnerStep:
-    """An assumed time of learning."""
+    """A time of learning, assumed or measured."""
 
     seconds: float
     steps: int | None = None  # the number of steps that take ``seconds``; None: each batch takes them
+    threads: int = 0  # the threads with which ``seconds`` was measured; 0 if it is assumed
+    fewer: tuple[float, ...] = ()  # the measured seconds with 1, 2, 4 ... threads, fewer than ``threads``
+    error: float = 0.0  # the standard error of the logarithm of ``seconds``
+    overlaps: bool = False  # whether sampling goes on meanwhile
 
     @property
     def label(self) -> str:
         """The time as a user writes it: ``0.3s/2048``."""
-        return f"{self.seconds!r}s" if self.steps is None else f"{self.seconds!r}s/{self.steps}"
+        time = f"{self.seconds!r}s" if self.steps is None else f"{self.seconds!r}s/{self.steps}"
+        fewer = "+".join(map(repr, self.fewer))
+        details: dict[str, OptionValue] = {"threads": self.threads, "fewer": fewer, "error": self.error}
+        return _with_details(time, {**details, "overlaps": self.overlaps}, (0, "", 0.0, False))
+
+    def on(self, cpus: int) -> LearnerStep:
+        """Return the time on ``cpus`` CPUs. A learner that takes turns with sampling has all CPUs in any case."""
+        power = min(max(1, cpus).bit_length(), len(self.fewer)) - 1
+        if not self.overlaps or cpus >= self.threads or power < 0:
+            return self
+        return replace(self, seconds=self.fewer[power], threads=1 << power, fewer=self.fewer[:power])
 
 
 @dataclass(frozen=True)
@@ -455,8 +468,13 @@ def _detailed(text: str, kinds: Mapping[str, Kind]) -> tuple[str, dict[str, Any]
 
 def parse_learner(text: str) -> LearnerStep:
     """Return the time in ``4ms``, for each batch, or ``300ms/2048``, for each 2,048 steps. Raises ValueError."""
-    time, slash, steps = text.strip().partition("/")
+    times = Kind(lambda given: tuple(seconds().read(one) for one in given.split("+")))
+    kinds = {"threads": whole(1, MAX_COUNT), "fewer": times, "error": share(), "overlaps": switch()}
     try:
-        return LearnerStep(seconds().read(parse_time(time)), whole(1, 1 << 40).read(steps) if slash else None)
+        first, details = _detailed(text, kinds)
+        time, slash, steps = first.partition("/")
+        if not time[-1:].isalpha():
+            raise ValueError  # noqa: TRY301 - reported below, as other faults are
+        return LearnerStep(seconds().read(time), whole(1, 1 << 40).read(steps) if slash else None, **details)
     except ValueError:
         raise ValueError("write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps") from None

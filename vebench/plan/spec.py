@@ -13,6 +13,7 @@ from typing import Any, Literal
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.training import ALGORITHMS, LIBRARIES
 from vebench.child.actions import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.kernel import PIN_POLICIES
@@ -47,6 +48,8 @@ _UNTIL = "Add passes until intervals are this narrow (2%)."
 _BUDGET = "Longest time; cells that decide most come first. none: measure all."
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
+_FOR = f"What will train: {', '.join(ALGORITHMS)}. Sets what it needs, and measures its learner."
+_LIBRARY = f"Only backends that it takes: {', '.join(LIBRARIES)}."
 _PIN = "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."
 _COPIES = "Copies of the backend: N, or node (one on each node)."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
@@ -96,6 +99,8 @@ class RunSpec:
     isolation: str = setting(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
     policy: PolicyChoice = setting(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
     learner: LearnerStep | None = setting(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
+    algorithm: str | None = setting(grammar.word(*ALGORITHMS), WHAT, "ALGORITHM", _FOR, "--for", default=None)
+    library: str | None = setting(grammar.word(*LIBRARIES), WHAT, "LIBRARY", _LIBRARY, default=None)
     # The key in ``SUBMISSION_SUITES``, if this is the plan of a suite.
     suite: str = setting(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
 
@@ -143,17 +148,21 @@ OPTIONS: Mapping[str, Option] = {
 }
 # These fields may differ between runs that are compared cell by cell. They choose cells, or only affect reports. Hosts
 # are compared by the facts in the header.
-_OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite")
+_OF_TUNE = ("algorithm", "library")
+_OF_CELLS = (
+    *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
+    *_OF_TUNE,
+)
 OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout")
 
 # The fields that each command has options for.
-_NOT_OF_COMPARE = {"suite", "learner", "until", "budget", "base", "interleave", "hosts", "isolation"}
+_NOT_OF_COMPARE = {*_OF_TUNE, "suite", "learner", "until", "budget", "base", "interleave", "hosts", "isolation"}
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    "run": tuple(OPTIONS),
+    "run": tuple(name for name in OPTIONS if name not in _OF_TUNE),
     "compare": tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE),
     # A bisection repeats comparisons as often as needed, so it has no option for passes.
     "bisect": tuple(name for name in OPTIONS if name not in {*_NOT_OF_COMPARE, "passes"}),
-    "tune": ("envs", "backends", "policy", "learner", "pin", "memory", "timeout", "seed"),
+    "tune": ("envs", "backends", *_OF_TUNE, "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }
 # The passes, windows, duration, warmup and race that --effort sets. There are several passes of few windows, because

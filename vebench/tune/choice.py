@@ -7,18 +7,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import cached_property
+from math import inf
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.rules import WIDE, why_never
-from vebench.analysis.statistics import Estimate, ratio
+from vebench.analysis.statistics import RUN_SPREAD, Error, Estimate, Term, around, contrast, ratio, summed
 from vebench.analysis.summary import summarise
-from vebench.analysis.windows import learning
+from vebench.backends import registry
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE
+from vebench.backends.interface import Task
+from vebench.backends.packages import TORCH, how_to_install, importable
+from vebench.backends.training import Training
 from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey, rank
+from vebench.plan.grammar import LearnerStep
+from vebench.plan.tasks import recorded_task
 from vebench.reports import columns, figures
 from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.document import AnswerText, DataPage, Document, Remark
@@ -59,6 +65,35 @@ class Choice:
     def chosen(self) -> CellSummary | None:
         """The setting to recommend; None if there is a reason against it."""
         return self.best if self.reason is None else None
+
+
+def speed_of_training(learner: LearnerStep, cell: CellSummary, base: CellSummary | None = None) -> Estimate | None:
+    """Return the rate of training with a cell in steps/s, or divided by the rate with ``base``.
+
+    The interval has the errors of the sampling rates and of the learner's time. Each counts by its share of the time.
+    """
+    value, of_learner = 1.0, 0.0
+    terms: list[Term] = []
+    for sign, one in ((1, cell), (-1, base)):
+        if one is None:
+            continue
+        if (trained := one.figures.learning) is None:
+            return None
+        share = float(trained.sampling == 1) if learner.overlaps else trained.sampling
+        value *= trained.steps_per_second**sign
+        of_learner += sign * (1 - share)
+        terms.append((sign * share, one.sample))
+    if (sampled := contrast(terms)) is None:
+        return Estimate(value)
+    of_runs = Error(RUN_SPREAD**2 if base is None else 0.0, inf)  # an effect of the machine on both speeds cancels
+    return around(value, summed([sampled.error, Error((of_learner * learner.error) ** 2, inf), of_runs]).half_width())
+
+
+def choices_for(task: Task) -> Iterator[BackendEntry]:
+    """Yield the backends that are tried on a task unless the user names some."""
+    for entry in registry.ENTRIES:
+        if entry.is_peer and not entry.means_nothing_for(task):
+            yield entry
 
 
 def choose(
@@ -164,7 +199,10 @@ class TunePage(DataPage):
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
         table = replace(columns.all_cells(shown), title="The best setting of each backend")
         explanations = []
-        for reason, names in figures.by_key((reason, one_line(place)) for place, reason in self._not_tried).items():
+        left_out = [(reason, name) for name, reason in self._left_out]
+        for reason, names in figures.by_key(
+            (*left_out, *((why, one_line(place)) for place, why in self._not_tried))
+        ).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
         faster = {
             cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
@@ -208,6 +246,17 @@ class TunePage(DataPage):
         return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
 
     @property
+    def _left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield the usual backends that the algorithm or the library cannot use, each with the reason."""
+        spec, (first, *_) = self.run.header.spec, self._cells or (None,)
+        if first is not None:
+            training = Training(spec.algorithm, spec.library)
+            for entry in choices_for(recorded_task(first.env, first.built.frame_skip, spec.envs)):
+                why = training.refusal(entry)
+                if why and entry.library.installation is None:
+                    yield entry.name, why
+
+    @property
     def _env(self) -> str:
         return one_line(next((cell.env for cell in self._cells), self.run.header.spec.envs[0]))
 
@@ -234,7 +283,7 @@ class TunePage(DataPage):
     def _code(self) -> tuple[str, ...]:
         """Lines of Python that build the recommended setting; empty without a recommendation or known code."""
         chosen = self.choice.chosen
-        return () if chosen is None else code_of(chosen, self.run.header.spec)
+        return () if chosen is None else code_of(chosen, self.run.header)
 
     def _sentences(self) -> Iterator[str]:
         """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
@@ -247,26 +296,50 @@ class TunePage(DataPage):
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."
-        learner, trained = self.run.header.spec.learner, None if chosen is None else chosen.figures.learning
-        if learner is not None and trained is not None:
-            gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
-            share = f"sampling is {trained.sampling:.0%} of training time"
-            yield f"With a learner that takes {figures.learner_words(learner)}, {share}."
-            rate, most = figures.number(trained.steps_per_second), f"at most {trained.at_most:.2f}x as fast"
-            yield f"Training makes {rate} steps/s{gain}; a faster sampler could make it {most}."
+        yield from self._training_sentences()
         yield f"{self._certainty}."
 
+    def _training_sentences(self) -> Iterator[str]:
+        """Yield the speed of training, the learner's time, and the most that a faster sampler could gain."""
+        spec, chosen = self.run.header.spec, self.choice.chosen
+        if spec.algorithm and spec.learner is None:
+            how = "" if importable(TORCH.module) else f" ({how_to_install([TORCH])})"
+            yield f"The policy and the learner are not measured: they need torch{how}, or state --learner."
+        trained = None if chosen is None else chosen.figures.learning
+        if chosen is None or trained is None or spec.learner is None:
+            return
+        speed, over = self._training
+        rate = speed and figures.in_sentence(speed, " steps/s")
+        if over is not None and over.low is not None and over.high is not None:
+            title = registry.find(registry.USUAL).summary.partition(",")[0]
+            low, high = figures.number(over.low), figures.number(over.high)
+            rate = f"{figures.number(over.median)}x ({low} to {high}) of {title}, {rate}"
+        of_time = "the sampler works for" if spec.learner.overlaps else "sampling is"
+        yield f"Training: {rate}, of which {of_time} {trained.sampling:.0%} of the time."
+        yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
+        own = spec.learner.on(self.run.header.usable_cpus - chosen.cpus_owned)
+        slower = "".join(
+            f", {figures.short_time(seconds * 1e9)} with {1 << power}" for power, seconds in enumerate(own.fewer)
+        )
+        yield f"Learning takes {figures.learner_words(own)}{slower}."
+
     @property
-    def _gain(self) -> float | None:
-        """The speed of training divided by its speed with the fastest plain loop; None without a learner or a loop."""
-        chosen, learner = self.choice.chosen, self.run.header.spec.learner
-        loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
-        rates = [rate for cell in loops if (rate := cell.figures.steps_per_second)]
-        if chosen is None or chosen.label == REFERENCE or not rates:
-            return None
-        loop = learning(learner, max(rates, key=lambda rate: rate.median), chosen.built.batch_size)
-        trained = chosen.figures.learning
-        return None if trained is None or loop is None else trained.steps_per_second / loop.steps_per_second
+    def _usual(self) -> CellSummary | None:
+        """The usual backend with as many environments as the recommended setting, on the most CPUs."""
+        chosen = self.choice.chosen
+        alike = (cell for cell in self._cells if cell.label == registry.USUAL and cell.rate)
+        found = [cell for cell in alike if chosen and cell.built.num_envs == chosen.built.num_envs]
+        usual = max(found, key=lambda cell: (cell.cpus_owned, cell.repeats), default=None)
+        return None if usual is not None and chosen is not None and usual.key == chosen.key else usual
+
+    @property
+    def _training(self) -> tuple[Estimate | None, Estimate | None]:
+        """The training speed with the recommended setting in steps/s, and its ratio to the usual backend's."""
+        learner, chosen, usual = self.run.header.spec.learner, self.choice.chosen, self._usual
+        if learner is None or chosen is None:
+            return None, None
+        over = None if usual is None else speed_of_training(learner, chosen, usual)
+        return speed_of_training(learner, chosen), over
 
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""
@@ -286,6 +359,7 @@ class TunePage(DataPage):
         """The answer for programs: the recommendation, its certainty, and all settings that were tried."""
         choice, chosen = self.choice, self.choice.chosen
         trained = None if chosen is None else chosen.figures.learning
+        speed, over = self._training
         return {
             "env": self._env,
             "headline": self._headline,
@@ -298,9 +372,11 @@ class TunePage(DataPage):
             "tied": [cell.key.place for cell in choice.tied],
             "code": list(self._code),
             "tried": [_facts(cell) for cell in self._tried],
-            "learning": trained and {**asdict(trained), "times_that_of_a_loop": self._gain},
+            "learning": trained and asdict(trained),
+            "training": None if speed is None else {"steps_per_second": speed, "over_usual": over},
             "steps": self.steps and asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried],
+            "left_out": [{"backend": name, "why": why} for name, why in self._left_out],
             "not_offered": [
                 {"setting": cell.key.place, "why": why} for cell in choice.others if (why := self._why_not(cell))
             ],

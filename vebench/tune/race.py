@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -13,31 +15,50 @@ import msgspec
 from vebench.analysis.answer import affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.rules import unusable
+from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
-from vebench.child.answers import Cause, Failure, Timed
+from vebench.backends.packages import TORCH, importable
+from vebench.backends.training import Training
+from vebench.child.actions import TAPED, parse_policy
+from vebench.child.answers import Cause, Failure, Learned, Timed
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
-from vebench.child.request import Timing
+from vebench.child.request import Learning, Timing
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World
 from vebench.engine.runner import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError
-from vebench.plan.cells import FORK_S, LOAD_S, Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
-from vebench.plan.grammar import BackendChoice
+from vebench.plan.cells import (
+    FORK_S,
+    LOAD_S,
+    MOST_PROCESSES,
+    Cell,
+    CellKey,
+    CellPython,
+    Plan,
+    in_groups,
+    next_pass,
+    placement_of,
+    without,
+)
+from vebench.plan.grammar import BackendChoice, LearnerStep
 from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.process_guard import Interrupts
 from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 from vebench.results.store import RunWriter
-from vebench.tune.choice import Choice, TunePage, choose, too_large
+from vebench.tune.choice import Choice, TunePage, choices_for, choose, too_large
 
 _NANO = 1e-9
 _SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
 _TIMING_S = 1.0  # the seconds for which steps of one environment are timed
 _TOGETHER = 8  # the largest number of cells in one interleaved group
 _LEAST_S = 5.0  # no cell is given up before these seconds, and no work is compared in less
+_LEARNING_S = 1.0  # the seconds for which updates are timed with each number of threads
+_COMPARING = 0.15  # the share of the budget for a comparison with the usual backend
+_PASSES_OF_USUAL = 4  # the passes of that comparison
 _FEWEST_STEPS = 20  # a comparison of work requests at least this number of steps of each environment
 
 
@@ -53,6 +74,8 @@ def start_tuning(
 ) -> int:
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
+    With an algorithm, its policy acts in all cells, and its learner is measured first.
+
     A simpler setting is preferred if its rate is at most the share ``margin`` below the highest. Batches have ``batch``
     rows, by default any number. With ``asynchronous``, backends may take part whose batches have the first rows that
     are ready. Raises UsageError if nothing can be tried.
@@ -67,15 +90,23 @@ def start_tuning(
     placement = placement_of(spec, host)
     cpus = placement.usable
     cores = sum(not set(core).isdisjoint(placement.owned(cpus)) for core in host.topology.cores)
+    training = Training(spec.algorithm, spec.library)
+    if training.fault:
+        raise UsageError(f"--for {spec.algorithm}: {training.fault}")
+    for choice in spec.backends:
+        if why := training.refusal(choice.entry):
+            raise UsageError(f"--backend {choice.label}: {why}")
     choices = spec.backends
     if not choices:
         (task,) = world.resolve(spec.envs, ())
-        entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
-        choices = tuple(BackendChoice(entry.name) for entry in entries)
+        choices = tuple(BackendChoice(entry.name) for entry in choices_for(task) if not training.refusal(entry))
     choices = tuple(choice for choice in choices if asynchronous or not choice.entry.asynchronous)
     if not choices:
         raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
-    tried = settings(choices, cpus, batch, cores)
+    if spec.algorithm:
+        spec = measured_learner(spec, cpus, world)
+    apart = spec.learner is not None and spec.learner.overlaps
+    tried = settings(choices, cpus, batch, cores, apart=apart)
     if not tried:
         raise UsageError(f"--batch {batch}: no backend can have batches of this size on {cpus} CPUs")
     spec = replace(
@@ -128,16 +159,67 @@ class Setting(NamedTuple):
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
+def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
+    """Return ``spec`` with the policy of its algorithm, and the time of its learner, unless the user has stated it.
+
+    Nothing changes if torch is missing, or if the user's policy is not a network. Raises UsageError if the algorithm
+    does not fit the task.
+    """
+    overlaps = Training(spec.algorithm).known.overlaps
+    if spec.learner is not None:
+        spec = replace(spec, learner=replace(spec.learner, overlaps=overlaps))
+    if not importable(TORCH.module) or not (spec.policy == TAPED or spec.policy.is_network):
+        return spec
+    loop = replace(spec, backends=(BackendChoice(registry.REFERENCE),), workers=(cpus,))
+    plan, _ = session.plan_here(loop, world)
+    session.refuse_idle(plan)
+    widest = max(plan.cells, key=lambda cell: len(cell.cpus))
+    found = _ask(replace(widest, job=Learning(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
+    if isinstance(found, Failure):
+        raise UsageError(f"--for {spec.algorithm}: {found.reason}")
+    if not isinstance(found, Learned):
+        return spec
+    policy = parse_policy(found.policy)
+    known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known
+    times = [round(known.updates * fmean(each) * _NANO, 9) for each in found.update_ns]
+    fastest = times.index(min(times))
+    if not overlaps and policy.threads == 1:  # workers wait while the policy acts
+        policy = replace(policy, threads=1 << fastest)
+    stretches = Sample(tuple(1 / ns for ns in found.update_ns[fastest]), one_process=True)
+    error = sqrt(stretches.own_error.variance)
+    learner = LearnerStep(times[fastest], known.steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
+    return replace(spec, policy=policy, learner=spec.learner or learner)
+
+
+def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> object:
+    """Return the answer of a cell with a job, None if it has none."""
+    try:
+        with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
+            return next(iter(child.messages()), None)
+    except InterruptedCellError:
+        raise InterruptedRunError(f"interrupted: {go_on}") from None
+    except (CellError, OSError):
+        return None
+
+
 def settings(
-    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
+    choices: Sequence[BackendChoice],
+    cpus: int,
+    batch: int | None = None,
+    cores: int | None = None,
+    *,
+    apart: bool = False,
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
-    Options that are worth trying are tried on all CPUs, for backends to which the user gave no options.
+    Options that are worth trying are tried on all CPUs, for backends to which the user gave no options. ``apart``:
+    leave 1, 2, 4 ... CPUs to the learner, at most half of them.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(4)}  # all CPUs, a half, a quarter and an eighth of them
     if cores is not None and 0 < cores < cpus:
         counts.add(cores)
+    if apart:
+        counts = {max(1, cpus - (1 << power)) for power in range(max(1, cpus.bit_length() - 1))}
     found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch)]
     for choice in choices:
         if not choice.options:
@@ -148,7 +230,7 @@ def settings(
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
         # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
         # Of the environments per worker, 4 and 16 precede 1.
-        all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= cpus
+        all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= max(counts)
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 
     return tuple(sorted(found, key=order))
@@ -180,6 +262,7 @@ class TuneBudget:
     start: float
     clock: Callable[[], float]
     slowdown: float = 1.0  # the time that the last cells took, divided by the expected time
+    kept: float = 0.0  # seconds that the race leaves to what follows it
     steps: Timed | None = None
     records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
 
@@ -191,7 +274,7 @@ class TuneBudget:
     @property
     def left(self) -> float:
         """The seconds that are left for the race."""
-        return self.race_end - self.clock()
+        return self.race_end - self.kept - self.clock()
 
     def learn(self, began: float, expected: float) -> None:
         """Set ``slowdown``, given the start and the expected seconds of work that ends now."""
@@ -268,9 +351,10 @@ class TuneRace:
     def run_to_end(self) -> Choice:
         """Measure until the race is decided or the time is spent. Returns the choice."""
         self._time_steps()
+        self._budget.kept = _COMPARING * self._plan.spec.budget if self._plan.spec.learner else 0.0
         self._try_each()
         while True:
-            cells = summarise(self.run, str(self._session.path))
+            cells = self._cells()
             by_key = {cell.key: cell for cell in cells}
             rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
             race = standing(rates, self._looks, self._margin)
@@ -286,7 +370,48 @@ class TuneRace:
             self._looks += 1
         tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
         untried = any(cell.backend.label not in tried for cell in self._plan.cells)
-        return replace(self._choice(cells, last=True), untried=untried)
+        chosen = replace(self._choice(cells, last=True), untried=untried)
+        self._measure_usual(chosen)
+        return chosen
+
+    def _cells(self) -> tuple[CellSummary, ...]:
+        """Return the cells so far. If sampling and learning overlap, no rate is above the learner's."""
+        cells, learner = summarise(self.run, str(self._session.path)), self._plan.spec.learner
+        if learner is None or not learner.overlaps:
+            return cells
+        capped = []
+        for cell in cells:
+            own = learner.on(self.run.header.usable_cpus - cell.cpus_owned)
+            most = cell.built.frame_skip * (own.steps or cell.built.batch_size) / own.seconds
+            rates = tuple(min(rate, most) for rate in cell.sample.rates)
+            capped.append(replace(cell, sample=replace(cell.sample, rates=rates)))
+        return tuple(capped)
+
+    def _measure_usual(self, found: Choice) -> None:
+        """Measure the recommended setting along with the usual backend and as many environments, if there is time."""
+        key = found.chosen and found.chosen.key
+        chosen = next((cell for cell in self._plan.cells if cell.key.without_repeat == key), None)
+        if self._plan.spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
+            return
+        self._budget.kept = 0.0
+        cpus = max((cell.cpus for cell in self._plan.cells), key=len)
+        number, choice = chosen.shape.num_envs, BackendChoice(registry.USUAL)
+        workers = max(count for count in range(1, len(cpus) + 1) if number % count == 0)
+        usual = replace(
+            chosen,
+            backend=choice,
+            workers=workers,
+            envs_per_worker=number // workers,
+            shape=choice.entry.shape_of(workers, number // workers, workers, {}),
+            cpus=cpus[:workers],
+            interpreter=CellPython(),
+        )
+        pair = [replace(cell, repeat=max(next_repeats(self._session.run).values())) for cell in (chosen, usual)]
+        for _ in range(_PASSES_OF_USUAL):
+            if sum(map(self._budget.cost, pair)) > self._budget.left or number > MOST_PROCESSES:
+                break
+            self._measure(pair)
+            pair = [replace(cell, repeat=cell.repeat + 1) for cell in pair]
 
     def _time_steps(self) -> None:
         """Time steps of one environment, which also shows how slow the machine is."""
@@ -295,17 +420,7 @@ class TuneRace:
             return
         loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
         began = self._world.clock()
-        try:
-            with (
-                Interrupts() as interrupts,
-                self._world.start(self._plan.spec, interrupts) as launch,
-                launch(loop) as child,
-            ):
-                timed = next((one for one in child.messages() if isinstance(one, Timed | Failure)), None)
-        except InterruptedCellError:
-            raise InterruptedRunError(f"interrupted: {self._session.go_on}") from None
-        except (CellError, OSError):
-            return
+        timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
         if isinstance(timed, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
             self._budget.learn(began, LOAD_S + _TIMING_S + resets * _NANO)

@@ -1,0 +1,196 @@
+"""Training libraries and algorithms: which backends a library takes, and how an algorithm learns. Standard library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from vebench.backends.entry import BackendEntry, Built
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A training algorithm, with settings that are usual in CleanRL and Stable-Baselines3."""
+
+    title: str
+    horizon: int  # the steps of each environment between two phases of learning
+    rows: int  # the rows of one gradient step
+    updates: int  # gradient steps for each ``steps`` steps of environments
+    steps: int
+    # The networks of a gradient step that are trained, and those that only rate rows. None: PPO's policy and value.
+    trained: int = 0
+    fixed: int = 0
+    widths: tuple[int, ...] = (64, 64)  # the hidden layers of its usual perceptron
+    discrete: bool | None = None  # whether it needs discrete actions, or continuous ones; None: it takes both
+    overlaps: bool = False  # it samples and learns at the same time, and takes rows in any order
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "ppo": Algorithm("PPO", 128, 64, 10, 64),
+    "a2c": Algorithm("A2C", 5, 80, 1, 80),  # 16 environments
+    "impala": Algorithm("IMPALA", 20, 640, 1, 640, overlaps=True),
+    "dqn": Algorithm("DQN", 4, 32, 1, 4, trained=1, fixed=1, discrete=True),
+    # The policy and two critics. Its gradient passes through the critics again. The policy and two targets rate rows.
+    "sac": Algorithm("SAC", 1, 256, 1, 1, trained=5, fixed=3, widths=(256, 256), discrete=False),
+}
+_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], rows=256, updates=4, steps=256)}
+
+
+@dataclass(frozen=True)
+class TrainingLibrary:
+    """A library that trains. Its lines of Python have the fields of ``Training.script`` in braces."""
+
+    title: str
+    interface: str  # what it takes, in words
+    # Backends that it takes, each with an import and a line. A line with ``{n}`` makes the environments. Other lines
+    # convert ``envs``. Both are empty if the library takes ``envs`` unchanged.
+    takes: Mapping[str, tuple[str, str]]
+    settings: Mapping[str, str]  # the algorithms that it has, each with arguments
+    imports: tuple[str, ...]
+    lines: tuple[str, ...]  # these train on ``envs``
+
+
+_IN_STEP = ("gym-sync", "gym-async", "shm-sync", "fast-sync")  # with Gymnasium's interface, and whole batches
+_SB3_ENVS, _SB3_OURS = "from stable_baselines3.common.vec_env import ", "from vebench.backends.shared_memory import "
+_DUMMY = (f"{_SB3_ENVS}DummyVecEnv", "envs = DummyVecEnv([make_env] * {n})")
+_PER_STEP = "train_freq={horizon}, gradient_steps={n}, buffer_size=100_000"
+LIBRARIES: Mapping[str, TrainingLibrary] = {
+    "sb3": TrainingLibrary(
+        "Stable-Baselines3",
+        "its own VecEnv",
+        {
+            "for-loop": _DUMMY,
+            "sb3-dummy": _DUMMY,
+            "sb3-subproc": (f"{_SB3_ENVS}SubprocVecEnv", "envs = SubprocVecEnv([make_env] * {n})"),
+            **dict.fromkeys(
+                ("shm-sync", "fast-sync"),
+                (f"{_SB3_OURS}StableBaselinesVecEnv", "envs = StableBaselinesVecEnv(envs)"),
+            ),
+        },
+        {
+            "ppo": "n_steps={horizon}, batch_size={rows}, n_epochs={updates}",
+            "a2c": "n_steps={horizon}",
+            "dqn": _PER_STEP,
+            "sac": _PER_STEP,
+        },
+        ("from stable_baselines3 import {title}",),
+        ("model = {title}(", '    "{policy}Policy",', "    envs,", "    {settings},", ")", "model.learn(1_000_000)"),
+    ),
+    "cleanrl": TrainingLibrary(
+        "CleanRL",
+        "Gymnasium's interface with whole batches",
+        dict.fromkeys((*_IN_STEP, "envpool-sync", "ale-vector-sync"), ("", "")),
+        dict.fromkeys(("ppo", "dqn", "sac"), ""),
+        (),
+        ("observations, infos = envs.reset()", "# here begins the loop of CleanRL's {title}"),
+    ),
+    "torchrl": TrainingLibrary(
+        "TorchRL",
+        "its ParallelEnv and Gymnasium's interface with resets in the same step",
+        {
+            "torchrl-parallel": (
+                "from torchrl.envs import GymWrapper, ParallelEnv",
+                "envs = ParallelEnv({n}, lambda: GymWrapper(make_env()))",
+            ),
+            **dict.fromkeys(_IN_STEP, ("from torchrl.envs import GymWrapper", "envs = GymWrapper(envs)")),
+        },
+        dict.fromkeys(ALGORITHMS, "{horizon} * {n}"),
+        ("from torchrl.collectors import Collector",),
+        (
+            "# your policy takes the place of None, which acts at random",
+            "collector = Collector(envs, None, frames_per_batch={settings})",
+            "batch = next(iter(collector))",
+        ),
+    ),
+    "tianshou": TrainingLibrary(
+        "tianshou",
+        "its own vector environments",
+        {
+            f"tianshou-{name.lower()}": (
+                f"from tianshou.env import {name}VectorEnv",
+                f"envs = {name}VectorEnv([make_env] * {{n}})",
+            )
+            for name in ("Dummy", "Subproc", "Shmem", "Ray")
+        },
+        dict.fromkeys(("ppo", "a2c", "dqn", "sac"), ""),
+        ("from tianshou.data import VectorReplayBuffer",),
+        ("buffer = VectorReplayBuffer(20_000, {n})", "# next: tianshou.data.Collector(algorithm, envs, buffer)"),
+    ),
+    "rllib": TrainingLibrary(
+        "RLlib",
+        "vector environments of Gymnasium's",
+        {
+            f"gym-{mode}": ("", f'envs = dict(num_envs_per_env_runner={{n}}, gym_env_vectorize_mode="{mode}")')
+            for mode in ("sync", "async")
+        },
+        {
+            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={rows}, num_epochs={updates}",
+            "impala": "train_batch_size={rows}",
+            **dict.fromkeys(("dqn", "sac"), "train_batch_size={rows}, training_intensity={updates} * {rows} / {steps}"),
+        },
+        ("from ray.rllib.algorithms.{algorithm} import {title}Config", "from ray.tune.registry import register_env"),
+        (
+            'register_env("made", lambda _: make_env())',
+            'config = {title}Config().environment("made")',
+            "config.env_runners(num_env_runners={runners}, **envs)",
+            "config.training(",
+            "    {settings},",
+            ")",
+            "algorithm = config.build_algo()",
+            "algorithm.train()",
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """The program that trains on a backend: an algorithm, None for any, in a library, None for any."""
+
+    algorithm: str | None = None
+    library: str | None = None
+    pictures: bool = False  # whether the network sees pictures
+    threads: int = 0  # the number of torch's threads; 0 if unknown
+
+    @property
+    def known(self) -> Algorithm:
+        """The algorithm, by default PPO."""
+        name = self.algorithm or "ppo"
+        return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
+
+    @property
+    def fault(self) -> str:
+        """Why the library cannot run the algorithm; empty if it can."""
+        library = LIBRARIES.get(self.library or "")
+        if library is None or (self.algorithm or "ppo") in library.settings:
+            return ""
+        return f"{library.title} has no {self.known.title}: choose {', '.join(library.settings)}"
+
+    def refusal(self, entry: BackendEntry) -> str:
+        """Return why the program cannot use a backend; empty if it can."""
+        library = LIBRARIES.get(self.library or "")
+        if library is not None and entry.name not in library.takes:
+            return f"{library.title} takes {library.interface} only"
+        if entry.asynchronous and self.algorithm and not self.known.overlaps:
+            return f"{self.known.title} needs whole batches in order"
+        return ""
+
+    def script(self, entry: BackendEntry, built: Built) -> tuple[str, ...]:
+        """Return lines of Python that make the environments and begin to train. Empty if unknown."""
+        imports: tuple[str, ...] = ("import torch",) if self.threads else ()
+        lines: tuple[str, ...] = (f"torch.set_num_threads({self.threads})",) if self.threads else ()
+        made = False
+        if library := LIBRARIES.get(self.library or ""):
+            algorithm = self.algorithm or "ppo"
+            fields = vars(self.known) | {"n": built.num_envs, "algorithm": algorithm}
+            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
+            fields["settings"] = library.settings[algorithm].format(**fields)
+            needed, own = library.takes[entry.name]
+            made = "{n}" in own
+            imports += tuple(line.format(**fields) for line in (*library.imports, needed) if line)
+            lines += tuple(line.format(**fields) for line in (own, *library.lines) if line)
+        if made:  # processes of the library may import the script again
+            script = built.script((), ('if __name__ == "__main__":', *(f"    {line}" for line in lines)))
+        else:
+            script = entry.lines(replace(built, same_step=library is not None, then=lines))
+        return (*imports, *script) if script else ()

@@ -1,0 +1,156 @@
+"""``vebench tune --for ALGORITHM --library LIBRARY``: what is measured, recommended, printed and kept."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import Command
+from support.fakes import FakeClock, FakeStart, Script
+from support.paced import paced, world_of
+
+from vebench.child.answers import Failure, Learned
+from vebench.child.request import Learning
+from vebench.commands.session import World
+from vebench.plan import cells
+from vebench.plan.cells import Cell
+from vebench.plan.grammar import LearnerStep, parse_learner
+from vebench.plan.spec import RunSpec
+from vebench.results import store
+from vebench.tune import choice, race
+
+STEP = 50e-6
+OVERHEAD = {"gym-async": 1e-3, "shm-sync": 200e-6, "shm-async": 100e-6, "fast-sync": 150e-6}
+
+
+def batch_seconds(cell: Cell) -> float:
+    """Return what a batch takes: steps on as many CPUs as the backend uses, and what handing over takes."""
+    at_once = min(len(cell.cpus), cell.shape.processes * cell.shape.threads)
+    return OVERHEAD.get(cell.backend.name, 2e-3) + STEP * cell.shape.batch_size / at_once
+
+
+def world(start: FakeStart | None = None, cpus: int = 4, learned: Script = ()) -> World:
+    """Return a world in which updates take ``learned``, by default 10, 6 and 7 ms with 1, 2 and 4 threads."""
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return learned if learned and isinstance(cell.job, Learning) else paced(batch_seconds)(cell, spec)
+
+    return replace(world_of(script, cpus, start), clock=FakeClock(0.02))
+
+
+@pytest.fixture(autouse=True)
+def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cells, choice, race):
+        monkeypatch.setattr(module, "importable", lambda _name: True)
+
+
+OURS = ("-e", "CartPole", "-b", "gym-async,shm-sync,fast-sync", "--batch", "16")
+
+
+def tuned(vebench: Command, *arguments: str, on: World | None = None) -> dict[str, Any]:
+    done = vebench("tune", *arguments, "-f", "json", world=on or world())
+    assert done.status == 0, done
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def test_training_is_compared_with_the_usual_backend(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--for", "ppo", "-o", "tuned.jsonl")
+    assert (found["chosen"]["backend"], found["chosen"]["num_envs"]) == ("fast-sync", 16)
+    # A step takes 350 us / 16 to sample, or 1,200 us / 16, and 10 updates of 6 ms for 64 steps to learn.
+    learning, ours, usual = 10 * 6e-3 / 64, 350e-6 / 16, 1200e-6 / 16
+    training = found["training"]
+    assert training["steps_per_second"]["median"] == pytest.approx(1 / (ours + learning), rel=0.01)
+    assert training["over_usual"]["median"] == pytest.approx((usual + learning) / (ours + learning), rel=0.01)
+    for one in training.values():
+        assert one["low"] < one["median"] < one["high"]
+    assert found["learning"]["sampling"] == pytest.approx(ours / (ours + learning), rel=0.02)
+    spec = store.read(Path("tuned.jsonl")).header.spec
+    assert (spec.policy.label, spec.algorithm) == ("mlp:64x64[threads=2]", "ppo")
+    assert spec.learner is not None
+    assert replace(spec.learner, error=0.0) == LearnerStep(0.06, 64, 2, (0.1,))
+    assert "torch.set_num_threads(2)" in found["code"]
+    assert "learner" in vebench("report", "tuned.jsonl", "--all").out
+
+
+def test_resume_keeps_the_algorithm_the_library_and_the_learner(vebench: Command) -> None:
+    asked = ("-e", "CartPole", "--for", "ppo", "--library", "sb3", "-o", "tuned.jsonl")
+    start = FakeStart()
+    vebench("tune", *asked, "--budget", "3s", world=world())
+    found = tuned(vebench, "--resume", "tuned.jsonl", on=world(start))
+    assert "from stable_baselines3 import PPO" in found["code"]
+    assert found["learning"]["sampling"] > 0
+    assert not any(isinstance(cell.job, Learning) for cell, _ in start.started)
+
+
+def test_a_library_gets_only_what_it_takes(vebench: Command) -> None:
+    found = tuned(vebench, "-e", "CartPole", "--library", "sb3", "--for", "ppo", "--batch", "16")
+    assert {one["backend"] for one in found["tried"]} <= {
+        "for-loop",
+        "shm-sync",
+        "fast-sync",
+        "sb3-dummy",
+        "sb3-subproc",
+    }
+    assert {"gym-async", "shm-async"} <= {one["backend"] for one in found["left_out"]}
+    assert found["chosen"]["backend"] == "fast-sync"
+    assert found["training"]["over_usual"]["median"] > 1, "AsyncVectorEnv is measured in any case"
+    alone = tuned(vebench, "-e", "CartPole", "--library", "cleanrl", "--batch", "16")
+    assert (alone["learning"], alone["training"]) == (None, None)
+    assert {one["backend"] for one in alone["tried"]} >= {"gym-async", "shm-sync", "envpool-sync"}
+
+
+def test_a_learner_that_works_meanwhile_gets_cpus_of_its_own(vebench: Command) -> None:
+    # 640 rows take 32 ms with one thread, and 16 ms with two: 20,000 or 40,000 steps/s.
+    learned = [Learned("mlp:64x64", ((32_000_000,) * 6, (16_000_000,) * 6))]
+    asked = ("-e", "CartPole", "-b", "shm-async", "--for", "impala", "--batch", "6")
+    found = tuned(vebench, *asked, on=world(learned=learned))
+    # Three workers make 6 steps in 200 us, 30,000/s, and two in 250 us, 24,000/s.
+    assert {one["workers"] for one in found["tried"]} == {2, 3}
+    assert found["chosen"]["workers"] == 2
+    assert found["training"]["steps_per_second"]["median"] == pytest.approx(24_000, rel=0.02)
+    assert found["learning"]["sampling"] == 1
+    assert "torch.set_num_threads(2)" in found["code"]
+
+
+def test_a_stated_learner_wins(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--for", "ppo", "--learner", "350us")
+    assert found["learning"]["sampling"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_without_torch_neither_policy_nor_learner_is_measured(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "importable", lambda _name: False)
+    start = FakeStart()
+    found = tuned(vebench, *OURS, "--for", "ppo", on=world(start))
+    assert found["learning"] is None
+    assert not any(isinstance(cell.job, Learning) for cell, _ in start.started)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--for", "ppo", "-b", "shm-async"), "--backend shm-async: PPO needs whole batches in order"),
+        (("--for", "ppo", "--async", "ok"), "--async ok: PPO needs whole batches in order"),
+        (("--for", "impala", "--library", "sb3"), "--for impala: Stable-Baselines3 has no IMPALA"),
+        (("--library", "sb3", "-b", "envpool-sync"), "--backend envpool-sync: Stable-Baselines3 takes"),
+        (("--for", "sac"), "--for sac: it needs continuous actions"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_status_2(
+    vebench: Command, arguments: tuple[str, ...], complaint: str
+) -> None:
+    on = world(learned=[Failure("it needs continuous actions")])
+    done = vebench("tune", "-e", "CartPole", *arguments, world=on)
+    assert done.status == 2
+    assert complaint in done.refusal
+
+
+def test_a_measured_learner_is_written_as_it_is_read() -> None:
+    for step in (LearnerStep(5e-05), LearnerStep(0.06, 64, 2, (0.1,), 0.021), LearnerStep(0.1, 640, 1, overlaps=True)):
+        assert parse_learner(step.label) == step
+    both = LearnerStep(0.01, 640, 4, (0.04, 0.02), 0.02, overlaps=True)
+    assert [both.on(cpus).seconds for cpus in (0, 1, 2, 3, 4, 9)] == [0.04, 0.04, 0.02, 0.02, 0.01, 0.01]
+    assert replace(both, overlaps=False).on(1).seconds == 0.01

@@ -5,14 +5,17 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paced import CPUS, Counts, Seconds, paced, uncounted, world_of
 
 import vebench as package
 from vebench import measure
+from vebench.backends.fast import make_vec
 from vebench.backends.registry import find
 from vebench.child.answers import Window
 from vebench.plan.cells import Cell
@@ -124,6 +127,24 @@ def test_timeout_finds_where_it_pays_and_where_it_costs(ran: Ran) -> None:
     assert re.search(r"x 20 envs, shm-async\[ratio=1,recv_timeout=0.0001\]: 0\.6\dx ±[\d.]+%, slower\n", printed)
     assert re.search(r"x 20 envs, shm-async\[ratio=1,recv_timeout=0.1\]: .*, inconclusive\n", printed)
     assert re.search(r"waits 20% of the time, without the timeout 50%; it acts on (39|40|41)\d of 1600 rows", printed)
+
+
+def test_impalas_unrolls_have_the_rewards_of_their_own_steps() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch: make test-all")
+    impala = runpy.run_path(str(EXAMPLES / "impala.py"))
+    unrolls = []
+
+    def deliver(unroll: list[Any]) -> bool:
+        unrolls.append(unroll)
+        return len(unrolls) < 40
+
+    with closing(make_vec("CartPole-v1", 4, batch_size=2, caller_steps=False, seed=1)) as envs:
+        impala["act"](impala["Agent"](envs), envs, deliver)
+    ends = 0
+    for _, _, _, rewards, over in unrolls:
+        assert torch.equal(rewards[1:], (~over[:-1]).float())  # a step that only begins an episode has no reward
+        ends += int(over.sum())
+    assert ends > 10
 
 
 def test_a_policy_does_as_well_on_the_same_environment() -> None:

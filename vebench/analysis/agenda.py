@@ -46,7 +46,7 @@ def next_pass_within(plan: Plan, run: Run, left: float, memory: int | None) -> P
 
 
 def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
-    """Return the cells of the first pass: those with one count of workers, and more within half of the budget.
+    """Return the cells of the first pass: bases, one count of workers, and more counts within half of the budget.
 
     The first count is the one nearest to the CPUs, then come one worker, and other counts up to twice the CPUs.
     """
@@ -54,7 +54,8 @@ def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
     counts = sorted({key.workers for key in planned})
     nearest = min(counts, key=lambda count: abs(log(count / cpus)))
     usual = (count for count in reversed(counts) if count <= 2 * cpus)
-    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None}  # this takes no time
+    # Cells that cannot run take no time.
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or _is_base(cell)}
     for count in dict.fromkeys((nearest, counts[0], *usual)):
         more = {key: cell for key, cell in planned.items() if key.workers == count}
         if count == nearest or time_planned((chosen | more).values(), spec).total <= spec.budget / 2:
@@ -75,7 +76,7 @@ def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float
     kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_with_few(cells, again, min(PASSES_OF_ALL, passes)), 0.5, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, passes), 1.0, 0.0)]
-    bases = [key for key in again if planned[key].is_base or planned[key].backend.name == YARDSTICK]
+    bases = [key for key in again if _is_base(planned[key])]
     left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
     for keys, share, kept_back in kinds:
@@ -91,6 +92,11 @@ def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float
                 left -= seconds
     tasks = {key.env for key in chosen}
     return [*({key: planned[key] for key in bases if key.env in tasks} | chosen).values()]
+
+
+def _is_base(cell: Cell) -> bool:
+    """Return whether other cells are compared with this cell: each pass has it."""
+    return cell.is_base or cell.backend.name == YARDSTICK
 
 
 def _with_few(cells: Mapping[CellKey, CellSummary], again: Collection[CellKey], passes: int) -> list[CellKey]:

@@ -284,8 +284,7 @@ def plan_page(plan: Plan) -> SimplePage:
     cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     envs = dict.fromkeys(cell.task.id for cell in cells)
     tables = tuple(_cells_table(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs)
-    sentences = tuple(_plan_needs(plan))
-    answer = AnswerText("", sentences)
+    answer = AnswerText("", tuple(_plan_needs(plan)))
     return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables, answers=(answer,)))
 
 

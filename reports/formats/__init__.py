@@ -60,7 +60,7 @@ def _function(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-TERMINAL = Format("terminal", "vebench.reports.formats.terminal:on_terminal", _EVERY, (".txt",))
+TERMINAL = Format("terminal", "vebench.reports.formats.terminal:OnTerminal", _EVERY, (".txt",))
 MARKDOWN = Format(
     "markdown",
     "vebench.reports.formats.markdown:markdown_text",

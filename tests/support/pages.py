@@ -73,7 +73,7 @@ def table_of(page: Page) -> Table:
 def on_terminal(page: Page, width: int) -> str:
     """Return what a terminal of ``width`` columns shows."""
     console = Console(file=io.StringIO(), width=width)
-    console.print(terminal.on_terminal(page), crop=False)
+    console.print(terminal.OnTerminal(page), crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

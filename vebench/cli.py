@@ -85,7 +85,7 @@ def run_(call: Call) -> int:
     """Measure, and print a table and an answer.
 
     ENV is an environment, as for --env. Join several environments, backends or counts by commas, or repeat the option.
-    Exit status: 0 done, 1 a cell failed or did other work, 2 bad input, 3 other processes disturbed most cells.
+    Exit status: 0 done, 1 a cell failed or did other work, 2 bad input, 3 most cells disturbed, or no rate.
 
     \b
     vebench run Pong

@@ -16,6 +16,7 @@ from vebench.child.actions import TAPED, PolicyChoice, layers_of, make_policy
 from vebench.child.answers import Learned
 from vebench.child.request import Learning
 
+_CLIP = 0.2  # PPO's usual bound of a change
 _STRETCHES = 6  # how often updates are timed with each number of threads
 
 
@@ -120,6 +121,9 @@ class _Update:
             choice = torch.distributions.Normal(chosen, self._deviation.exp())
             likelihood = choice.log_prob(torch.zeros_like(chosen)).sum(1)
         ratio = (likelihood - likelihood.detach()).exp()
+        # Libraries report both at each update.
+        for reported in ((ratio - 1 - ratio.log()).mean(), ((ratio - 1).abs() > _CLIP).float().mean()):
+            reported.item()
         advantage = (numbers - numbers.mean()) / (numbers.std() + 1e-8)
-        gain = torch.min(advantage * ratio, advantage * ratio.clamp(0.8, 1.2)).mean()
+        gain = torch.min(advantage * ratio, advantage * ratio.clamp(1 - _CLIP, 1 + _CLIP)).mean()
         return 0.5 * (value - numbers).square().mean() - gain - 0.01 * choice.entropy().mean()

@@ -118,7 +118,7 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
     ),
     "rllib": TrainingLibrary(
         "RLlib",
-        "vector environments of Gymnasium's",
+        "Gymnasium's vector environments",
         {
             f"gym-{mode}": ("", f'envs = dict(num_envs_per_env_runner={{n}}, gym_env_vectorize_mode="{mode}")')
             for mode in ("sync", "async")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vebench.backends.interface import Setup
+from vebench.backends.packages import TORCH
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
 from vebench.child.request import Judging, Learning, Recording, Replaying, Request, Settings, Timing, seeds_of
@@ -113,6 +114,8 @@ class Launcher:
         """
         entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
         modules = entry.preloaded(cell.task)
+        if modules is not None and self._spec.policy.is_network:
+            modules = (*modules, TORCH.module)
         if self._spec.isolation != FORK or modules is None or not sys.platform.startswith("linux"):
             return None
         if cell.repeat != self._pass:

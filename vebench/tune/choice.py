@@ -285,8 +285,9 @@ class TunePage(DataPage):
         return () if chosen is None else code_of(chosen, self.run.header)
 
     def _sentences(self) -> Iterator[str]:
-        """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
+        """Yield the answer, its effect on training, and its comparison with the fastest and with tied settings."""
         yield self._headline
+        yield from self._training_sentences()
         chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
             times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
@@ -295,7 +296,6 @@ class TunePage(DataPage):
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."
-        yield from self._training_sentences()
         yield f"{self._certainty}."
 
     def _training_sentences(self) -> Iterator[str]:
@@ -313,8 +313,8 @@ class TunePage(DataPage):
             title = registry.find(registry.USUAL).summary.partition(",")[0]
             low, high = figures.number(over.low), figures.number(over.high)
             rate = f"{figures.number(over.median)}x ({low} to {high}) of {title}, {rate}"
-        of_time = "the sampler works for" if spec.learner.overlaps else "sampling is"
-        yield f"Training: {rate}, of which {of_time} {trained.sampling:.0%} of the time."
+        of_time = "the sampler is busy for" if spec.learner.overlaps else "sampling takes"
+        yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
         own = spec.learner.on(self.run.header.usable_cpus - chosen.cpus_owned)
         slower = "".join(

@@ -138,7 +138,9 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
-    budget = TuneBudget(plan.spec, began, world.clock)
+    # The learner was measured before.
+    now = world.clock()
+    budget = TuneBudget(replace(plan.spec, budget=max(0.0, began + plan.spec.budget - now)), now, world.clock)
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
@@ -312,7 +314,7 @@ class TuneBudget:
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
-        room = self.left - 0.4 * self.spec.budget  # the rest is for further passes
+        room = self.left - 0.4 * (self.spec.budget - self.kept)  # the rest is for further passes
         costs = [self.cost(cell) for cell in cells]
         largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
@@ -351,7 +353,7 @@ class TuneRace:
     def run_to_end(self) -> Choice:
         """Measure until the race is decided or the time is spent. Returns the choice."""
         self._time_steps()
-        self._budget.kept = _COMPARING * self._plan.spec.budget if self._plan.spec.learner else 0.0
+        self._budget.kept = _COMPARING * self._budget.spec.budget if self._plan.spec.learner else 0.0
         self._try_each()
         while True:
             cells = self._cells()

@@ -486,6 +486,6 @@ def install_(call: Call) -> int:
 def doctor_(call: Call) -> None:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import core
-    from vebench.reports.formats import format_named
+    from vebench.reports.formats import format_for
 
-    core.doctor(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))
+    core.doctor(call.sysroot, call.workers, call.pin, format_for(call.form, None, "machine"))

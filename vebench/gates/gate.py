@@ -259,7 +259,7 @@ class CheckPage(DataPage):
                 "±: the 95 % confidence interval of each ratio.",
                 *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
-            explanations=tuple(figures.explained(reasons)),
+            remarks=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
         )
         return (document,)

@@ -245,16 +245,6 @@ class Warm:
 
 
 @dataclass(frozen=True)
-class Begins:
-    """A window begins. The parent notes the time by its own clock."""
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A window is over. The child reads the counters next, which takes long if there are many processes."""
-
-
-@dataclass(frozen=True)
 class ReplicaWindow(_Counted):
     """A window of a replica."""
 
@@ -389,9 +379,7 @@ class UpdateTimes(_Counted):
     update_ns: tuple[tuple[int, ...], ...]  # the mean nanoseconds of an update, in each of several stretches
 
 
-Answer = (
-    Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Proof | CellProof | Timed | UpdateTimes | Failure
-)
+Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | CellProof | Timed | UpdateTimes | Failure
 KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
 
 

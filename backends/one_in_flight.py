@@ -18,7 +18,6 @@ from vebench.backends.interface import (
     BackendInfo,
     Batch,
     Difference,
-    NothingToReceiveError,
     Setup,
     Task,
 )
@@ -109,7 +108,6 @@ class OneInFlight(ABC):
     def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:
         """Set ``info`` from the setup and the fields in ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
-        self._first: Batch | None = None
         self._actions: Tree | None = None
         self._stepping = False
         self.info = spaces.info(setup, in_order=True, **reported)
@@ -137,29 +135,24 @@ class OneInFlight(ABC):
         if self._stepping:
             self._receive()
             self._stepping = False
-        self._first = self._blank._replace(observations=self._reset(seed))
+        self._rows_of_reset = self._blank._replace(observations=self._reset(seed))
 
     def send(self, actions: Tree) -> None:
         """Give each environment its action."""
         self._send(actions)
-        self._first = None
         self._stepping = True
 
     def recv(self) -> Batch:
         """Return the rows of all environments, in the order of ids."""
-        if self._stepping:
-            rows = self._receive()
-            self._stepping = False
-            return Batch(*rows, self._blank.env_ids)
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+        if not self._stepping:
+            return self._rows_of_reset
+        rows = self._receive()
+        self._stepping = False
+        return Batch(*rows, self._blank.env_ids)
 
     def close(self) -> None:
         """End every process and thread. A second call does nothing."""
         self._end()
-        self._first, self._stepping = None, False
 
 
 class GymSync(CountsInside, OneInFlight):

@@ -89,7 +89,10 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
         task = {**asdict(cell.task), "exact": exact}
         own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
         reference = {"adapter": registry.find(REFERENCE).target, "values": {}, "task": task}
-        asked = [(REFERENCE, sys.executable, reference), (cell.backend.label, cell.python or sys.executable, own)]
+        asked = [
+            (REFERENCE, sys.executable, reference),
+            (cell.backend.label, cell.interpreter.path or sys.executable, own),
+        ]
         with both(asked, spec.timeout) as two:
             # An adapter with same-step autoreset returns no final observation.
             finals = all(side.about["mode"] == "next_step" for side in two.sides)

@@ -121,8 +121,7 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        *_, why = done.stderr.splitlines() or [""]
-        raise UsageError(f"{about}{': ' if why else ''}{one_line(why)}")
+        raise UsageError(f"{about}: {one_line(done.stderr)}")
     return done.stdout.strip()
 
 
@@ -168,14 +167,13 @@ class _Bisection:
         """Compare candidates until one is certain enough or the budget is spent, and return the result."""
         deadline = self.world.clock() + self.request.budget
         last, spec = len(self.candidates) - 1, self.request.spec
-        spec = replace(spec, backends=spec.backends or CONTESTANTS)
         ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
         change = ends.ratio or LogRatio(0.0, 0.0)
         # Cells that do not differ between the ends show nothing, so do not measure them.
         labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
             spec,
-            backends=tuple(one for one in spec.backends if one.label in labels),
+            backends=tuple(one for one in spec.backends or CONTESTANTS if one.label in labels),
             workers=tuple(each for each in spec.workers if each in workers),
         )
         while True:

@@ -158,14 +158,6 @@ class Training:
         name = self.algorithm or "ppo"
         return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
 
-    @property
-    def fault(self) -> str:
-        """Why the library cannot run the algorithm; empty if it can."""
-        library = LIBRARIES.get(self.library or "")
-        if library is None or (self.algorithm or "ppo") in library.settings:
-            return ""
-        return f"{library.title} has no {self.known.title}: choose {', '.join(library.settings)}"
-
     def refusal(self, entry: BackendEntry) -> str:
         """Return why the program cannot use a backend; empty if it can."""
         library = LIBRARIES.get(self.library or "")

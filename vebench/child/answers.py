@@ -358,14 +358,14 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Learned:
+class UpdateTimes:
     """Times of an algorithm's updates. Element i of ``update_ns`` has the times with ``2**i`` threads."""
 
     policy: str  # the network's label, as a user writes it
     update_ns: tuple[tuple[int, ...], ...]  # the mean nanoseconds of an update, in each of several stretches
 
 
-Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | CellProof | Timed | Learned | Failure
+Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | CellProof | Timed | UpdateTimes | Failure
 KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
 
 

@@ -24,7 +24,7 @@ from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
 
-from vebench.child.request import Judging, Learning, Replaying, Request, Stepping, Timing
+from vebench.child.request import Judging, Replaying, Request, Stepping, Timing, Updating
 from vebench.machine import guardian, kernel
 
 # Address and size of a part of this process's memory, and whether it belongs to a file.
@@ -79,7 +79,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
                     answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
-        elif isinstance(job, Learning):
+        elif isinstance(job, Updating):
             from vebench.child.learner import time_updates
 
             answer(time_updates(request.setup, job, request.settings.policy, clock))

@@ -98,7 +98,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Learning:
+class Updating:
     """Time the updates of an algorithm with 1, 2, 4 ... threads, for so many seconds each, until they get slower.
 
     The network is the policy of ``Settings``, or the usual network of the algorithm.
@@ -109,7 +109,7 @@ class Learning:
 
 
 # The purpose of a process, None for a measurement that records nothing.
-Job = Recording | Stepping | Replaying | Judging | Timing | Learning
+Job = Recording | Stepping | Replaying | Judging | Timing | Updating
 _JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in get_args(Job)}
 
 

@@ -15,7 +15,7 @@ from vebench.backends.interface import Setup
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
-from vebench.child.request import Judging, Learning, Recording, Replaying, Request, Settings, Timing, seeds_of
+from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, Updating, seeds_of
 from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.runner import Conversation
 from vebench.hosts import Site, reached
@@ -185,4 +185,4 @@ def settings_of(spec: RunSpec) -> Settings:
 
 
 def _is_timed(cell: Cell) -> bool:
-    return cell.job is None or isinstance(cell.job, Recording | Timing | Learning)
+    return cell.job is None or isinstance(cell.job, Recording | Timing | Updating)

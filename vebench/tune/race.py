@@ -20,11 +20,11 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH, importable
-from vebench.backends.training import Training
+from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import Cause, Failure, Learned, Timed
+from vebench.child.answers import Cause, Failure, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
-from vebench.child.request import Learning, Timing
+from vebench.child.request import Timing, Updating
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World
 from vebench.engine.runner import CellError, InterruptedCellError
@@ -90,9 +90,9 @@ def start_tuning(
     placement = placement_of(spec, host)
     cpus = placement.usable
     cores = sum(not set(core).isdisjoint(placement.owned(cpus)) for core in host.topology.cores)
-    training = Training(spec.algorithm, spec.library)
-    if training.fault:
-        raise UsageError(f"--for {spec.algorithm}: {training.fault}")
+    training, library = Training(spec.algorithm, spec.library), LIBRARIES.get(spec.library or "")
+    if spec.algorithm and library and spec.algorithm not in library.settings:
+        raise UsageError(f"--for {spec.algorithm}: {library.title} has only {', '.join(library.settings)}")
     for choice in spec.backends:
         if why := training.refusal(choice.entry):
             raise UsageError(f"--backend {choice.label}: {why}")
@@ -176,10 +176,10 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
     plan, _ = session.plan_here(loop, world)
     session.refuse_idle(plan)
     widest = max(plan.cells, key=lambda cell: len(cell.cpus))
-    found = _ask(replace(widest, job=Learning(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
+    found = _ask(replace(widest, job=Updating(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
     if isinstance(found, Failure):
-        raise UsageError(f"--for {spec.algorithm}: {found.reason}")
-    if not isinstance(found, Learned):
+        raise UsageError(f"--for {spec.algorithm}: {found.reason.removeprefix('ValueError: ')}")
+    if not isinstance(found, UpdateTimes):
         return spec
     policy = parse_policy(found.policy)
     known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known

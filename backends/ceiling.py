@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends.environments.suites import BURST, SUITES, load_target
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, Setup
 from vebench.backends.one_in_flight import kill_all, raise_if_dead
 from vebench.backends.reference_rows import zeros
 from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
@@ -35,7 +35,6 @@ class Ceiling:
         self._steps = np.frombuffer(mmap.mmap(-1, self._size * line * 8), np.int64)[::line]
         self._processes: list[Any] = []
         self._seen = 0
-        self._pending = False
         self.info = BackendInfo(
             self._size,
             BURST * self._size,
@@ -61,13 +60,9 @@ class Ceiling:
     def send(self, actions: object) -> None:  # noqa: ARG002 - every simulator has a tape of its own
         """Begin to count."""
         self._seen = int(self._steps.sum())
-        self._pending = True
 
     def recv(self) -> Batch:
         """Make a burst with the caller's own simulator. Return a row for each step of all processes since ``send``."""
-        if not self._pending:
-            raise NothingToReceiveError
-        self._pending = False
         self._simulator.burst()
         self._steps[0] += BURST
         raise_if_dead(self._processes, "the process of simulator")
@@ -79,7 +74,6 @@ class Ceiling:
         for process in self._processes:
             process.close()
         self._processes = []
-        self._pending = False
 
 
 def _run_free(simulator: Any, seed: int, steps: NDArray[np.int64], caller: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vebench.backends.environments.making import CountsInside, make, read_spaces
-from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.interface import Batch, Setup
 from vebench.backends.trees import Tree, as_rows
 from vebench.errors import message_of
 
@@ -70,14 +70,12 @@ class ForLoop(CountsInside):
         self._batch = spaces.rows(setup.batch_size)
         self._loop = EnvironmentLoop(self.environments, self._batch)
         self._actions: Tree | None = None
-        self._reset_done = False
         self.info = spaces.info(setup, in_order=True, reuses_buffers=True)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         self._loop.reset(seed)
         self._actions = None
-        self._reset_done = True
 
     def send(self, actions: Tree) -> None:
         """Keep the actions until ``recv``."""
@@ -88,15 +86,9 @@ class ForLoop(CountsInside):
         if self._actions is not None:
             actions, self._actions = self._actions, None
             self._loop.step(actions)
-        elif self._reset_done:
-            self._reset_done = False
-        else:
-            raise NothingToReceiveError
         return self._batch
 
     def close(self) -> None:
         """Close every environment."""
         while self.environments:
             self.environments.pop().close()
-        self._actions = None
-        self._reset_done = False

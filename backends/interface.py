@@ -86,7 +86,7 @@ class VectorBackend(Protocol):
         """
 
     def recv(self) -> Batch:
-        """Wait for a batch and return it. Raises RuntimeError without a ``reset`` or ``send`` before it."""
+        """Wait for a batch and return it. Each call follows a ``reset`` or a ``send``."""
 
     def close(self) -> None:
         """End every process and thread, free every buffer. A second call does nothing."""
@@ -171,13 +171,6 @@ class Difference:
     field: str = ""  # the field of ``Batch`` that differs; empty if rows do not show the difference
     rows: Literal["every", "end", "start"] = "every"  # ``end``: rows that end an episode; ``start``: after a reset
     count: int = 1  # with ``start``: the number of rows, from the row of the reset on
-
-
-class NothingToReceiveError(RuntimeError):
-    """``recv`` was called without a ``reset`` or ``send`` before it: waiting would never end."""
-
-    def __init__(self) -> None:
-        super().__init__("recv() needs a reset() or send() before it")
 
 
 @runtime_checkable

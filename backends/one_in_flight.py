@@ -18,7 +18,6 @@ from vebench.backends.interface import (
     BackendInfo,
     Batch,
     Difference,
-    NothingToReceiveError,
     Setup,
     Task,
 )
@@ -109,7 +108,6 @@ class OneInFlight(ABC):
     def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:
         """Set ``info`` from the setup and the fields in ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
-        self._first: Batch | None = None
         self._actions: Tree | None = None
         self._stepping = False
         self.info = spaces.info(setup, in_order=True, **reported)
@@ -137,29 +135,24 @@ class OneInFlight(ABC):
         if self._stepping:
             self._receive()
             self._stepping = False
-        self._first = self._blank._replace(observations=self._reset(seed))
+        self._rows_of_reset = self._blank._replace(observations=self._reset(seed))
 
     def send(self, actions: Tree) -> None:
         """Give each environment its action."""
         self._send(actions)
-        self._first = None
         self._stepping = True
 
     def recv(self) -> Batch:
         """Return the rows of all environments, in the order of ids."""
-        if self._stepping:
-            rows = self._receive()
-            self._stepping = False
-            return Batch(*rows, self._blank.env_ids)
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+        if not self._stepping:
+            return self._rows_of_reset
+        rows = self._receive()
+        self._stepping = False
+        return Batch(*rows, self._blank.env_ids)
 
     def close(self) -> None:
         """End every process and thread. A second call does nothing."""
         self._end()
-        self._first, self._stepping = None, False
 
 
 class GymSync(CountsInside, OneInFlight):
@@ -168,9 +161,8 @@ class GymSync(CountsInside, OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv
 
-        vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
-        self._vector: Any = vector
-        self._task, self._inside = setup.task, self._vector.envs
+        vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._vector, self._task, self._inside = vector, setup.task, vector.envs
         spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
         self._report(setup, spaces, reuses_buffers=True)
 
@@ -197,9 +189,8 @@ class GymAsync(OneInFlight):
 
         # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        self._vector: Any = vector
-        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
+        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
 from vebench.backends.environments.suites import ALWAYS_DRAWN, FRAME_LIMIT, MIB, STACK, SUITES, call, quoted
-from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError, Setup, Task
+from vebench.backends.interface import Batch, Difference, Engine, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
 from vebench.machine import kernel
 
@@ -101,8 +101,6 @@ class _Pool:
         }
         self._reported = {"num_envs": num_envs, "threads": threads, "in_order": self._in_order}
         self._facts: dict[str, Any] = {}
-        self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
-        self._stepping = False  # whether environments were reset or stepped and not received since
         self._fresh = True
         self._pool: Any = None
 
@@ -118,19 +116,12 @@ class _Pool:
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
-        if self._stepping:
-            self._stepping = False
-            observations, rewards, terminated, truncated, self._facts = self._pool.recv()
-            return Batch(observations, rewards, terminated, truncated, self._facts["env_id"])
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        return Batch(observations, rewards, terminated, truncated, self._facts["env_id"])
 
     def close(self) -> None:
         """End the pool's threads: the libraries' destructors do it."""
-        self._pool = self._first = None
-        self._stepping = False
+        self._pool = None
 
 
 class EnvPoolAsync(_Pool):
@@ -173,12 +164,10 @@ class EnvPoolAsync(_Pool):
             self._start_envpool()
         self._fresh = False
         self._pool.async_reset()
-        self._stepping = True
 
     def send(self, actions: Any) -> None:
         """Queue an action for each environment of the last batch. EnvPool converts actions to its own type."""
         self._pool.send(actions, None if self._in_order else self._facts["env_id"])
-        self._stepping = True
 
 
 EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment in each batch, in the order of ids
@@ -194,6 +183,7 @@ class AleVectorAsync(_Pool):
         self._start_games()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
+        self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
         differences = (
             Difference("frames before a reset are black", "observations", "start", STACK - 1),
             Difference("an end in the last two frames of a step shows earlier frames", "observations", "end"),
@@ -222,16 +212,17 @@ class AleVectorAsync(_Pool):
             self._start_games()
         observations, self._facts = self._pool.reset(seed=seed)
         self._first = self._blank._replace(observations=observations, env_ids=self._facts["env_id"])
-        self._fresh = self._stepping = False
+        self._fresh = False
 
     def send(self, actions: Any) -> None:
         """Queue an action for each environment of the last batch."""
         self._pool.send(actions)
-        self._first = None
-        self._stepping = True
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished and return their rows."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         batch = super().recv()
         return batch._replace(rewards=batch.rewards.astype(float))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, Setup
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, Setup
 
 
 class Null:
@@ -13,28 +13,21 @@ class Null:
     def __init__(self, setup: Setup) -> None:
         count, difference = setup.batch_size, Difference("there is no environment")
         self._batch = zeros(count)._replace(env_ids=np.arange(count))
-        self._answer: Batch | None = None
         frame_skip, space = setup.task.frame_skip, ActionSpace.discrete(2)
         self.info = BackendInfo(count, count, space, frame_skip, reuses_buffers=True, differences=(difference,))
 
-    def reset(self, seed: int) -> None:  # noqa: ARG002 - nothing here is random
-        """Get ready to answer."""
-        self._answer = self._batch
+    def reset(self, seed: int) -> None:
+        """Do nothing."""
 
-    def send(self, actions: object) -> None:  # noqa: ARG002 - no environment takes them
-        """Get ready to answer."""
-        self._answer = self._batch
+    def send(self, actions: object) -> None:
+        """Do nothing."""
 
     def recv(self) -> Batch:
         """Return the rows."""
-        answer, self._answer = self._answer, None
-        if answer is None:
-            raise NothingToReceiveError
-        return answer
+        return self._batch
 
     def close(self) -> None:
-        """Stop answering."""
-        self._answer = None
+        """Do nothing."""
 
 
 def zeros(count: int) -> Batch:

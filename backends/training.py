@@ -30,8 +30,8 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "a2c": Algorithm("A2C", 5, 80, 1, 80),  # 16 environments
     "impala": Algorithm("IMPALA", 20, 640, 1, 640, overlaps=True),
     "dqn": Algorithm("DQN", 4, 32, 1, 4, trained=1, fixed=1, discrete=True),
-    # The policy and two critics. Its gradient passes through the critics again. The policy and two targets rate rows.
-    "sac": Algorithm("SAC", 1, 256, 1, 1, trained=5, fixed=3, widths=(256, 256), discrete=False),
+    # The policy, two critics, and the gradient of the policy through the critics. The policy and two targets rate rows.
+    "sac": Algorithm("SAC", 1, 256, 1, 1, trained=4, fixed=3, widths=(256, 256), discrete=False),
 }
 _OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], rows=256, updates=4, steps=256)}
 
@@ -118,7 +118,7 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
     ),
     "rllib": TrainingLibrary(
         "RLlib",
-        "vector environments of Gymnasium's",
+        "Gymnasium's vector environments",
         {
             f"gym-{mode}": ("", f'envs = dict(num_envs_per_env_runner={{n}}, gym_env_vectorize_mode="{mode}")')
             for mode in ("sync", "async")
@@ -157,14 +157,6 @@ class Training:
         """The algorithm, by default PPO."""
         name = self.algorithm or "ppo"
         return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
-
-    @property
-    def fault(self) -> str:
-        """Why the library cannot run the algorithm; empty if it can."""
-        library = LIBRARIES.get(self.library or "")
-        if library is None or (self.algorithm or "ppo") in library.settings:
-            return ""
-        return f"{library.title} has no {self.known.title}: choose {', '.join(library.settings)}"
 
     def refusal(self, entry: BackendEntry) -> str:
         """Return why the program cannot use a backend; empty if it can."""

@@ -26,7 +26,7 @@ from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
 from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
-from vebench.errors import UsageError, discard, one_line
+from vebench.errors import UsageError, discard, one_line, write_error
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
 from vebench.reports.document import Page
@@ -82,16 +82,6 @@ def note(text: str) -> None:
         warnings.warn(one_line(text), stacklevel=2)
     else:
         write_error(f"vebench: {one_line(text)}\n")
-
-
-def write_error(text: str) -> None:
-    """Write ``text`` to standard error. If standard error is closed, the text is lost without an exception."""
-    try:
-        sys.stderr.write(text)
-    except AttributeError:  # the process has no standard error
-        return
-    except OSError:
-        discard(sys.stderr)
 
 
 @dataclass(frozen=True)

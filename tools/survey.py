@@ -36,14 +36,13 @@ import gymnasium
 from orphans import end_with_parent
 
 from vebench.api import PairVerification, verify
-from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.environments.suites import SUITES, load_target, short_name
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.child.answers import Proof, describe
 from vebench.child.equality import recorder, replay
 from vebench.child.equality.recorder import step_trials
-from vebench.child.main import load
 from vebench.child.request import Judging, Request, Settings, Stepping
 from vebench.errors import VebenchError
 from vebench.interpreters import packages_here
@@ -242,7 +241,7 @@ def _proof(request: Request, steps: int) -> Proof:
     with TemporaryDirectory() as folder:
         proving = Stepping(steps, path=str(Path(folder, "rows")))
         try:
-            step_trials(request, proving, load(request.target))
+            step_trials(request, proving, load_target(request.target))
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
             failed = describe(error)
         return replay.compare_trials(request, Judging(steps, path=proving.path, failed=failed))

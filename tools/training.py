@@ -44,7 +44,7 @@ WARM_UP, LIMIT = 1.0, 60.0  # seconds: before the clock starts; for the rest of 
 TASKS = {"HalfCheetah": "HalfCheetah-v5", "Pong": "ALE/Pong-v5", "1ms": "vebench/Busy-1000us-v0"}
 ROWS = {"HalfCheetah": 2048, "Pong": 512, "1ms": 512}  # of an update of PPO
 SCRIPTS = {"HalfCheetah": "ppo_continuous_action.py", "Pong": "ppo_atari.py", "1ms": "ppo.py"}  # of CleanRL
-SAMPLERS = ("sync", "async", "subproc", "envpool", "shm", "fast")
+SAMPLERS, SHARES = ("sync", "async", "subproc", "envpool", "shm", "fast"), ("one", "all", "apart")
 ALGORITHMS = {  # with the samplers that their libraries take; the first is the baseline
     **dict.fromkeys(("cleanrl-ppo", "ppo"), ("async", "sync", "envpool", "shm", "fast")),
     "impala": ("async", "envpool", "shm", "fast"),
@@ -54,13 +54,12 @@ WITHOUT = {"HalfCheetah": {"sb3-dqn"}, "Pong": {"sb3-sac"}, "1ms": {"sb3-sac", "
 MARK = "<!-- training -->"  # stands before and after the table in a page
 # The rows of docs/choose.md: algorithms, environments, samplers, shares, numbers of environments.
 PAGE = """
-cleanrl-ppo HalfCheetah,Pong sync,async,envpool,fast one 8
+cleanrl-ppo,impala HalfCheetah,Pong sync,async,envpool,fast one 8
 cleanrl-ppo HalfCheetah,Pong fast all 8
 cleanrl-ppo,impala HalfCheetah fast apart 8
 cleanrl-ppo 1ms shm all,apart 8
 cleanrl-ppo,sb3-ppo,impala HalfCheetah,1ms async,subproc,shm one 8
 sb3-ppo,sb3-sac,sb3-dqn,impala HalfCheetah,Pong async,subproc,fast one 8
-impala HalfCheetah envpool one 8
 """.strip().splitlines()
 
 
@@ -162,8 +161,8 @@ def learn(envs: Any, setting: Setting, checkout: str) -> None:
         sys.argv = [script, "--no-cuda", *counts]
         runpy.run_path(script, run_name="__main__")
     else:
-        # The library's defaults, but for games, PPO has CleanRL's. SAC updates at each step, DQN at each fourth.
-        of_games: dict[str, Any] = {"batch_size": ROWS["Pong"] // 4, "n_epochs": 4} if pixels else {}
+        # The library's defaults; for games, PPO has RL Zoo's. SAC updates once per step, DQN once per four.
+        of_games: dict[str, Any] = {"batch_size": 256, "n_epochs": 4} if pixels else {}
         kind, settings = {
             "sb3-ppo": (sb3.PPO, {"n_steps": steps, **of_games}),
             "sb3-sac": (sb3.SAC, {"gradient_steps": -1, "buffer_size": 100_000}),
@@ -253,7 +252,6 @@ def table(results: dict[Setting, list[Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     for name, words in (("--algorithm", ALGORITHMS), ("--env", TASKS), ("--sampler", SAMPLERS)):
@@ -273,6 +271,8 @@ def main() -> None:
     usual = [*map(",".join, (ALGORITHMS, TASKS, SAMPLERS)), "one", "8"]
     lines = [" ".join(one or default for one, default in zip(asked, usual, strict=True))] if any(asked) else PAGE
     rows = [row for line in lines for row in product(*(words.split(",") for words in line.split()))]
+    if unknown := {word for row in rows for word in row[:4]}.difference(ALGORITHMS, TASKS, SAMPLERS, SHARES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
     results: dict[Setting, list[Any]] = {}
     for *words, envs in rows:
         setting = Setting(*words, int(envs))
@@ -286,7 +286,7 @@ def main() -> None:
     host, packages = read_host(), ("torch", "stable-baselines3", "gymnasium", "ale-py", "mujoco", "envpool")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     machine = f"{len(host.cpus_allowed)} CPUs ({host.cpu_model}), Python {platform.python_version()}, {versions}"
-    text = f"{fill(machine, 99)}.\n\n{table(results)}"
+    text = f"{fill(machine, 99, break_on_hyphens=False)}.\n\n{table(results)}"
     print(text)
     if given.json:
         rows = [{**asdict(setting), "results": found} for setting, found in results.items()]

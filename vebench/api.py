@@ -56,7 +56,7 @@ class Result(Generic[AnyPage]):
 
         ``"png"`` and ``"pdf"`` are bytes. ``"terminal"`` is an object for Rich to print. All other formats are text.
         """
-        return formats.format_named(form, self.page.kind).render(self.page)
+        return formats.format_for(form, None, self.page.kind).render(self.page)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Ratio:
     def __str__(self) -> str:
         if self.ratio is None:
             return f"{self.verdict}: {self.why}"
-        return f"{figures.times(self.ratio)}, {self.verdict}"
+        return f"{figures.with_spread(self.ratio, 'x')}, {self.verdict}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ import click
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.training import ALGORITHMS
-from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line
+from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line, write_error
 from vebench.options import Call, argument, command, option
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
@@ -51,10 +51,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
 
 
 def _fail(text: str, status: int) -> int:
-    try:
-        click.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # Standard error is closed. Only the exit status remains.
-        discard(sys.stderr)
+    write_error(f"vebench: {one_line(text)}\n")
     return status
 
 
@@ -85,7 +82,7 @@ def run_(call: Call) -> int:
     """Measure, and print a table and an answer.
 
     ENV is an environment, as for --env. Join several environments, backends or counts by commas, or repeat the option.
-    Exit status: 0 done, 1 a cell failed or did other work, 2 bad input, 3 other processes disturbed most cells.
+    Exit status: 0 done, 1 a cell failed or did other work, 2 bad input, 3 most cells disturbed, or no rate.
 
     \b
     vebench run Pong
@@ -487,6 +484,6 @@ def install_(call: Call) -> int:
 def doctor_(call: Call) -> None:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import core
-    from vebench.reports.formats import format_named
+    from vebench.reports.formats import format_for
 
-    core.doctor(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))
+    core.doctor(call.sysroot, call.workers, call.pin, format_for(call.form, None, "machine"))

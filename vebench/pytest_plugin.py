@@ -145,7 +145,7 @@ class VectorEnvRate:
         lines = self.test.config.stash.setdefault(_SUMMARY, [])
         for cell in found.cells:
             before, after = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
-            ratio = figures.times(cell.ratio) if cell.ratio else "-"
+            ratio = figures.with_spread(cell.ratio, "x") if cell.ratio else "-"
             rates = f"{after} frames/s, {ratio} the baseline's {before}"
             lines.append(f"{self.test.nodeid}: {cell.key.backend}, {cell.key.size}: {cell.verdict}, {rates}")
         # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
@@ -165,8 +165,8 @@ class VectorEnvRate:
             return
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
         slower = [
-            f"{one.key.backend} on {one.key.env} is slower: {figures.times(one.ratio)} the rate of the baseline, "
-            f"tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
+            f"{one.key.backend} on {one.key.env} is slower: {figures.with_spread(one.ratio, 'x')} "
+            f"the rate of the baseline, tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
             for one in found.groups
             if one.verdict == "slower" and one.ratio
         ]

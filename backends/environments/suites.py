@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
 from keyword import iskeyword
+from operator import attrgetter
 from typing import Any, Literal
 
 from vebench.backends import bracketed, packages
@@ -191,9 +192,9 @@ def known_as(env_id: str) -> str | None:
 
 
 def load_target(target: str) -> Any:
-    """Import the module of ``module:name``, and return its object ``name``."""
+    """Import the module of ``module:name``, and return its object ``name``, which may be dotted."""
     module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    return attrgetter(name)(import_module(module))
 
 
 # All games that both ale-py 0.12.1 and EnvPool 1.2.5 have.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torchrl.envs import AsyncEnvPool, GymWrapper, ParallelEnv
 
-from vebench.backends.interface import Batch, NothingToReceiveError, Setup
+from vebench.backends.interface import Batch, Setup
 from vebench.backends.one_in_flight import CLOSE_S, FLOAT32_REWARDS, OneInFlight, RowsOfAll, makers, reseed, spaces_for
 from vebench.backends.trees import Tree
 
@@ -120,7 +120,6 @@ class TorchRLAsync:
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
         self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments whose reset, or step, was requested and not received
-        self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
         with _forking():
@@ -140,20 +139,16 @@ class TorchRLAsync:
         count = self.info.num_envs
         self._seeds[:] = range(seed, seed + count)
         self._pool.async_reset_send(env_index=[*range(count)])
-        self._unreset, self._unstepped, self._waiting = count, 0, True
+        self._unreset, self._unstepped = count, 0
 
     def send(self, actions: Tree) -> None:
         """Give an action to each environment of the last batch."""
         self._root.set("action", torch.tensor(actions, dtype=self._type))
         self._pool.async_step_and_maybe_reset_send(self._root)
         self._unstepped += len(actions)
-        self._waiting = True
 
     def recv(self) -> Batch:
         """Wait until a batch of environments has finished. Return their rows. Rows of resets come first."""
-        if not self._waiting:
-            raise NothingToReceiveError
-        self._waiting = False
         rows = self.info.batch_size
         if self._unreset:
             self._root = self._pool.async_reset_recv(min_get=rows, max_get=rows)
@@ -169,7 +164,6 @@ class TorchRLAsync:
 
     def close(self) -> None:
         """End every process, by force if one does not answer."""
-        self._waiting = False
         if self._pool is not None:
             self._pool._SHUTDOWN_TIMEOUT = CLOSE_S  # noqa: SLF001 - the default is a minute
             self._pool.close(raise_if_closed=False)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
 from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
+from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team
@@ -157,11 +157,10 @@ class ShmSync(_SharedMemoryBackend):
         # Without workers, only the caller's own loop needs the actions, so it takes them without a copy.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
-        self._given: Tree | None = None
+        self._given: Tree = None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        self._given = None
         self._team.ask("reset", seed, anew=True)
 
     def send(self, actions: Tree) -> None:
@@ -176,11 +175,8 @@ class ShmSync(_SharedMemoryBackend):
         """Step the caller's own environments, wait for every worker and return all rows, in the order of ids."""
         if self._team.state is RUNNING:
             self._team.receive()
-        elif self._loop is not None and self._given is not None:
+        elif self._loop is not None:
             self._loop.step(self._given)
-        else:
-            raise NothingToReceiveError
-        self._given = None
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
@@ -214,11 +210,9 @@ class ShmAsync(_SharedMemoryBackend):
         for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True):
             self._copied += zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
         self._last = self._out.env_ids
-        self._sent = False  # whether actions were sent since the last batch
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        self._sent = False
         self._team.ask("reset", seed, anew=True)
         self._team.state = State.RESET
 
@@ -227,7 +221,6 @@ class ShmAsync(_SharedMemoryBackend):
         ids = self._last
         self._actions[ids] = actions
         self._in_flight.send(ids.tolist())
-        self._sent = True
 
     def recv(self) -> Batch:
         """Return the rows of the environments that were ready first, copied out of shared memory."""
@@ -236,9 +229,6 @@ class ShmAsync(_SharedMemoryBackend):
             self._team.gather()
             self._in_flight.put_back(range(self.info.num_envs), ready=True)
             self._team.finish()
-        elif not self._sent:
-            raise NothingToReceiveError
-        self._sent = False
         try:
             ids = self._in_flight.recv(self._size, self._size, self._timeout)
         except OverdueError:  # take the rows that are ready, at least ``recv_min``

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.making import make, read_spaces
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError, Setup
+from vebench.backends.interface import BackendInfo, Batch, Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Threads:
         self.pool = ThreadPoolExecutor(threads)
         self.rows = spaces.rows(setup.batch_size)  # a Batch with a row for each environment
         self.ended = [False] * setup.batch_size
-        self.answers: Iterator[None] | None = None  # of environments that are at work
+        self.answers: Iterator[None]  # of environments that are at work
         self.info = BackendInfo(
             num_envs=setup.batch_size,
             batch_size=setup.batch_size,
@@ -41,11 +41,8 @@ class Threads:
         self.answers = self.pool.map(self.step, range(len(actions)), actions)
 
     def recv(self) -> Batch:
-        if self.answers is None:
-            raise NothingToReceiveError
         for _ in self.answers:  # waits for all, and raises what an environment raised
             pass
-        self.answers = None
         return self.rows
 
     def close(self) -> None:

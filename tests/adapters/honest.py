@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import EnvironmentLoop, ForLoop
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError, Setup
+from vebench.backends.interface import BackendInfo, Batch, Difference, Setup
 
 HOPPER, PONG = On(task="Hopper", envs=2), On(task="Pong", envs=2)
 
@@ -97,8 +97,6 @@ class _Pool:
         self._ready += self._sent
 
     def recv(self) -> Batch:
-        if not self._ready:
-            raise NothingToReceiveError
         self._sent = self.chosen()
         self._ready = [index for index in self._ready if index not in self._sent]
         return Batch(*map(np.concatenate, zip(*(self._rows[index] for index in self._sent), strict=True)))
@@ -317,10 +315,7 @@ class _Vector:
         self._answer = self._vector.step(actions)[:4]
 
     def recv(self) -> Batch:
-        if self._answer is None:
-            raise NothingToReceiveError
-        answer, self._answer = self._answer, None
-        return Batch(*(np.copy(array) for array in answer), np.arange(self._vector.num_envs))
+        return Batch(*(np.copy(array) for array in self._answer), np.arange(self._vector.num_envs))
 
     def close(self) -> None:
         self._vector.close()

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Batch, Setup
-from vebench.child import loop
 
 LATE = 40  # batches
 
@@ -120,17 +119,3 @@ class Short(Timed):
 
     def changed(self, batch: Batch) -> Batch:
         return Batch._make(array[: self._batches % 3] for array in batch)
-
-
-class SlowClock(ForLoop):
-    """Takes the time of the timed loop at half its pace."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        real = loop.Loop.run_for
-
-        def run_for(self: loop.Loop, span: int, pace: int) -> loop.Stretch:
-            stretch = real(self, span, pace)
-            return stretch._replace(ns=stretch.ns // 2)
-
-        loop.Loop.run_for = run_for  # type: ignore[method-assign] # the fraud

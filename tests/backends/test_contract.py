@@ -440,18 +440,12 @@ def start_libraries(name: str, suite: str) -> None:
     [*((*case, False) for case in FIRST), *((*case, True) for case in LEAVING)],
     ids=identify,
 )
-def test_nothing_is_left_after_close_however_often_and_recv_without_a_request_does_not_hang(
-    build: Build, name: str, task: Task, outstanding: bool
-) -> None:
+def test_nothing_is_left_after_close_however_often(build: Build, name: str, task: Task, outstanding: bool) -> None:
     start_libraries(name, task.suite)
     before = running()
     backend = build(name, task, 1 if task == PONG else 2)
-    with pytest.raises(RuntimeError, match="reset"):
-        backend.recv()
     backend.reset(0)
     backend.recv()
-    with pytest.raises(RuntimeError, match="send"):
-        backend.recv()
     if outstanding:
         backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
     backend.close()

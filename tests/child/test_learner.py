@@ -8,7 +8,7 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.training import ALGORITHMS
 from vebench.child.actions import TAPED, parse_policy
 from vebench.child.learner import time_updates
-from vebench.child.request import Learning
+from vebench.child.request import Updating
 
 CARTPOLE, PENDULUM = Task("CartPole-v1", "classic", 1), Task("Pendulum-v1", "classic", 1)
 
@@ -17,7 +17,7 @@ CARTPOLE, PENDULUM = Task("CartPole-v1", "classic", 1), Task("Pendulum-v1", "cla
 def test_updates_of_each_algorithm_take_time(algorithm: str) -> None:
     pytest.importorskip("torch", reason="needs torch: make test-all")
     setup = Setup(PENDULUM if algorithm == "sac" else CARTPOLE, 1)
-    found = time_updates(setup, Learning(algorithm, 0.01), TAPED, perf_counter_ns)
+    found = time_updates(setup, Updating(algorithm, 0.01), TAPED, perf_counter_ns)
     assert found.policy == ("mlp:256x256" if algorithm == "sac" else "mlp:64x64")
     assert [len(times) for times in found.update_ns] == [6]
     assert min(found.update_ns[0]) > 0
@@ -26,11 +26,11 @@ def test_updates_of_each_algorithm_take_time(algorithm: str) -> None:
 def test_the_network_of_the_user_is_timed_and_what_does_not_fit_is_refused() -> None:
     pytest.importorskip("torch", reason="needs torch: make test-all")
     named = parse_policy("mlp:8")
-    assert time_updates(Setup(CARTPOLE, 1), Learning("ppo", 0.01), named, perf_counter_ns).policy == "mlp:8"
+    assert time_updates(Setup(CARTPOLE, 1), Updating("ppo", 0.01), named, perf_counter_ns).policy == "mlp:8"
     for algorithm, task, policy in [
         ("dqn", PENDULUM, "tape"),
         ("sac", CARTPOLE, "tape"),
         ("ppo", CARTPOLE, "nature-cnn"),
     ]:
         with pytest.raises(ValueError, match=r"needs|takes"):
-            time_updates(Setup(task, 1), Learning(algorithm, 0.01), parse_policy(policy), perf_counter_ns)
+            time_updates(Setup(task, 1), Updating(algorithm, 0.01), parse_policy(policy), perf_counter_ns)

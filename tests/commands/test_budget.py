@@ -58,6 +58,12 @@ def test_the_rest_of_a_plan_is_measured_on_request(vebench: Command) -> None:
     assert all(whole[name][size] >= count for name, sizes in first.items() for size, count in sizes.items())
 
 
+def test_a_run_without_time_for_a_rate_has_no_result(vebench: Command) -> None:
+    done = vebench(*SMALL, "--budget", "100ms", world=Machine(topology_of(cores=2)).world())
+    assert done.status == 3
+    assert "no time was left" in " ".join(done.out.split())
+
+
 def test_without_a_budget_all_cells_are_measured(vebench: Command) -> None:
     machine = Machine(topology_of(cores=2), costs={**COSTS, "gym-async": Costs(make=5.0)})
     once = ("--passes", "1", "--proof", "off", "-q")

@@ -219,19 +219,3 @@ def test_a_cell_whose_proof_is_not_in_the_file_is_reported(vebench: Command, tmp
     off = FakeStart()
     assert vebench(*ASKED[:-1], "off.jsonl", "--proof", "off", "-q", world=fake_world(off)).status == 0
     assert (off.replayed, lines(Path("off.jsonl"), "proof")) == ([], [])
-
-
-def test_a_cell_with_a_slow_clock_is_faulty_and_a_slow_cell_is_not(vebench: Command) -> None:
-    """Real processes, since the other clock is that of the one that has started it."""
-    backends = ("timed_liars:SlowClock", "honest:SlowSteps")
-    asked = (*HERE[:3], "-w", "1", "--no-base", *(word for name in backends for word in ("-b", name)))
-    short = ("--duration", "0.4", "--warmup", "0.05", "--windows", "3")
-    brief = (*ONE_PASS[:-1], "auto", *short, "-q", "-o", "run.jsonl")
-    assert vebench(*asked, *brief).status == 1
-    cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
-    assert {name: cells[name].reason for name in backends} == {
-        "timed_liars:SlowClock": "its clock is too slow: its windows take longer than it claims",
-        "honest:SlowSteps": None,
-    }
-    proof = cells["honest:SlowSteps"].proof
-    assert proof.verdict == "identical"

@@ -7,8 +7,20 @@ from dataclasses import dataclass, field
 from random import Random
 
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Learned, Proof, Ready, Timed, Warm, Window
-from vebench.child.request import Judging, Learning, Replaying, Stepping, Timing
+from vebench.child.answers import (
+    Answer,
+    CellProof,
+    Done,
+    Failure,
+    Layout,
+    Proof,
+    Ready,
+    Timed,
+    UpdateTimes,
+    Warm,
+    Window,
+)
+from vebench.child.request import Judging, Replaying, Stepping, Timing, Updating
 from vebench.commands.session import World
 from vebench.engine.runner import Conversation, InterruptedCellError
 from vebench.interpreters import Interpreter
@@ -32,8 +44,8 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: 
     """
     if isinstance(cell.job, Timing):
         return [Timed(1000, 50_000, 90_000, 5, 400_000)]
-    if isinstance(cell.job, Learning):
-        return [Learned("mlp:64x64", ((10_000_000,) * 6, (6_000_000,) * 6, (7_000_000,) * 6))]
+    if isinstance(cell.job, Updating):
+        return [UpdateTimes("mlp:64x64", ((10_000_000,) * 6, (6_000_000,) * 6, (7_000_000,) * 6))]
     if isinstance(cell.job, Stepping):
         return [Done()]
     if isinstance(cell.job, Judging):

@@ -10,8 +10,8 @@ from support.commands import Command
 from support.fakes import FakeClock, FakeStart, Script
 from support.paced import paced, world_of
 
-from vebench.child.answers import Failure, Learned
-from vebench.child.request import Learning
+from vebench.child.answers import Failure, UpdateTimes
+from vebench.child.request import Updating
 from vebench.commands.session import World
 from vebench.plan import cells
 from vebench.plan.cells import Cell
@@ -34,7 +34,7 @@ def world(start: FakeStart | None = None, cpus: int = 4, learned: Script = ()) -
     """Return a world in which updates take ``learned``, by default 10, 6 and 7 ms with 1, 2 and 4 threads."""
 
     def script(cell: Cell, spec: RunSpec) -> Script:
-        return learned if learned and isinstance(cell.job, Learning) else paced(batch_seconds)(cell, spec)
+        return learned if learned and isinstance(cell.job, Updating) else paced(batch_seconds)(cell, spec)
 
     return replace(world_of(script, cpus, start), clock=FakeClock(0.02))
 
@@ -81,7 +81,7 @@ def test_resume_keeps_the_algorithm_the_library_and_the_learner(vebench: Command
     found = tuned(vebench, "--resume", "tuned.jsonl", on=world(start))
     assert "from stable_baselines3 import PPO" in found["code"]
     assert found["learning"]["sampling"] > 0
-    assert not any(isinstance(cell.job, Learning) for cell, _ in start.started)
+    assert not any(isinstance(cell.job, Updating) for cell, _ in start.started)
 
 
 def test_a_library_gets_only_what_it_takes(vebench: Command) -> None:
@@ -103,7 +103,7 @@ def test_a_library_gets_only_what_it_takes(vebench: Command) -> None:
 
 def test_a_learner_that_works_meanwhile_gets_cpus_of_its_own(vebench: Command) -> None:
     # 640 rows take 32 ms with one thread, and 16 ms with two: 20,000 or 40,000 steps/s.
-    learned = [Learned("mlp:64x64", ((32_000_000,) * 6, (16_000_000,) * 6))]
+    learned = [UpdateTimes("mlp:64x64", ((32_000_000,) * 6, (16_000_000,) * 6))]
     asked = ("-e", "CartPole", "-b", "shm-async", "--for", "impala", "--batch", "6")
     found = tuned(vebench, *asked, on=world(learned=learned))
     # Three workers make 6 steps in 200 us, 30,000/s, and two in 250 us, 24,000/s.
@@ -126,7 +126,7 @@ def test_without_torch_neither_policy_nor_learner_is_measured(
     start = FakeStart()
     found = tuned(vebench, *OURS, "--for", "ppo", on=world(start))
     assert found["learning"] is None
-    assert not any(isinstance(cell.job, Learning) for cell, _ in start.started)
+    assert not any(isinstance(cell.job, Updating) for cell, _ in start.started)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,15 @@ def test_without_torch_neither_policy_nor_learner_is_measured(
     [
         (("--for", "ppo", "-b", "shm-async"), "--backend shm-async: PPO needs whole batches in order"),
         (("--for", "ppo", "--async", "ok"), "--async ok: PPO needs whole batches in order"),
-        (("--for", "impala", "--library", "sb3"), "--for impala: Stable-Baselines3 has no IMPALA"),
+        (("--for", "impala", "--library", "sb3"), "--for impala: Stable-Baselines3 has only ppo, a2c, dqn, sac"),
         (("--library", "sb3", "-b", "envpool-sync"), "--backend envpool-sync: Stable-Baselines3 takes"),
-        (("--for", "sac"), "--for sac: it needs continuous actions"),
+        (("--for", "sac"), "--for sac: SAC needs continuous actions"),
     ],
 )
 def test_what_does_not_fit_is_one_line_and_status_2(
     vebench: Command, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    on = world(learned=[Failure("it needs continuous actions")])
+    on = world(learned=[Failure("ValueError: SAC needs continuous actions")])
     done = vebench("tune", "-e", "CartPole", *arguments, world=on)
     assert done.status == 2
     assert complaint in done.refusal

@@ -52,7 +52,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         records, windows, counting = measured[key]
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
-        speedup, ceiling = _speedup(cell, sweep), sweep.ceiling_of(cell)
+        speedup, ceiling = _speedup(cell, sweep), sweep.ceilings.get(key)
         # Windows of a comparison are short, so join the windows of each process for its stability.
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]

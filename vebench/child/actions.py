@@ -5,7 +5,6 @@ Numpy and torch are loaded on use, since the parent imports this module, too.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import time
@@ -15,6 +14,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed, trees
+from vebench.backends.environments.suites import load_target
 from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
 from vebench.machine import kernel
 
@@ -422,11 +422,7 @@ def make_policy(
 
         return Policy(sleep)
     if chosen.kind == "function":
-        module, _, path = chosen.target.partition(":")
-        function: Any = importlib.import_module(module)
-        for part in path.split("."):
-            function = getattr(function, part)
-        return _calling(function, spaces)
+        return _calling(load_target(chosen.target), spaces)
     if isinstance(observations, (dict, tuple)) or isinstance(spaces, (dict, tuple)):
         taken = [trees.in_words(trees.form(tree)) for tree in (observations, spaces)]
         raise ValueError(  # noqa: TRY004 - by contract

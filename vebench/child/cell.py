@@ -293,12 +293,10 @@ class Schedule:
         if self._recorder is not None:
             self._recorder.expect(self._moments)
         begun = self._loop.batches
-        self._answer(answers.Begins())
         began = self._clock()
         left = self._duration - self._late
         ns, rows, resets, times = self._run(left)
         self._late = ns - left
-        self._answer(answers.Ends())
         counts = answers.difference(before, answers.read_counters(watched), self._owed)
         window = answers.Window(ns, rows, resets, **counts, **times, steps_before=begun)
         self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it

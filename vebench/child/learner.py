@@ -13,13 +13,14 @@ from vebench.backends.environments.making import ArraySpec, make, read_spaces
 from vebench.backends.interface import Setup
 from vebench.backends.training import ALGORITHMS, Training
 from vebench.child.actions import TAPED, PolicyChoice, layers_of, make_policy
-from vebench.child.answers import Learned
-from vebench.child.request import Learning
+from vebench.child.answers import UpdateTimes
+from vebench.child.request import Updating
 
+_CLIP = 0.2  # PPO's usual bound of a change
 _STRETCHES = 6  # how often updates are timed with each number of threads
 
 
-def time_updates(setup: Setup, job: Learning, policy: PolicyChoice, clock: Callable[[], int]) -> Learned:
+def time_updates(setup: Setup, job: Updating, policy: PolicyChoice, clock: Callable[[], int]) -> UpdateTimes:
     """Return the times of updates on the CPUs of ``setup``. ``policy`` is the network, if it is one.
 
     Raises ValueError if the algorithm or the network does not fit the task.
@@ -40,7 +41,7 @@ def time_updates(setup: Setup, job: Learning, policy: PolicyChoice, clock: Calla
     make_policy(policy, spaces.actions, many, setup.seed, [])  # refuses what does not fit
     space: Any = spaces.actions
     if known.discrete is not None and known.discrete != space.integer:
-        raise ValueError(f"it needs {'discrete' if known.discrete else 'continuous'} actions")
+        raise ValueError(f"{known.title} needs {'discrete' if known.discrete else 'continuous'} actions")
     update = _Update(policy, space, torch.from_numpy(many).to(policy.device), known.trained, known.fixed)
     found: list[tuple[int, ...]] = []
     for power in range(len(setup.cpus).bit_length()):
@@ -50,7 +51,7 @@ def time_updates(setup: Setup, job: Learning, policy: PolicyChoice, clock: Calla
         found.append(tuple(stretches))
         if sum(stretches) > min(map(sum, found)):
             break
-    return Learned(policy.label, tuple(found))
+    return UpdateTimes(policy.label, tuple(found))
 
 
 def _stretch(update: Callable[[], object], seconds: float, clock: Callable[[], int]) -> int:
@@ -120,6 +121,9 @@ class _Update:
             choice = torch.distributions.Normal(chosen, self._deviation.exp())
             likelihood = choice.log_prob(torch.zeros_like(chosen)).sum(1)
         ratio = (likelihood - likelihood.detach()).exp()
+        # Libraries report both at each update.
+        for reported in ((ratio - 1 - ratio.log()).mean(), ((ratio - 1).abs() > _CLIP).float().mean()):
+            reported.item()
         advantage = (numbers - numbers.mean()) / (numbers.std() + 1e-8)
-        gain = torch.min(advantage * ratio, advantage * ratio.clamp(0.8, 1.2)).mean()
+        gain = torch.min(advantage * ratio, advantage * ratio.clamp(1 - _CLIP, 1 + _CLIP)).mean()
         return 0.5 * (value - numbers).square().mean() - gain - 0.01 * choice.entropy().mean()

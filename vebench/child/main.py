@@ -24,8 +24,7 @@ from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
 
-from vebench.backends.interface import Factory
-from vebench.child.request import Judging, Learning, Replaying, Request, Stepping, Timing
+from vebench.child.request import Judging, Replaying, Request, Stepping, Timing, Updating
 from vebench.machine import guardian, kernel
 
 # Address and size of a part of this process's memory, and whether it belongs to a file.
@@ -64,6 +63,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so they come after pinning.
+    from vebench.backends.environments.suites import load_target
     from vebench.child.answers import Failure, describe, writer
     from vebench.child.cell import measure, time_steps, where
 
@@ -79,7 +79,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
                     answer(proof)
         elif isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))
-        elif isinstance(job, Learning):
+        elif isinstance(job, Updating):
             from vebench.child.learner import time_updates
 
             answer(time_updates(request.setup, job, request.settings.policy, clock))
@@ -87,10 +87,11 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             from vebench.child.answers import Done
             from vebench.child.equality.recorder import step_trials
 
-            step_trials(request, job, load(request.target))
+            step_trials(request, job, load_target(request.target))
             answer(Done())
         else:
-            measure(request, load(request.target), affinity, unbound, priorities, started, clock, answer).close()
+            adapter = load_target(request.target)
+            measure(request, adapter, affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything
         with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
@@ -110,13 +111,6 @@ def _printed_last() -> str:
         last = " ".join(end.rstrip().rpartition("\n")[2].split())
         return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
     return ""
-
-
-def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Its import may raise anything."""
-    module, _, name = target.partition(":")
-    factory: Factory = getattr(importlib.import_module(module), name)
-    return factory
 
 
 def hold_lifeline(lifeline: int) -> None:

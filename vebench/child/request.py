@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.interface import Setup, Task
@@ -98,7 +98,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Learning:
+class Updating:
     """Time the updates of an algorithm with 1, 2, 4 ... threads, for so many seconds each, until they get slower.
 
     The network is the policy of ``Settings``, or the usual network of the algorithm.
@@ -109,10 +109,8 @@ class Learning:
 
 
 # The purpose of a process, None for a measurement that records nothing.
-Job = Recording | Stepping | Replaying | Judging | Timing | Learning
-_JOBS: dict[str, type[Job]] = {
-    kind.__name__: kind for kind in (Recording, Stepping, Replaying, Judging, Timing, Learning)
-}
+Job = Recording | Stepping | Replaying | Judging | Timing | Updating
+_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in get_args(Job)}
 
 
 @dataclass(frozen=True)

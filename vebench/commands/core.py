@@ -19,7 +19,7 @@ from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import packages_here
 from vebench.machine import kernel
 from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
-from vebench.plan.cells import Plan, informed, placement_of
+from vebench.plan.cells import Plan, placement_of
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
 from vebench.process_guard import terminable
@@ -54,7 +54,7 @@ def start(
             proving.learn(plan.spec, knowledge, world)
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
-        plan = informed(plan, knowledge)
+        plan = plan.informed(knowledge)
     path = output or store.default_path(world.now(), spec.envs)
     return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
 
@@ -91,7 +91,7 @@ def _shown(plan: Plan, whose: str = "") -> int:
 def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool) -> int:
     """Measure the cells that are ``left`` of a plan, and show the run. Show it also at the first look and on Ctrl-C.
 
-    The exit status is 1 if a cell failed or did other work, 3 if the run is unusable, otherwise 0.
+    The exit status is 1 if a cell failed or did other work, 3 if the run is unusable or has no rate, otherwise 0.
     """
 
     def page(run: Run, *, early: bool = False) -> RunPage:
@@ -112,7 +112,8 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     if other := [cell for cell in section.cells if cell.work.found_to_differ]:
         console.note(other_work(other))
         return 1
-    return 3 if status == 0 and section.notice else status
+    useless = section.notice or not any(cell.rate for cell in section.cells)
+    return 3 if status == 0 and useless else status
 
 
 def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:

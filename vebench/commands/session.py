@@ -37,7 +37,7 @@ from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
 from vebench.machine.host import Host
 from vebench.plan import tasks
-from vebench.plan.cells import Cell, CellKey, Plan, expand, informed, interleaved, next_pass, placement_of, without
+from vebench.plan.cells import Cell, CellKey, Plan, Where, expand, interleaved, next_pass, placement_of, without
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
@@ -133,7 +133,7 @@ def planned(
         host = world.read_host()
         placement = placement_of(spec, host)
         has = None if interpreter is None else interpreter.has
-        plan = expand(spec, tasks, placement, world.memory_available(), has, interpreters)
+        where = Where(placement, world.memory_available(), has, interpreters)
     else:
         hosts = spec.hosts if spec.hosts.names else replace(spec.hosts, names=world.nodes_of_ray(spec.hosts.address))
         spec = replace(spec, hosts=hosts)
@@ -151,8 +151,9 @@ def planned(
                 raise UsageError(f"{name}: {error}") from None
         placement = next(iter(placements.values()))
         memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
-        plan = expand(spec, tasks, placement, min(memory, default=None), interpreter.has, interpreters, placements)
-    plan = informed(plan, known(), None if interpreter is None else interpreter.packages)
+        where = Where(placement, min(memory, default=None), interpreter.has, interpreters, placements)
+    versions = None if interpreter is None else interpreter.packages
+    plan = expand(spec, tasks, where).informed(known(), versions)
     head = records.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
     return plan, head
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from vebench.backends.interface import Setup
+from vebench.backends.packages import TORCH
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
-from vebench.child.request import Judging, Learning, Recording, Replaying, Request, Settings, Timing, seeds_of
+from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, Updating, seeds_of
 from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell, Replicas
 from vebench.engine.runner import Conversation
 from vebench.hosts import Site, reached
@@ -113,6 +114,8 @@ class Launcher:
         """
         entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
         modules = entry.preloaded(cell.task)
+        if modules is not None and self._spec.policy.is_network:
+            modules = (*modules, TORCH.module)
         if self._spec.isolation != FORK or modules is None or not sys.platform.startswith("linux"):
             return None
         if cell.repeat != self._pass:
@@ -182,4 +185,4 @@ def settings_of(spec: RunSpec) -> Settings:
 
 
 def _is_timed(cell: Cell) -> bool:
-    return cell.job is None or isinstance(cell.job, Recording | Timing | Learning)
+    return cell.job is None or isinstance(cell.job, Recording | Timing | Updating)

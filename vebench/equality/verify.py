@@ -144,7 +144,7 @@ class VerifyPage(DataPage):
             facts=(("drawn from", f"--seed {self.spec.seed}"),) if self.proofs else (),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
-            explanations=tuple(_explanations(self, several=len(envs) > 1)),
+            remarks=tuple(_explanations(self, several=len(envs) > 1)),
             answers=tuple(answers),
         )
         return (document,)

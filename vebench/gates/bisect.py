@@ -263,7 +263,7 @@ class _Bisection:
         self.file.write(msgspec.json.encode(step) + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
-        shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.ratio else "too few passes"
+        shows = f"ratio {figures.with_spread(step.ratio.estimate)}" if step.ratio else "too few passes"
         console.note(f"{self.candidates[step.at].label}: {step.skipped or shows}")
         self.steps.append(step)
         return step
@@ -339,7 +339,7 @@ class BisectPage(DataPage):
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
                 f"chance: the probability that this {self.noun} made the change.",
             ),
-            explanations=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
+            remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if self.found else "",
         )
         return (document,)

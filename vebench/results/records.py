@@ -300,18 +300,15 @@ def sealed(line: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], KnownVerdict] = {}  # most verdicts are shared by all sizes and passes
     cells = []
     for cell in run.cells:
-        about = cell.env, cell.frame_skip, cell.label, cell.own_classes, cell.verdict, cell.verdict_reason
-        known = found.get(about, KnownVerdict(cell.verdict or "unverified", cell.verdict_reason))
-        if about not in found and known.verdict != "different":
+        known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
+        if known.verdict != "different":
             # A verdict on a user's environment counts only in the command that found it.
             task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
             own = run.header.interpreters.get(cell.label, run.header)
             now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
             known = now if now != UNKNOWN and now.outweighs(known) else known
-        found[about] = known
         same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
         cells.append(cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason))
     return msgspec.structs.replace(run, cells=tuple(cells))

@@ -181,8 +181,8 @@ def _row(label: str, result: CellResult, *more: str) -> TableRow:
     texts = (
         Text((result.backend,)),
         Text((f"{result.workers}",), value=result.workers),
-        Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
-        Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
+        Text((figures.with_spread(speedup, "x") if speedup else figures.DASH,), value=speedup),
+        Text((figures.with_spread(rate) if rate else figures.DASH,), value=rate),
         *(Text((text,)) for text in (result.verdict or figures.DASH, result.note, *more)),
     )
     return TableRow(label, texts, reference_row=not _is_compared(result))

@@ -199,10 +199,8 @@ class TunePage(DataPage):
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
         table = replace(columns.all_cells(shown), title="The best setting of each backend")
         explanations = []
-        left_out = [(reason, name) for name, reason in self._left_out]
-        for reason, names in figures.by_key(
-            (*left_out, *((why, one_line(place)) for place, why in self._not_tried))
-        ).items():
+        without = [(reason, one_line(name)) for name, reason in (*self._left_out, *self._not_tried)]
+        for reason, names in figures.by_key(without).items():
             explanations.append(Remark("not tried", reason, (_listed(names),)))
         faster = {
             cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
@@ -214,16 +212,17 @@ class TunePage(DataPage):
                 command = head.verify_command(self._env, [cell.label])
                 remark = replace(remark, remedy="compare the work with:", command=command)
             explanations.append(remark)
+        shown_facts = ("machine", "condition", "packages", "policy")
         document = Document(
             title=one_line(self._headline),
             facts=(
-                *(fact for fact in run_facts(head, self._cells) if fact[0] in ("machine", "condition", "packages")),
+                *(fact for fact in run_facts(head, self._cells) if fact[0] in shown_facts),
                 ("time", time_of_run(self.run)),
                 ("report", f"vebench report {shlex.quote(self.file)}"),
                 ("continue", head.resume_command(self.file)),
             ),
             tables=(table,) if shown else (),
-            explanations=tuple(explanations),
+            remarks=tuple(explanations),
             answers=(AnswerText(self._env, tuple(map(one_line, self._sentences())), self._code, settled=settled),),
             best="what to use" if settled else "",
         )
@@ -286,8 +285,9 @@ class TunePage(DataPage):
         return () if chosen is None else code_of(chosen, self.run.header)
 
     def _sentences(self) -> Iterator[str]:
-        """Yield the answer, its comparison with the fastest and with tied settings, and its effect on training."""
+        """Yield the answer, its effect on training, and its comparison with the fastest and with tied settings."""
         yield self._headline
+        yield from self._training_sentences()
         chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
             times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
@@ -296,15 +296,14 @@ class TunePage(DataPage):
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."
-        yield from self._training_sentences()
         yield f"{self._certainty}."
 
     def _training_sentences(self) -> Iterator[str]:
         """Yield the speed of training, the learner's time, and the most that a faster sampler could gain."""
         spec, chosen = self.run.header.spec, self.choice.chosen
         if spec.algorithm and spec.learner is None:
-            how = "" if importable(TORCH.module) else f" ({how_to_install([TORCH])})"
-            yield f"The policy and the learner are not measured: they need torch{how}, or state --learner."
+            how = "" if importable(TORCH.module) else f"install torch ({how_to_install([TORCH])}), or "
+            yield f"The learner is not measured: {how}state its time with --learner."
         trained = None if chosen is None else chosen.figures.learning
         if chosen is None or trained is None or spec.learner is None:
             return
@@ -314,8 +313,8 @@ class TunePage(DataPage):
             title = registry.find(registry.USUAL).summary.partition(",")[0]
             low, high = figures.number(over.low), figures.number(over.high)
             rate = f"{figures.number(over.median)}x ({low} to {high}) of {title}, {rate}"
-        of_time = "the sampler works for" if spec.learner.overlaps else "sampling is"
-        yield f"Training: {rate}, of which {of_time} {trained.sampling:.0%} of the time."
+        of_time = "the sampler is busy for" if spec.learner.overlaps else "sampling takes"
+        yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
         own = spec.learner.on(self.run.header.usable_cpus - chosen.cpus_owned)
         slower = "".join(
@@ -324,22 +323,18 @@ class TunePage(DataPage):
         yield f"Learning takes {figures.learner_words(own)}{slower}."
 
     @property
-    def _usual(self) -> CellSummary | None:
-        """The usual backend with as many environments as the recommended setting, on the most CPUs."""
-        chosen = self.choice.chosen
-        alike = (cell for cell in self._cells if cell.label == registry.USUAL and cell.rate)
-        found = [cell for cell in alike if chosen and cell.built.num_envs == chosen.built.num_envs]
-        usual = max(found, key=lambda cell: (cell.cpus_owned, cell.repeats), default=None)
-        return None if usual is not None and chosen is not None and usual.key == chosen.key else usual
-
-    @property
     def _training(self) -> tuple[Estimate | None, Estimate | None]:
-        """The training speed with the recommended setting in steps/s, and its ratio to the usual backend's."""
-        learner, chosen, usual = self.run.header.spec.learner, self.choice.chosen, self._usual
+        """The training speed with the recommended setting in steps/s, and its ratio to the usual backend's.
+
+        The usual backend has as many environments, on the most CPUs.
+        """
+        learner, chosen = self.run.header.spec.learner, self.choice.chosen
         if learner is None or chosen is None:
             return None, None
-        over = None if usual is None else speed_of_training(learner, chosen, usual)
-        return speed_of_training(learner, chosen), over
+        usual = [cell for cell in self._cells if cell.label == registry.USUAL and cell.key != chosen.key and cell.rate]
+        alike = [cell for cell in usual if cell.built.num_envs == chosen.built.num_envs]
+        base = max(alike, key=lambda cell: (cell.cpus_owned, cell.repeats), default=None)
+        return speed_of_training(learner, chosen), None if base is None else speed_of_training(learner, chosen, base)
 
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""

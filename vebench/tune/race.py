@@ -20,11 +20,11 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH, importable
-from vebench.backends.training import Training
+from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import Cause, Failure, Learned, Timed
+from vebench.child.answers import Cause, Failure, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
-from vebench.child.request import Learning, Timing
+from vebench.child.request import Timing, Updating
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World
 from vebench.engine.runner import CellError, InterruptedCellError
@@ -90,9 +90,9 @@ def start_tuning(
     placement = placement_of(spec, host)
     cpus = placement.usable
     cores = sum(not set(core).isdisjoint(placement.owned(cpus)) for core in host.topology.cores)
-    training = Training(spec.algorithm, spec.library)
-    if training.fault:
-        raise UsageError(f"--for {spec.algorithm}: {training.fault}")
+    training, library = Training(spec.algorithm, spec.library), LIBRARIES.get(spec.library or "")
+    if spec.algorithm and library and spec.algorithm not in library.settings:
+        raise UsageError(f"--for {spec.algorithm}: {library.title} has only {', '.join(library.settings)}")
     for choice in spec.backends:
         if why := training.refusal(choice.entry):
             raise UsageError(f"--backend {choice.label}: {why}")
@@ -138,7 +138,9 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
-    budget = TuneBudget(plan.spec, began, world.clock)
+    # The learner was measured before.
+    now = world.clock()
+    budget = TuneBudget(replace(plan.spec, budget=max(0.0, began + plan.spec.budget - now)), now, world.clock)
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
@@ -174,10 +176,10 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
     plan, _ = session.plan_here(loop, world)
     session.refuse_idle(plan)
     widest = max(plan.cells, key=lambda cell: len(cell.cpus))
-    found = _ask(replace(widest, job=Learning(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
+    found = _ask(replace(widest, job=Updating(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
     if isinstance(found, Failure):
-        raise UsageError(f"--for {spec.algorithm}: {found.reason}")
-    if not isinstance(found, Learned):
+        raise UsageError(f"--for {spec.algorithm}: {found.reason.removeprefix('ValueError: ')}")
+    if not isinstance(found, UpdateTimes):
         return spec
     policy = parse_policy(found.policy)
     known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known
@@ -312,7 +314,7 @@ class TuneBudget:
 
     def fitting(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells to try next. ``cells`` are sorted, the most promising first. Costly cells are left out."""
-        room = self.left - 0.4 * self.spec.budget  # the rest is for further passes
+        room = self.left - 0.4 * (self.spec.budget - self.kept)  # the rest is for further passes
         costs = [self.cost(cell) for cell in cells]
         largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
@@ -351,7 +353,7 @@ class TuneRace:
     def run_to_end(self) -> Choice:
         """Measure until the race is decided or the time is spent. Returns the choice."""
         self._time_steps()
-        self._budget.kept = _COMPARING * self._plan.spec.budget if self._plan.spec.learner else 0.0
+        self._budget.kept = _COMPARING * self._budget.spec.budget if self._plan.spec.learner else 0.0
         self._try_each()
         while True:
             cells = self._cells()

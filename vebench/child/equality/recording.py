@@ -51,10 +51,6 @@ class About:
     tape_seed: int
     frames_from: str | None = None
 
-    def __post_init__(self) -> None:
-        facts = {name: getattr(self.info, name) for name in BackendInfo.__dataclass_fields__}
-        object.__setattr__(self, "info", BackendInfo(**facts))  # an adapter's own class could not be read elsewhere
-
 
 @dataclass(frozen=True)
 class Began:

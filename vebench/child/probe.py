@@ -72,13 +72,18 @@ def main() -> None:
         except ImportError as error:
             reply["envs"] = [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]
         else:
-            for plugin in plugins:
-                with contextlib.suppress(ImportError):
-                    gymnasium.register_envs(importlib.import_module(plugin))
+            register(plugins)
             reply["envs"] = [_answered(_env_facts, *env) for env in envs]
             reply["registered"] = sorted(gymnasium.registry)
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
+
+
+def register(plugins: Iterable[str]) -> None:
+    """Import the modules that are installed, so that Gymnasium knows their environments."""
+    for plugin in plugins:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(plugin)
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

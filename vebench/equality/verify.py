@@ -137,7 +137,6 @@ class VerifyPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
-        facts = [("drawn from", f"--seed {self.spec.seed}")]
         answers = []
         for number, (cell, example) in enumerate(self.examples):
             label = one_line(cell.backend.label)
@@ -145,7 +144,7 @@ class VerifyPage(DataPage):
             answers.append(AnswerText("", (words,), tuple(example.script.splitlines())))
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
-            facts=tuple(facts) if self.proofs else (),
+            facts=(("drawn from", f"--seed {self.spec.seed}"),) if self.proofs else (),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
             remarks=tuple(_explanations(self, several=len(envs) > 1)),

@@ -95,7 +95,6 @@ class _Checked:
 
     def __init__(self, environment: Any, declared: trees.Tree) -> None:
         self.invalid: str | None = None  # the first value outside the declared spaces, with its step
-        self.action_space = environment.action_space
         self._environment, self._declared, self._step = environment, declared, 0
 
     def reset(self, **seed: int) -> tuple[Any, dict[str, Any]]:

@@ -350,11 +350,9 @@ def verify_(call: Call) -> int:
     spec = asked("verify", call.plan)
     seed = call.plan.get("seed")
     if call.pair:
-        from vebench.commands.proving import drawn_seed
         from vebench.equality import diff
 
         call.refuse_others("A and B name what is compared", call.given - {"envs", "backends"})
-        seed = drawn_seed() if seed is None else seed
         limits = call.steps, call.num_envs, seed, spec.timeout
         verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)

@@ -88,7 +88,10 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
         task = {**asdict(cell.task), "exact": exact}
         own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
         reference = {"adapter": registry.find(REFERENCE).target, "values": {}, "task": task}
-        asked = [(REFERENCE, sys.executable, reference), (cell.backend.label, cell.python or sys.executable, own)]
+        asked = [
+            (REFERENCE, sys.executable, reference),
+            (cell.backend.label, cell.interpreter.path or sys.executable, own),
+        ]
         with both(asked, spec.timeout) as two:
             # An adapter with same-step autoreset returns no final observation.
             finals = all(side.about["mode"] == "next_step" for side in two.sides)
@@ -133,7 +136,6 @@ class VerifyPage(DataPage):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
-        facts = [("drawn from", f"--seed {self.spec.seed}")]
         answers = []
         for number, (cell, example) in enumerate(self.examples):
             label = one_line(cell.backend.label)
@@ -141,7 +143,7 @@ class VerifyPage(DataPage):
             answers.append(AnswerText("", (words,), tuple(example.script.splitlines())))
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
-            facts=tuple(facts) if self.proofs else (),
+            facts=(("drawn from", f"--seed {self.spec.seed}"),) if self.proofs else (),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
             remarks=tuple(_explanations(self, several=len(envs) > 1)),

@@ -10,7 +10,7 @@ import platform
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -398,7 +398,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
         raise NotComparableError(f"{path} was measured in {run.interpreter} by vebench compare: {instead}")
 
 
-def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
+def what_differs(one: RunRecord, other: RunRecord, ignoring: Collection[str] = ()) -> list[str]:
     """Return the facts in which two runs differ so that their cells are not comparable, each with both values."""
     ours, theirs = _decisive(one), _decisive(other)
     # A backend with its own Python in only one of the runs is not compared.
@@ -408,7 +408,7 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     for name in dict.fromkeys((*ours, *theirs)):
         first, second = ours.get(name, "none"), theirs.get(name, "none")
         unknown = "none" in (first, second) and (name in DECISIVE_IF_KNOWN or name in alone)
-        if first != second and not unknown:
+        if first != second and not unknown and name not in ignoring:
             differences.append(f"{name} {first} against {second}")
     return differences
 

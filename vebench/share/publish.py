@@ -29,6 +29,7 @@ from vebench.reports.answer import rate_of
 from vebench.reports.console import Outlet, note
 from vebench.reports.document import AnswerText, Document, SimplePage, Table, TableRow, Text
 from vebench.reports.formats import html
+from vebench.reports.formats.data import in_latex
 from vebench.results import store
 from vebench.results.records import RunRecord, with_current_verdicts
 from vebench.share.submissions import FILES, CellResult, Submission, read_submission
@@ -41,9 +42,6 @@ _MEANING = (
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
     "excluded, did other work than a plain loop, or could not be compared with one. Nobody can verify that the named "
     "machine gave these rates."
-)
-_IN_TEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
 )
 
 
@@ -224,7 +222,7 @@ def cite_page(head: RunRecord, quoted: Sequence[CellSummary]) -> SimplePage:
     sentences.append(one_line(circumstances))
     title = f"Throughput of vector environments, measured with vebench {version}"
     fields = {"title": title, "year": head.started[:4], "note": " ".join(sentences)}
-    lines = [f"  {name} = {{{text.translate(_IN_TEX)}}}," for name, text in fields.items()]
+    lines = [f"  {name} = {{{in_latex(text)}}}," for name, text in fields.items()]
     entry = (f"@misc{{vebench-{head.digest},", *lines, "}")
     words = AnswerText("", tuple(sentences), entry)
     return SimplePage("cite", Document("To quote this run", (), (), answers=(words,)), "\n".join((*entry, "")))

@@ -161,9 +161,8 @@ class GymSync(CountsInside, OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv
 
-        vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
-        self._vector: Any = vector
-        self._task, self._inside = setup.task, self._vector.envs
+        vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._vector, self._task, self._inside = vector, setup.task, vector.envs
         spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
         self._report(setup, spaces, reuses_buffers=True)
 
@@ -190,9 +189,8 @@ class GymAsync(OneInFlight):
 
         # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        self._vector: Any = vector
-        spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
+        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:

@@ -54,9 +54,7 @@ _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autores
 
 
 def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
-    note, setting = _OVERWRITES
-    if built.of_library:
-        note, setting = _RESETS
+    note, setting = _RESETS if built.of_library else _OVERWRITES
     arguments = (f"[make_env] * {built.num_envs}", setting, *built.given("max_concurrency", "context"))
     lines = built.guarded((note, *call(f"envs = {name}", arguments)))
     return built.script((f"from gymnasium.vector import {name}",), lines)

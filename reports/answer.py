@@ -56,11 +56,6 @@ class Section:
             yield replace(cell, findings=(*cell.findings, *self.findings)) if self.findings else cell
 
     @property
-    def resume_command(self) -> str:
-        """The command that measures the missing cells."""
-        return one_line(self.head.resume_command(self.name))
-
-    @property
     def notice(self) -> str:
         """Why the run is unusable, on one line; empty if it is usable."""
         found = self.finding(Code.UNUSABLE)
@@ -75,7 +70,7 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
     """Return the conclusion about each task. A run without cells, or an unusable run, has one conclusion."""
     if not found:
         sentences = ("No winner: nothing has been measured yet.", "Measure with:")
-        return (AnswerText("", sentences, command=section.resume_command, settled=False),)
+        return (AnswerText("", sentences, command=section.head.resume_command(section.name), settled=False),)
     if unusable := section.finding(Code.UNUSABLE):  # the notice says why
         remedy = unusable.remedy
         again = f"{remedy[0].upper()}{remedy[1:]}."
@@ -132,7 +127,7 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
     best, spec = answer.best, section.head.spec
     # The only backend to choose from. If there is none, the backend of the best cell: the plain loop.
     left = "".join(map(one_line, answer.contestants or ((best.label,) if best else ())))
-    why, remedy, command = "no cell has a rate yet", "Measure with:", section.resume_command
+    why, remedy, command = "no cell has a rate yet", "Measure with:", section.head.resume_command(section.name)
     known = "The highest rate", best
     match answer.reason:
         case Reason.NO_BACKEND:
@@ -167,7 +162,7 @@ def _more(section: Section) -> tuple[str, str]:
     """Return the sentence and the command to measure missing cells or, without these, twice as many passes."""
     spec = section.head.spec
     if spec.until or section.finding(Code.INCOMPLETE):
-        return "Measure with:", section.resume_command
+        return "Measure with:", section.head.resume_command(section.name)
     return f"Measure again with --passes {2 * max(spec.passes, 3)}.", ""
 
 

@@ -14,7 +14,7 @@ from io import BytesIO
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.analysis.answer import BAND, THREAD, Forecast, TaskAnswer, cores_of_workers, forecast
+from vebench.analysis.answer import BAND, THREAD, TaskAnswer, cores_of_workers, forecast
 from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
@@ -85,7 +85,7 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
         points = []
         for cell in curve:
             rate = cell.frames_per_second
-            if rate is not None and rate.median > 0 and not cell.excluded:
+            if rate is not None and rate.median > 0 and not cell.exclusion:
                 points.append((float(cell.workers), rate))
         if not points:
             continue
@@ -116,19 +116,19 @@ def _curves(cells: Iterable[CellSummary]) -> list[tuple[Curve, str]]:
 def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> Iterator[Table]:
     """Yield a table for each task with the predicted rates of ``workers`` workers. Notes say why one is missing."""
     cores = cores_of_workers(header, cells)
-    on_hosts = Forecast(workers, refused="replicas on hosts add up: measure with more hosts (--hosts 1..N)")
+    on_hosts = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
     for env in dict.fromkeys(cell.env for cell in cells):
         named = _curves(cell for cell in cells if cell.env == env)
         rows, refused = [], []
         for curve, name in named:
             found = on_hosts if header.hosts else forecast(curve, cores, workers)
             texts = Text(("not predicted",), "missing"), Text((figures.DASH,))
-            rate = found.rate
-            if rate is None or rate.low is None or rate.high is None:
-                refused.append((f"not predicted: {found.refused}", name))
+            if isinstance(found, str):
+                refused.append((f"not predicted: {found}", name))
             else:  # a prediction is not precise enough for more than three digits
-                low, median, high = (figures.number(float(f"{end:.3g}")) for end in (rate.low, rate.median, rate.high))
-                texts = Text((median,), value=rate), Text((f"{low} to {high}",))
+                ends = (found.low or 0.0, found.median, found.high or 0.0)
+                low, median, high = (figures.number(float(f"{end:.3g}")) for end in ends)
+                texts = Text((median,), value=found), Text((f"{low} to {high}",))
             rows.append(TableRow(name, texts, curve[0].reference_row))
         yield Table(
             title=f"{one_line(env)}: Predicted frames/s, not measured",

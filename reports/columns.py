@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from vebench.analysis.cell import CellSummary
@@ -180,7 +179,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
 def of_column(column: Column, cell: CellSummary) -> Text:
     """Return the text of ``cell`` in ``column``, a dash if the column does not apply."""
     value, unit = column.value(cell), column.unit
-    tone: Tone = "struck" if cell.excluded and unit == "frames/s" else "plain"
+    tone: Tone = "struck" if cell.exclusion and unit == "frames/s" else "plain"
     # Readers would take the ratios of a reference row for a backend's. The measuring loop alone has no frames.
     if (cell.reference_row and unit in ("times", "ratio")) or (cell.loop_ns_per_batch and unit == "frames/s"):
         value = None
@@ -188,11 +187,6 @@ def of_column(column: Column, cell: CellSummary) -> Text:
         value = ", ".join(dict.fromkeys(one_line(column.text(cell)).split()))
     if value is None or value == "":
         return Text((figures.DASH,))
-    estimates: dict[str, Callable[[Estimate], str]] = {
-        "times": figures.times,
-        "ratio": partial(figures.times, sign=""),
-        "ns": figures.time,
-    }
     numbers: dict[str, Callable[[Any], str]] = {
         "bytes": figures.byte_size,
         "ns": figures.short_time,
@@ -200,7 +194,7 @@ def of_column(column: Column, cell: CellSummary) -> Text:
         "times": "{:.2f}x".format,
     }
     if isinstance(value, Estimate):
-        text = estimates.get(unit, figures.rate)(value)
+        text = figures.time(value) if unit == "ns" else figures.with_spread(value, "x" if unit == "times" else "")
     elif isinstance(value, bool):
         text = "yes" if value else "no"
     elif isinstance(value, int) or (isinstance(value, float) and unit in numbers):

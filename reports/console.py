@@ -26,7 +26,7 @@ from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
 from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
-from vebench.errors import UsageError, discard, one_line
+from vebench.errors import UsageError, discard, one_line, write_error
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
 from vebench.reports.document import Page
@@ -82,16 +82,6 @@ def note(text: str) -> None:
         warnings.warn(one_line(text), stacklevel=2)
     else:
         write_error(f"vebench: {one_line(text)}\n")
-
-
-def write_error(text: str) -> None:
-    """Write ``text`` to standard error. If standard error is closed, the text is lost without an exception."""
-    try:
-        sys.stderr.write(text)
-    except AttributeError:  # the process has no standard error
-        return
-    except OSError:
-        discard(sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -321,12 +311,14 @@ class RunScreen(Screen):
 
 def _name(cell: Cell) -> str:
     repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
-    side = f", {cell.side}" if cell.side else ""
+    side = f", {cell.interpreter.side}" if cell.interpreter.side else ""
     return one_line(f"{cell.task.id}, {cell.backend.label}, {cell.key.size}{repeat}{side}")
 
 
 def _setting(cell: Cell) -> str:
-    return one_line(f"{cell.backend.label} with {cell.key.size}{f', {cell.side}' if cell.side else ''}")
+    return one_line(
+        f"{cell.backend.label} with {cell.key.size}{f', {cell.interpreter.side}' if cell.interpreter.side else ''}"
+    )
 
 
 def other_work(cells: Sequence[CellSummary]) -> str:

@@ -116,19 +116,13 @@ class Document:
     facts: tuple[tuple[str, str], ...]  # names and values
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()  # how to read the tables
-    findings: tuple[Remark, ...] = ()  # the gravest finding comes first
-    explanations: tuple[Remark, ...] = ()
+    remarks: tuple[Remark, ...] = ()  # findings, the gravest first, then explanations
     best: str = ""  # the meaning of the mark on the best places
     notice: str = ""  # one line that readers must see first
     answers: tuple[AnswerText, ...] = ()  # the conclusions: first in a file; in a run, last on a terminal
     charts: tuple[Chart, ...] = ()
     all_notes: str = ""  # the command that shows everything, if something was left out
     file: str = ""  # the run file of this document
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """Findings and explanations."""
-        return (*self.findings, *self.explanations)
 
 
 @dataclass(frozen=True)

@@ -57,15 +57,10 @@ def in_sentence(estimate: Estimate, unit: str) -> str:
     return f"{number(estimate.median)}{unit}{'' if exact else f' {distance(estimate)}'}"
 
 
-def rate(estimate: Estimate) -> str:
-    """Return a rate and its interval: ``13,120 ±1.4%``."""
-    return f"{number(estimate.median)} {spread(estimate)}"
-
-
-def times(estimate: Estimate, sign: str = "x") -> str:
-    """Return a ratio and its interval: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has no ±."""
+def with_spread(estimate: Estimate, unit: str = "") -> str:
+    """Return an estimate and its interval: ``13,120 ±1.4%``, ``2.31x ±1.9%``. An exact estimate has no ±."""
     exact = estimate.low == estimate.median == estimate.high
-    return f"{number(estimate.median)}{sign}{'' if exact else f' {spread(estimate)}'}"
+    return f"{number(estimate.median)}{unit}{'' if exact else f' {spread(estimate)}'}"
 
 
 def ratio_text(ratio: Estimate) -> str:

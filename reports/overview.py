@@ -57,7 +57,7 @@ def machine_page(machine: Machine) -> SimplePage:
     """Return the page of a machine: its parts, facts and findings."""
     facts = tuple((name, one_line(text)) for name, text in _machine_facts(machine) if text)
     findings = tuple(map(Remark.of, machine.findings))
-    document = Document(one_line(machine.host.cpu_model), facts, (_parts(machine),), findings=findings)
+    document = Document(one_line(machine.host.cpu_model), facts, (_parts(machine),), remarks=findings)
     return SimplePage("machine", document, _machine_data(machine))
 
 
@@ -138,13 +138,13 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     where += ["in a container"] if host.container else []
     yield "system", ", ".join((f"{host.system} {host.kernel} {host.machine}".strip(), *where))
     yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
-    kinds: dict[tuple[str, str], list[str]] = {}
+    kinds = []
     for one in machine.standings:
         every = len(one.tasks) == len(one.suite.tasks)
         tasks = "" if every else f" ({', '.join(map(short_name, one.tasks))})"
         words = one.own.words.replace(" for this task", "")
-        kinds.setdefault((", ".join(one.backends), words), []).append(f"{one.suite.title}{tasks}")
-    for (backends, words), suites in kinds.items():
+        kinds.append(((", ".join(one.backends), words), f"{one.suite.title}{tasks}"))
+    for (backends, words), suites in by_key(kinds).items():
         yield backends, f"{', '.join(suites)}: {words}"
 
 
@@ -250,7 +250,7 @@ def list_page() -> SimplePage:
         ),
     )
     findings = (*_missing(), *map(Remark.of, own_classes(standings())))
-    return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
+    return SimplePage("list", Document("What can be measured here", (), tables, remarks=findings))
 
 
 def _steps(entry: BackendEntry) -> Text:
@@ -284,8 +284,7 @@ def plan_page(plan: Plan) -> SimplePage:
     cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     envs = dict.fromkeys(cell.task.id for cell in cells)
     tables = tuple(_cells_table(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs)
-    sentences = tuple(_plan_needs(plan))
-    answer = AnswerText("", sentences)
+    answer = AnswerText("", tuple(_plan_needs(plan)))
     return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables, answers=(answer,)))
 
 

@@ -134,7 +134,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
         facts=() if view.early else tuple(fact for fact in facts if fact[1]),
         tables=tuple(tables),
         legend=tuple(legend),
-        findings=() if view.early else tuple(_findings(section, shown, view)),
+        remarks=() if view.early else tuple(_findings(section, shown, view)),
         best="the winner" if marked else "",
         notice=section.notice,
         answers=tuple(_first_look(cells, found)) if view.early else answers(found, section),
@@ -147,7 +147,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
 def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
     """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner."""
     seen = set()
-    for cell in fastest_first(cell for cell in cells if not cell.excluded):
+    for cell in fastest_first(cell for cell in cells if not cell.exclusion):
         if cell.env not in seen and cell.label in found[cell.env].contestants:
             seen.add(cell.env)
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
@@ -301,7 +301,7 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
-    shown = figures.rate(rate)
+    shown = figures.with_spread(rate)
     if cell.exclusion is not None:
         return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
@@ -309,7 +309,7 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     if cell.speedup is None or cell.reference_row:
         return Text((shown,), tone, rate)
     short = f"{figures.number(cell.speedup.median)}x"
-    return Text((shown, figures.times(cell.speedup)), tone, rate, short=short)
+    return Text((shown, figures.with_spread(cell.speedup, "x")), tone, rate, short=short)
 
 
 def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator[str]:
@@ -408,7 +408,7 @@ def _side_by_side(sides: Sequence[Section]) -> Document | None:
         facts=tuple(facts),
         tables=tuple(tables),
         legend=tuple(legend),
-        explanations=tuple(figures.explained(reasons)),
+        remarks=tuple(figures.explained(reasons)),
         notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
     )
@@ -483,16 +483,16 @@ def _ratio(place: CellComparison, first: Section, side: Section) -> Text:
     """Return the ratio of a cell, or why it has no ratio, and its rates."""
     letters = first.letter, side.letter
     why = place.verdict if place.why else f"only {letters[place.cells[0] is None]}"
-    lines = [why if place.ratio is None else figures.times(place.ratio)]
+    lines = [why if place.ratio is None else figures.with_spread(place.ratio, "x")]
     for letter, cell in zip(letters, place.cells, strict=True):
         if cell is not None and cell.frames_per_second is not None:
-            lines.append(f"{letter} {figures.rate(cell.frames_per_second)}")
+            lines.append(f"{letter} {figures.with_spread(cell.frames_per_second)}")
     cells = [cell for cell in place.cells if cell is not None]
     tone: Tone = "plain"
     if any(cell.reference_row for cell in cells):
         tone = "reference_row"
     elif place.ratio is None:
         tone = "missing"
-    elif any(cell.excluded for cell in cells):
+    elif any(cell.exclusion for cell in cells):
         tone = "struck"
     return Text(tuple(lines), tone, place.ratio)

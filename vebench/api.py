@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
 from vebench.analysis.statistics import Estimate, contrast, verdicts
 from vebench.child.answers import Proof
-from vebench.commands.proving import drawn_seed
 from vebench.commands.session import Session, World, known, plan_here, refuse_useless
 from vebench.equality import diff
 from vebench.equality import verify as verifying
@@ -39,13 +38,15 @@ if TYPE_CHECKING:
 
 Texts = str | Sequence[str]
 Subject = str | Callable[..., object]
+AnyPage = TypeVar("AnyPage", bound=Page)
+JudgedPage = TypeVar("JudgedPage", CheckPage, VerifyPage, PairPage)
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Generic[AnyPage]):
     """A result, which can be written in any format."""
 
-    page: Page
+    page: AnyPage
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.page.documents[0].title}>"
@@ -55,7 +56,7 @@ class Result:
 
         ``"png"`` and ``"pdf"`` are bytes. ``"terminal"`` is an object for Rich to print. All other formats are text.
         """
-        return formats.format_named(form, self.page.kind).render(self.page)
+        return formats.format_for(form, None, self.page.kind).render(self.page)
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,14 @@ class Ratio:
     def __str__(self) -> str:
         if self.ratio is None:
             return f"{self.verdict}: {self.why}"
-        return f"{figures.times(self.ratio)}, {self.verdict}"
+        return f"{figures.with_spread(self.ratio, 'x')}, {self.verdict}"
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Result):
+class Run(Result[RunPage]):
     """A run, and the ``path`` of its run file, for ``vebench report``, ``check`` and ``run --resume``."""
 
     path: Path
-    page: RunPage
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
@@ -125,18 +125,15 @@ class Run(Result):
 
 def _why_not(cell: CellSummary) -> str:
     """Return why a cell has no rate that can be compared, empty if it has one."""
-    if cell.excluded:
+    if cell.exclusion:
         return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
     return "" if cell.sample.measurable else f"{one_line(cell.label)}: too few windows"
 
 
-@dataclass(frozen=True, repr=False)
-class Judgement(Result):
+class Judgement(Result[JudgedPage]):
     """A result with the exit ``status`` of its command: 0 for yes, 1 for no, 3 if undecided."""
-
-    page: CheckPage | VerifyPage | PairPage
 
     @property
     def status(self) -> int:
@@ -144,11 +141,8 @@ class Judgement(Result):
         return self.page.status
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison(Judgement):
+class Comparison(Judgement[CheckPage]):
     """A run judged against a baseline."""
-
-    page: CheckPage
 
     @property
     def groups(self) -> tuple[GroupComparison, ...]:
@@ -169,11 +163,8 @@ class Comparison(Judgement):
         return self.page.differences
 
 
-@dataclass(frozen=True, repr=False)
-class Verification(Judgement):
+class Verification(Judgement[VerifyPage]):
     """Whether backends do the same work as a plain loop."""
-
-    page: VerifyPage
 
     @property
     def proofs(self) -> Mapping[tuple[str, str], Proof]:
@@ -181,11 +172,8 @@ class Verification(Judgement):
         return {(cell.task.id, cell.backend.label): proof for cell, proof in self.page.proofs}
 
 
-@dataclass(frozen=True, repr=False)
-class PairVerification(Judgement):
+class PairVerification(Judgement[PairPage]):
     """The verdict on whether two implementations do the same work, and the first difference."""
-
-    page: PairPage
 
     @property
     def verdict(self) -> str:
@@ -389,11 +377,10 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
     """
     with _quietly(progress=progress):
         if b is not None:
-            drawn = drawn_seed() if seed is None else seed
             waits = OPTIONS["timeout"].value(timeout)
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
             acting = None if policy is None else _name_of(policy)
-            request = diff.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
+            request = diff.PairRequest(names, steps, num_envs, seed, waits, limits, acting)
             return PairVerification(diff.compare_two(request))
         spec = spec_of("verify", {"envs": envs, "backends": backends or None, "timeout": timeout})
         return Verification(verifying.compare_backends(spec, seed, world or World(), num_envs=num_envs, steps=steps))

@@ -13,7 +13,7 @@ import click
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.training import ALGORITHMS
-from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line
+from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line, write_error
 from vebench.options import Call, argument, command, option
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
@@ -51,10 +51,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
 
 
 def _fail(text: str, status: int) -> int:
-    try:
-        click.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # Standard error is closed. Only the exit status remains.
-        discard(sys.stderr)
+    write_error(f"vebench: {one_line(text)}\n")
     return status
 
 
@@ -353,11 +350,9 @@ def verify_(call: Call) -> int:
     spec = asked("verify", call.plan)
     seed = call.plan.get("seed")
     if call.pair:
-        from vebench.commands.proving import drawn_seed
         from vebench.equality import diff
 
         call.refuse_others("A and B name what is compared", call.given - {"envs", "backends"})
-        seed = drawn_seed() if seed is None else seed
         limits = call.steps, call.num_envs, seed, spec.timeout
         verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)
@@ -489,6 +484,6 @@ def install_(call: Call) -> int:
 def doctor_(call: Call) -> None:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import core
-    from vebench.reports.formats import format_named
+    from vebench.reports.formats import format_for
 
-    core.doctor(call.sysroot, call.workers, call.pin, format_named(call.form, "machine"))
+    core.doctor(call.sysroot, call.workers, call.pin, format_for(call.form, None, "machine"))

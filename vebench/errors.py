@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO
@@ -83,6 +84,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_folded_name = {candidate.casefold(): candidate for candidate in known}
     near = [by_folded_name[match] for match in get_close_matches(name.casefold(), by_folded_name)]
     return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def write_error(text: str) -> None:
+    """Write ``text`` to standard error. If standard error is closed, the text is lost without an exception."""
+    try:
+        sys.stderr.write(text)
+    except AttributeError:  # the process has no standard error
+        return
+    except OSError:
+        discard(sys.stderr)
 
 
 def discard(stream: IO[str]) -> None:

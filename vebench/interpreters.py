@@ -125,8 +125,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float) -> 
                     if process.wait(timeout) is None:
                         raise UsageError(f"{about}: no answer within {timeout:g} s")
             except OSError as error:
-                named = "" if about.endswith(f" {shown(python)}") else f"{shown(python)} "
-                why = f"{named}does not start: {error.strerror}: name a Python, such as venv/bin/python"
+                why = f"{shown(python)} does not start: {error.strerror}: name a Python, such as venv/bin/python"
                 raise UsageError(f"{about}: {why}") from None
             how = process.how_it_ended()
         try:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from vebench.analysis.comparison import GroupComparison
     from vebench.gates.gate import CheckPage
 
 _SUMMARY = pytest.StashKey[list[str]]()  # a line for each cell
@@ -96,13 +95,10 @@ class VectorEnvRate:
 
         if hasattr(self.test.config, "workerinput"):
             pytest.skip("not measured while other tests run: run this test without pytest-xdist (-n 0)")
-        instead = {
-            name: str(value) for name, value in (("env", env), ("backend", backend), ("python", python)) if value
-        }
         try:
             with warnings.catch_warnings(), console.without_progress():
                 warnings.simplefilter("default")  # A test suite may turn warnings into errors.
-                page = self._judged(run, instead, tolerance)
+                page = self._judged(run, env, backend, str(python), tolerance)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except NotComparableError as error:
@@ -111,7 +107,7 @@ class VectorEnvRate:
             raise pytest.fail.Exception(f"vebench: {one_line(str(error))}", pytrace=False) from None
         self._report(page)
 
-    def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
+    def _judged(self, run: str | Path | None, env: str, backend: str, python: str, tolerance: float) -> CheckPage:
         from vebench.api import check, spec_of
         from vebench.backends.registry import REFERENCE
         from vebench.commands import session
@@ -119,7 +115,7 @@ class VectorEnvRate:
         from vebench.gates.check import compared
         from vebench.plan.grammar import HOW_LONG, Option, seconds
 
-        if (run is None) == (not instead):
+        if (run is None) == (not (env or backend or python)):
             raise UsageError(
                 "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
             )
@@ -132,9 +128,9 @@ class VectorEnvRate:
             only = {"envs": self.env, "backends": self.plan.get("backends", ()), "budget": budget}
             return check(run, tolerance=tolerance, output=output, world=world, **only).page
         plan = {"backends": REFERENCE, "workers": 1, **self.plan, "envs": self.env}
-        theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
-        pythons = instead.get("python", sys.executable), sys.executable
-        spec, other = (spec_of("compare", each, "low") for each in (plan, {**plan, **theirs}))
+        theirs = {**plan, "envs": env or self.env, "backends": backend or plan["backends"]}
+        spec, other = (spec_of("compare", each, "low") for each in (plan, theirs))
+        pythons = python or sys.executable, sys.executable
         return compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
@@ -149,25 +145,19 @@ class VectorEnvRate:
         lines = self.test.config.stash.setdefault(_SUMMARY, [])
         for cell in found.cells:
             before, after = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
-            ratio = figures.times(cell.ratio) if cell.ratio else "-"
+            ratio = figures.with_spread(cell.ratio, "x") if cell.ratio else "-"
             rates = f"{after} frames/s, {ratio} the baseline's {before}"
             lines.append(f"{self.test.nodeid}: {cell.key.backend}, {cell.key.size}: {cell.verdict}, {rates}")
-
-        def decisive(group: GroupComparison) -> str:
-            cells = [cell for cell in found.cells if group_of(cell.key) == group.key]
-            if group.verdict != "slower" and any(cell.failed for cell in cells):
-                return "failed"
-            unanswered = [cell.verdict for cell in cells if cell.verdict in gate.NO_ANSWER]
-            return unanswered[0] if unanswered and group.verdict != "slower" else group.verdict
-
         # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
         # but it warns unless the family of the JUnit XML is xunit1 or legacy.
         order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")
-        verdicts = {one.key: decisive(one) for one in found.groups}
-        worst = min(
-            found.groups, key=lambda one: (order.index(verdicts[one.key]), one.ratio.median if one.ratio else 0.0)
-        )
-        properties: dict[str, object] = {"verdict": verdicts[worst.key]}
+        ranks = {group.key: order.index(group.verdict) for group in found.groups}
+        for cell in found.cells:
+            if cell.failed or cell.verdict in gate.NO_ANSWER:
+                rank = order.index("failed" if cell.failed else cell.verdict)
+                ranks[group_of(cell.key)] = min(rank, ranks[group_of(cell.key)])
+        worst = min(found.groups, key=lambda one: (ranks[one.key], one.ratio.median if one.ratio else 0.0))
+        properties: dict[str, object] = {"verdict": order[ranks[worst.key]]}
         if worst.ratio:
             properties |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
         self.test.user_properties.extend(properties.items())
@@ -175,8 +165,8 @@ class VectorEnvRate:
             return
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
         slower = [
-            f"{one.key.backend} on {one.key.env} is slower: {figures.times(one.ratio)} the rate of the baseline, "
-            f"tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
+            f"{one.key.backend} on {one.key.env} is slower: {figures.with_spread(one.ratio, 'x')} "
+            f"the rate of the baseline, tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
             for one in found.groups
             if one.verdict == "slower" and one.ratio
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Callable, Iterable, Sequence, Sized
 from copy import deepcopy
 from functools import partial
@@ -58,23 +57,13 @@ def each_seed(seed: Seeds, count: int) -> list[int | None]:
     return [None if one is None else checked_number("seed", one, 0, most) for one in seed]
 
 
-def _checked(context: Any, cpus: Any, spin: Any, **flags: Any) -> list[int] | None:
-    """Return the CPUs as ints. Raises ValueError for an argument that would be ignored, or would fail later."""
-    methods = multiprocessing.get_all_start_methods()
-    if context not in (None, *methods):
-        raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
-    most = 1_000_000  # microseconds
-    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= most):
-        raise ValueError(f"spin must be a number of microseconds from 0 to {most}, not {shown(repr(spin))}")
-    for name, value in flags.items():
-        if value not in (True, False):
-            raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
+def _checked_cpus(cpus: Sequence[int] | None) -> list[int] | None:
+    """Return the CPUs as ints. Raises ValueError for a CPU that this process may not use."""
     if cpus is None:
         return None
     allowed = kernel.allowed()
-    numbers = isinstance(cpus, Iterable) and all(type(cpu) is not bool for cpu in cpus)
-    if not numbers or (allowed is not None and not set(cpus).issubset(allowed)):
-        usable = ", ".join(map(str, allowed or ())) or "CPUs"
+    if allowed is not None and not set(cpus).issubset(allowed):
+        usable = ", ".join(map(str, allowed))
         raise ValueError(f"cpus: this process may only use {usable}, not {shown(repr(cpus))}")
     return [int(cpu) for cpu in cpus]
 
@@ -177,7 +166,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("env_fns must be at least one function that makes an environment")
         self.batch_size = count if batch_size is None else checked_number("batch_size", batch_size, 1, count)
         self._single = self.batch_size < count
-        cpus = _checked(context, cpus, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
+        if spin is not None and not 0 <= spin <= 1_000_000:  # noqa: PLR2004 - a second
+            raise ValueError(f"spin must be from 0 to 1000000 microseconds, not {spin}")
+        cpus = _checked_cpus(cpus)
         if num_processes is None and cpus:
             num_processes = len(cpus)
         elif num_processes is None:

@@ -60,7 +60,7 @@ def _function(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-TERMINAL = Format("terminal", "vebench.reports.formats.terminal:on_terminal", _EVERY, (".txt",))
+TERMINAL = Format("terminal", "vebench.reports.formats.terminal:OnTerminal", _EVERY, (".txt",))
 MARKDOWN = Format(
     "markdown",
     "vebench.reports.formats.markdown:markdown_text",
@@ -101,27 +101,22 @@ def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
     return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
 
 
-def format_named(name: str, kind: PageKind) -> Format:
-    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if it is unknown or unusable."""
-    by_name = {known.name: known for known in of(kind)}
-    if name not in by_name:
-        raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(by_name)}")
-    return _usable(by_name[name], kind, f"-f {name}")
-
-
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
     """Return the named format; without a name, the format for the file; without a file, the terminal's format.
 
     Raises UsageError for an unknown name or suffix, or if a required package is not installed.
     """
+    by_name = {known.name: known for known in of(kind)}
     if name is not None:
-        return format_named(name, kind)
+        if name not in by_name:
+            raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(by_name)}")
+        return _usable(by_name[name], kind, f"-f {name}")
     if path is None:
         return TERMINAL
-    for known in of(kind):
+    for known in by_name.values():
         if path.suffix.lower() in known.suffixes:
             return _usable(known, kind, f"-o {path}")
-    names = ", ".join(known.name for known in of(kind))
+    names = ", ".join(by_name)
     raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {names}")
 
 

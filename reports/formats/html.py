@@ -92,10 +92,10 @@ def _shown(documents: Sequence[Document], every: Sequence[Table]) -> Iterator[di
             picture = svg((chart,), among=drawn, part=f"d{number}-{index}") if chart else ""
             tables = [table for table in document.tables if table.group == name]
             groups.append({"name": name, "chart": chart, "svg": picture, "tables": tables})
-        found = figures.by_key((finding.gravity, finding) for finding in document.findings)
+        remarks = figures.by_key((remark.gravity, remark) for remark in document.remarks)
         yield {
             "document": document,
             "groups": groups,
-            "findings": [(gravity, found[gravity]) for gravity in Gravity if gravity in found],
+            "remarks": [(gravity, remarks[gravity]) for gravity in (*Gravity, None) if gravity in remarks],
             "cells": next(left) if document.file else None,
         }

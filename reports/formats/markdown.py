@@ -131,14 +131,13 @@ def _remarks(items: Iterable[Remark]) -> Iterator[str]:
 
 def _tables(document: Document, files: Files) -> Iterator[str]:
     """Yield the tables. The chart of a group follows the first tables of the group."""
-    left = [chart for chart in document.charts if chart.group in files]
+    left = {chart.group: chart for chart in document.charts if chart.group in files}
     for group, together in groupby(document.tables, key=lambda table: table.group):
         details: list[str] = []
         for table in together:
             yield from _table(table)
             details += (f"- {_escaped(line)}" for line in table.details)
-        for chart in [one for one in left if one.group == group]:
-            left.remove(chart)
+        if chart := left.pop(group, None):
             title = chart.title.replace("[", "(").replace("]", ")")  # a bracket might end the image's text
             yield from (f"![{_escaped(title)}]({quote(files[group])})", "")
         yield from _folded("Known differences", details)

@@ -28,13 +28,10 @@ _GAP = 2  # the number of spaces between two columns
 _LABEL_SHARE = 3  # a label takes at most one third of the width
 
 
-def on_terminal(page: Page) -> RenderableType:
-    """Return the documents, one after another. Rich lays them out at the width of the terminal."""
-    return _Documents(page)
-
-
 @dataclass(frozen=True)
-class _Documents:
+class OnTerminal:
+    """The documents of a page, one after another. Rich lays them out at the width of the terminal."""
+
     page: Page
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:

@@ -78,8 +78,6 @@ def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
         b"[]",
         b"{}",
         b'{"Window": {"ns": 9}}',
-        b'{"Window": {"ns": 0, "rows": 1, "resets": 0}}',
-        b'{"Window": {"ns": 9, "rows": 1, "resets": 2}}',
         b'{"Warm": {}, "Failure": {"reason": "both"}}',
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "num_envs": -1}}}).encode(),
         json.dumps({"Ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "processes": "two"}}}).encode(),

@@ -23,8 +23,8 @@ Holder = dataclasses.make_dataclass("Holder", ["first", "second"])
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        *((value, None) for value in (None, MOST, -1.5, "-1", True, (), (1, (2, 3)), {"-1": 4})),
-        *((-1, -1), (MOST + 1, MOST + 1), ((1, (2, -3)), -3), ({"a": (0, [-5])}, -5)),
+        *((value, None) for value in (None, MOST, -1.5, "-1", True, (), (1, (2, 3)))),
+        *((-1, -1), (MOST + 1, MOST + 1), ((1, (2, -3)), -3)),
     ],
 )
 def test_an_integer_that_is_no_count_is_named_with_its_field(value: object, wrong: int | None) -> None:
@@ -33,12 +33,6 @@ def test_an_integer_that_is_no_count_is_named_with_its_field(value: object, wron
         return
     with pytest.raises(ValueError, match=rf"^second must be a whole number from 0 to {MOST}, not {wrong}$"):
         check_counts(Holder(0, value))
-
-
-@pytest.mark.parametrize("counts", [{"ns": 0}, {"rows": -1}, {"steal_ns": 2**63}, {"resets": 6}])
-def test_a_window_that_cannot_be_is_refused(counts: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"whole number|6 resets among 5 rows"):
-        Window(**{"ns": 10, "rows": 5, "resets": 0, **counts})
 
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])

@@ -187,7 +187,7 @@ def test_what_has_no_ratio_says_in_a_word_why_and_below_in_full() -> None:
     texts = {row.label: [text.lines for text in row.texts] for row in document.tables[-1].rows}
     assert texts["gym-sync"] == [("only A", "A 3,620 ±11%"), ("-",)]
     assert texts["shm-async"] == [("-",), ("missing", "A 3,823 ±10%")]
-    (explanation,) = document.explanations
+    (explanation,) = document.remarks
     assert (explanation.label, explanation.text) == ("missing", "B: failed: boom")
     assert explanation.places == ("ALE/Pong-v5, shm-async, 2 workers",)
 

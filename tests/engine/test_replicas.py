@@ -16,7 +16,7 @@ from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaW
 from vebench.engine.cell_process import Replicas, common_window, joined_facts
 from vebench.engine.runner import CellError
 from vebench.machine.host import Node, Placement, Topology, place
-from vebench.plan.cells import divided, expand
+from vebench.plan.cells import Where, divided, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PER_NODE, RunSpec
 from vebench.plan.tasks import TASKS
@@ -57,7 +57,7 @@ def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
 
 def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     spec = RunSpec(("Pong",), (6,), (BackendChoice("envpool-async"),), replicas="node")
-    (cell,) = expand(spec, (TASKS["Pong"],), EIGHT, None).cells
+    (cell,) = expand(spec, (TASKS["Pong"],), Where(EIGHT)).cells
     assert [(replica.workers, replica.cpus, replica.nodes, replica.first_env) for replica in cell.replicas] == [
         (4, (0, 1, 2, 3), (0,), 0),
         (2, (4, 5), (1,), 12),

@@ -16,6 +16,7 @@ from vebench.plan.cells import (
     CellKey,
     Plan,
     Replica,
+    Where,
     expand,
     interleaved,
     memory_of,
@@ -40,7 +41,7 @@ def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan(spec: RunSpec = SPEC, *tasks: Task, placement: Placement = TWO_CPUS, available: int | None = None) -> Plan:
     """Return the plan of ``spec`` for the tasks, Pong if there are none."""
-    return expand(spec, tasks or (PONG,), placement, available)
+    return expand(spec, tasks or (PONG,), Where(placement, available))
 
 
 def one(backend: BackendChoice, workers: int, task: Task = PONG, available: int | None = None, envs: int = 1) -> Cell:
@@ -207,7 +208,7 @@ def twice() -> Plan:
     """Return four cells, twice each: two backends with one worker and with two."""
     backends = (BackendChoice("for-loop"), BackendChoice("gym-sync"))
     spec = RunSpec(("Pong",), (1, 2), backends, passes=2)
-    return expand(spec, [Task("ALE/Pong-v5", "atari", 4)], place("compact", frozenset({0, 1})), None)
+    return expand(spec, [Task("ALE/Pong-v5", "atari", 4)], Where(place("compact", frozenset({0, 1}))))
 
 
 def keys(twice: Plan) -> set[CellKey]:

@@ -32,7 +32,7 @@ from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
-from vebench.reports.formats import FORMATS, format_named
+from vebench.reports.formats import FORMATS, format_for
 from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, sealed
 from vebench.results.store import parse
 from vebench.share.submissions import MANIFEST, Manifest
@@ -282,8 +282,8 @@ def test_nothing_that_verify_shows_of_a_hostile_backend_acts(name: str, tmp_path
     cell = Cell(task, BackendChoice("for-loop", {"mode": EVIL}), 2, 1, Shape(2, 2, 1, 1), (0,))
     mismatch = Mismatch(1, 7, EVIL, EVIL, EVIL, 0.5)
     proof = Proof("different", rows=9, ends=1, mismatch=mismatch, fault=EVIL, reason=EVIL, allowed=(EVIL,))
-    path = tmp_path / f"report{format_named(name, 'verify').suffixes[0]}"
+    path = tmp_path / f"report{format_for(name, None, 'verify').suffixes[0]}"
     page = VerifyPage(((cell, proof), (replace(cell, skip=EVIL), proof)), 20, RunSpec(("Pong",)))
-    save(page, format_named(name, "verify"), path)
+    save(page, format_for(name, None, "verify"), path)
     assert acting(path.read_text()) == ""
     WELL_FORMED.get(path.suffix, str)(path.read_text())

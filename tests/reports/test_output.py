@@ -16,7 +16,7 @@ from vebench.errors import UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.reports.console import save, show
-from vebench.reports.formats import FORMATS, MARKDOWN, TERMINAL, Format, format_named
+from vebench.reports.formats import FORMATS, MARKDOWN, TERMINAL, Format, format_for
 from vebench.reports.run import RunPage
 from vebench.results.records import Run
 
@@ -93,7 +93,7 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(page: RunPage, tmp_p
     path.write_text("old\n")
     path.chmod(0o640)
     link.symlink_to(path)
-    save(page, format_named("csv", "run"), link)
+    save(page, format_for("csv", None, "run"), link)
     assert link.is_symlink()
     assert path.read_text().startswith("file,env,")
     assert path.stat().st_mode & 0o777 == 0o640

@@ -22,7 +22,7 @@ from vebench.gates.bisection import LogRatio, Posterior, Suspects
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import history_of
 from vebench.machine.host import place, read_host
-from vebench.plan.cells import CellKey, expand
+from vebench.plan.cells import CellKey, Where, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Remark, Table
@@ -73,7 +73,7 @@ def table_of(page: Page) -> Table:
 def on_terminal(page: Page, width: int) -> str:
     """Return what a terminal of ``width`` columns shows."""
     console = Console(file=io.StringIO(), width=width)
-    console.print(terminal.on_terminal(page), crop=False)
+    console.print(terminal.OnTerminal(page), crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -83,7 +83,7 @@ def make_pages() -> Mapping[PageKind, Page]:
     """Return a page of every kind, made once."""
     spec = RunSpec(("Pong",), (1, 2), (BackendChoice("for-loop"), BackendChoice("ceiling")))
     placement = place("compact", frozenset({0, 1}), None)
-    plan = expand(spec, (PONG,), placement, None)
+    plan = expand(spec, (PONG,), Where(placement))
     summaries = summarise(make_sweep())
     slower = tuple(replace(cell, sample=scaled(cell.sample, 0.5)) for cell in summaries)
     found = compare_runs(summaries, slower, metric="fps", tolerance=0.05)

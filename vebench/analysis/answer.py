@@ -283,7 +283,7 @@ def may_win(cells: Sequence[CellSummary], look: int) -> set[tuple[str, str]]:
     """Return the backends that may be the fastest on a task, as task and label. For ``look``, see ``level_of_look``."""
     # A backend whose work can never be verified cannot win.
     hopeless = {cell.key for cell in cells if cell.verdict == "unverified" and cell.work.reason}
-    known = [cell for cell in cells if not (cell.reference_row or cell.excluded or cell.key in hopeless)]
+    known = [cell for cell in cells if not (cell.reference_row or cell.exclusion or cell.key in hopeless)]
     alive: set[tuple[str, str]] = set()
     for env in dict.fromkeys(cell.env for cell in known):
         ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
@@ -311,38 +311,32 @@ def affordable(
     return tuple(alive)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The predicted frames/s with ``workers`` workers, or why there is no prediction."""
+def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | str:
+    """Return the frames/s that a backend would reach with ``workers`` workers, or why it cannot be predicted.
 
-    workers: int
-    rate: Estimate | None = None  # ``low`` and ``high`` are a 90 % band, not a 95 % interval
-    refused: str = ""  # why there is no prediction
-
-
-def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Forecast:
-    """Return the rate that a backend would reach with ``workers`` workers. For ``cores``, see ``cores_of_workers``."""
+    ``low`` and ``high`` are a 90 % band, not a 95 % interval. For ``cores``, see ``cores_of_workers``.
+    """
     if workers > len(cores):
-        return Forecast(workers, refused=f"only {len(cores)} CPUs are usable and of one kind")
+        return f"only {len(cores)} CPUs are usable and of one kind"
     if workers in {cell.workers for cell in curve}:
-        return Forecast(workers, refused=f"{workers} workers were measured")
+        return f"{workers} workers were measured"
     fit = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and _is_fit(cell)]
     last = max(fit, key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
-        return Forecast(workers, refused=f"no undisturbed rate of {-(-workers // 2)} or more workers was measured")
+        return f"no undisturbed rate of {-(-workers // 2)} or more workers was measured"
     if last.entry.at_work(last.built.processes, last.built.threads, last.built.options) < last.workers:
-        return Forecast(workers, refused=f"its {last.workers} workers do not all step at the same time")
+        return f"its {last.workers} workers do not all step at the same time"
     known = last.frames_per_second
     rate = known.median * cores[workers - 1] / cores[last.workers - 1]
     half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
     low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
-    return Forecast(workers, Estimate(rate, rate / low, rate * high))
+    return Estimate(rate, rate / low, rate * high)
 
 
 def _is_fit(cell: CellSummary) -> bool:
     found = cell.conditions
     slowed = found.throttled or found.disturbed or found.oversubscribed
-    return cell.status == "ok" and cell.half_width is not None and not (cell.excluded or slowed)
+    return cell.status == "ok" and cell.half_width is not None and not (cell.exclusion or slowed)
 
 
 def cores_of_workers(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[float, ...]:

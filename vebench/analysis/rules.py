@@ -100,17 +100,17 @@ class Sweep:
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        return _slower((cell.key, bare.key, bare.sample, cell.sample) for cell, bare in self._with_ceilings())
+        return _slower({key: (bare.sample, self.by_key[key].sample) for key, bare in self.ceilings.items()})
 
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
         """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
-        tests = (
-            (cell.key, bare.key, bare.by_cpu_time, cell.by_cpu_time)
-            for cell, bare in self._with_ceilings()
+        tests = {
+            key: (bare.by_cpu_time, self.by_key[key].by_cpu_time)
+            for key, bare in self.ceilings.items()
             # The cell itself may be disturbed, because unknown processes that work for it count as a disturbance.
             if not bare.conditions.disturbed
-        )
+        }
         found = _slower(tests, LEAST_CPU_TIME)
         # If even the plain loop takes less CPU time than the simulator, the ceiling was disturbed.
         slow = {key.env for key in found if key.backend == REFERENCE}
@@ -119,39 +119,34 @@ class Sweep:
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
         """The cells that are significantly slower than a plain loop with one worker."""
-        tests = []
+        tests = {}
         for cell in self.cells:
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
-                base = self.by_key[base_of(cell.key)]
-                tests.append((cell.key, base.key, cell.sample, base.sample))
+                tests[cell.key] = cell.sample, self.by_key[base_of(cell.key)].sample
         return _slower(tests)
 
-    def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
-        """Return the bare simulator on the same CPUs; None if the cell or the simulator is not comparable."""
-        if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
-            return None
-        bare = self.by_key.get(cell.key._replace(backend=CEILING))
-        return None if bare is None or bare.excluded else bare
-
-    def _with_ceilings(self) -> Iterator[tuple[CellSummary, CellSummary]]:
+    @cached_property
+    def ceilings(self) -> Mapping[CellKey, CellSummary]:
+        """The bare simulator on the same CPUs, by the key of each cell that can be compared with it."""
+        found = {}
         for cell in self.cells:
-            if (bare := self.ceiling_of(cell)) is not None:
-                yield cell, bare
+            bare = self.by_key.get(cell.key._replace(backend=CEILING))
+            comparable = not cell.reference_row and cell.exclusion in (None, Exclusion.ABOVE_CEILING)
+            if comparable and bare is not None and not bare.exclusion:
+                found[cell.key] = bare
+        return found
 
 
-def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
-    """Return the first keys of tests whose first sample is significantly below ``low`` times the second sample.
-
-    All are tested together. The second key distinguishes several tests of one cell.
-    """
+def _slower(tests: Mapping[CellKey, tuple[Sample, Sample]], low: float = 1.0) -> frozenset[CellKey]:
+    """Return the keys whose first sample is significantly below ``low`` times the second. All are tested together."""
     ratios = {}
-    for key, other, one, against in tests:
+    for key, (one, against) in tests.items():
         if one.measurable and against.measurable:
             # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
             # the Holm correction.
             as_fast = one.passes == against.passes and one.level >= low * against.level
-            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
-    return frozenset(key for (key, _), verdict in verdicts(ratios, low=low).items() if verdict == "slower")
+            ratios[key] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
+    return frozenset(key for key, verdict in verdicts(ratios, low=low).items() if verdict == "slower")
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
@@ -163,11 +158,10 @@ def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     reason = cell.reason or NO_REASON
     if cell.faulty_repeats:
-        of_task = [one for one in sweep.cells if one.env == cell.env and not one.reference_row]
-        failed = {one.label for one in of_task if one.faulty_repeats and one.status == "failed"}
-        all_fail = len(failed) > 1 and REFERENCE in failed
-        all_fail = all_fail and failed == {one.label for one in of_task if one.status != "skipped"}
-        whose = "all backends fail: it is the environment, not a backend; " if all_fail else ""
+        loop = sweep.by_key.get(base_of(cell.key))
+        whose = ""
+        if loop is not None and loop.faulty_repeats and loop.status == "failed":
+            whose = "the plain loop fails: it is the environment, not a backend; "
         log = f"see {sweep.file}{LOG_SUFFIX} for its output, if any"
         remedy = f"{whose}{way_out(reason)}{log}; after fixing the problem, measure it again with: {sweep.resume}"
         yield Finding(Code.FAILED, f"{_of_passes(cell.faulty_repeats, cell)}{reason}", remedy)
@@ -304,7 +298,7 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         message = "its processes busy-wait, and others used the same CPUs: its rate is excluded from comparisons"
         yield Finding(Code.POLLING, message, "measure on an idle machine, with no more --workers than CPUs")
     too_few_cpus = not conditions.strayed and cell.built.processes + 1 > owned  # the caller polls, too
-    if cell.status == "ok" and not cell.excluded and cell.entry.library.spins and too_few_cpus:
+    if cell.status == "ok" and not cell.exclusion and cell.entry.library.spins and too_few_cpus:
         message = "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case"
         yield Finding(Code.POLLING, message, "measure with fewer --workers than CPUs and --pin none")
 
@@ -312,7 +306,7 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     conditions, entry = cell.conditions, cell.entry
     if conditions.strayed:
-        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.excluded else ''}"
+        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.exclusion else ''}"
         yield Finding(Code.UNPINNED, message, "measure on a system that can set CPU affinity, or pass --pin none")
     if conditions.unbound is not None:
         message = f"its memory could not be bound to nodes: {conditions.unbound}; it was allocated by first touch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.interface import Setup, Task
@@ -110,9 +110,7 @@ class Updating:
 
 # The purpose of a process, None for a measurement that records nothing.
 Job = Recording | Stepping | Replaying | Judging | Timing | Updating
-_JOBS: dict[str, type[Job]] = {
-    kind.__name__: kind for kind in (Recording, Stepping, Replaying, Judging, Timing, Updating)
-}
+_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in get_args(Job)}
 
 
 @dataclass(frozen=True)

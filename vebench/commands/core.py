@@ -19,7 +19,7 @@ from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import packages_here
 from vebench.machine import kernel
 from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
-from vebench.plan.cells import Plan, informed, placement_of
+from vebench.plan.cells import Plan, placement_of
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
 from vebench.process_guard import terminable
@@ -54,7 +54,7 @@ def start(
             proving.learn(plan.spec, knowledge, world)
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
-        plan = informed(plan, knowledge)
+        plan = plan.informed(knowledge)
     path = output or store.default_path(world.now(), spec.envs)
     return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
 

@@ -16,7 +16,7 @@ from vebench.engine.runner import verified
 from vebench.errors import one_line
 from vebench.interpreters import Interpreter
 from vebench.plan import verdicts
-from vebench.plan.cells import Cell, expand, placement_of, report_order
+from vebench.plan.cells import Cell, Where, expand, placement_of, report_order
 from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import Knowledge, concluded
 from vebench.process_guard import Interrupts
@@ -133,7 +133,7 @@ def _cells(
             name = bracketed.written(task.name, {**task.arguments, _LIMIT: episode})
         tasks.append(replace(task, id=name, exact=True))
     placement = placement_of(spec, world.read_host())
-    plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
+    plan = expand(spec, tasks, Where(placement, world.memory_available(), interpreters=interpreters))
     named = any(choice.name == registry.REFERENCE for choice in spec.backends)
     cells = [
         replace(cell, job=proving)

@@ -22,6 +22,7 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
+from vebench.commands.proving import drawn_seed
 from vebench.equality.shrink import FEW_ENDS, Case, FirstDifference, Source, made, place_of
 from vebench.equality.sides import DiffStats, Example, LostError, Two, both, request_of
 from vebench.equality.verify import MAX_STEPS
@@ -64,7 +65,7 @@ class PairRequest:
     names: Sequence[str]  # ``NAME[KEY=VALUE,...]``, with ``@PYTHON`` or without
     steps: int
     num_envs: int
-    seed: int
+    seed: int | None  # None: a random one
     timeout: float
     within: Sequence[str] = ()
     policy: str | None = None  # ``hold``, ``sweep``, a file or ``MODULE:FUNCTION``; None for a mixture
@@ -101,6 +102,7 @@ def compare_two(asked: PairRequest) -> PairPage:
 
     Raises UsageError if one implementation cannot be stepped, or if the two cannot be compared.
     """
+    asked = replace(asked, seed=drawn_seed() if asked.seed is None else asked.seed)
     if len(asked.names) != len("AB"):
         raise UsageError("name two implementations, A and B, or backends with -e and -b")
     check_count("--steps", asked.steps, 1, MAX_STEPS)
@@ -128,7 +130,7 @@ def compare_two(asked: PairRequest) -> PairPage:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {asked.seed}") from None
-    return PairPage((asked.names[0], asked.names[1]), (one, other), verdict, asked.seed, asked.policy)
+    return PairPage(asked, (one, other), verdict)
 
 
 def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind: str = "observations") -> None:
@@ -348,11 +350,9 @@ def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]
 class PairPage(DataPage):
     """The page with the verdict on two implementations."""
 
-    names: tuple[str, str]
+    asked: PairRequest
     abouts: tuple[Mapping[str, Any], Mapping[str, Any]]  # the answer of each side about itself
     verdict: Verdict
-    seed: int
-    policy: str | None = None
     kind = "verify"
 
     @property
@@ -369,11 +369,9 @@ class PairPage(DataPage):
         answers = (AnswerText("", (sentence,), code),) if code else ()
         facts = tuple((name, one_line(text)) for name, text in self._facts() if text)
         legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
-        if verdict.why and verdict.word == "different":
-            legend.clear()
         if verdict.word in _AGREE and not stats.ends:
             legend.append("No episode ended, so that resets after an end were not compared: more --steps.")
-        title = "; ".join([f"{self.names[0]} and {self.names[1]}: {verdict.word}", *self._not_covered()])
+        title = "; ".join([f"{' and '.join(self.asked.names)}: {verdict.word}", *self._not_covered()])
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 
     def _not_covered(self) -> list[str]:
@@ -410,16 +408,16 @@ class PairPage(DataPage):
         yield from (("env.spec", f"{name}: {a or 'none'} and {b or 'none'}") for name, a, b in values if a != b)
         compared = sorted(stats.not_compared.keys() & stats.infos[0] & stats.infos[1])
         yield from (("not compared", f"{name}: {stats.not_compared[name]}") for name in compared)
-        yield "actions", f"--policy {self.policy}" if self.policy else ""
-        yield "drawn from", f"--seed {self.seed}"
+        yield "actions", f"--policy {self.asked.policy}" if self.asked.policy else ""
+        yield "drawn from", f"--seed {self.asked.seed}"
 
     @property
     def data(self) -> dict[str, object]:
         """The verdict as an object."""
         verdict, stats, example = self.verdict, self.verdict.stats, self.verdict.example
         return {
-            "a": self.names[0],
-            "b": self.names[1],
+            "a": self.asked.names[0],
+            "b": self.asked.names[1],
             "verdict": verdict.word,
             "why": verdict.why or None,
             "rows": stats.rows,
@@ -436,7 +434,7 @@ class PairPage(DataPage):
             "found": None if example is None else list(example.difference.found),
             "environments": None if example is None else len(example.case[0].actions),
             "actions": None if example is None else made(example.case, example.difference),
-            "seed": self.seed,
-            "policy": self.policy,
+            "seed": self.asked.seed,
+            "policy": self.asked.policy,
             "script": (example and example.script) or None,
         }

@@ -90,7 +90,7 @@ class Source:
     """
 
     def __init__(
-        self, space: ActionSpaceTree, seed: int, how: str = "", given: NDArray[np.generic] | None = None
+        self, space: ActionSpaceTree, seed: int | None, how: str = "", given: NDArray[np.generic] | None = None
     ) -> None:
         self.given = given
         self._space, self._how = space, how

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 import msgspec
@@ -120,8 +121,7 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        *_, why = done.stderr.splitlines() or [""]
-        raise UsageError(f"{about}{': ' if why else ''}{one_line(why)}")
+        raise UsageError(f"{about}: {one_line(done.stderr)}")
     return done.stdout.strip()
 
 
@@ -135,7 +135,6 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[B
         except FileExistsError:
             raise UsageError(f"{path} exists: name another file with -o, or go on with --resume {path}") from None
         file.write(head)
-        file.flush()
         return file, []
     found = contents(path)
     end = found.rfind(b"\n") + 1  # the last line may have been cut off
@@ -168,14 +167,13 @@ class _Bisection:
         """Compare candidates until one is certain enough or the budget is spent, and return the result."""
         deadline = self.world.clock() + self.request.budget
         last, spec = len(self.candidates) - 1, self.request.spec
-        spec = replace(spec, backends=spec.backends or CONTESTANTS)
         ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
         change = ends.ratio or LogRatio(0.0, 0.0)
         # Cells that do not differ between the ends show nothing, so do not measure them.
         labels, workers = {key.backend for key in ends.changed}, {key.workers for key in ends.changed}
         spec = replace(
             spec,
-            backends=tuple(one for one in spec.backends if one.label in labels),
+            backends=tuple(one for one in spec.backends or CONTESTANTS if one.label in labels),
             workers=tuple(each for each in spec.workers if each in workers),
         )
         while True:
@@ -248,22 +246,16 @@ class _Bisection:
             del self.pythons[oldest]
             shutil.rmtree(self.scratch / f"python-{oldest}", ignore_errors=True)
         request, name = self.request, self.candidates[at].name
-        folder, source = self.scratch / f"python-{at}", self.scratch / f"source-{at}"
         console.note(f"installing {self.candidates[at].label}")
-        try:
-            what = f"{request.package}>={name},<={name}"  # == would also install a yanked release
+        what = f"{request.package}>={name},<={name}"  # == would also install a yanked release
+        with TemporaryDirectory(dir=self.scratch) as source:
             if not request.package:
                 # A shared clone leaves the repository as it is; a worktree would be registered in it.
                 top = _git(request.folder, "--repo", "rev-parse", "--show-toplevel")
-                _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(source))
-                _git(source, "--repo", "checkout", "--quiet", "--detach", name)
-                what = str(source / _git(request.folder, "--repo", "rev-parse", "--show-prefix"))
-            self.pythons[at] = self.world.install((what, *request.needed), folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        finally:
-            shutil.rmtree(source, ignore_errors=True)
+                _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, source)
+                _git(Path(source), "--repo", "checkout", "--quiet", "--detach", name)
+                what = str(Path(source, _git(request.folder, "--repo", "rev-parse", "--show-prefix")))
+            self.pythons[at] = self.world.install((what, *request.needed), self.scratch / f"python-{at}")
         return self.pythons[at]
 
     def _keep(self, step: BisectStep) -> BisectStep:
@@ -271,7 +263,7 @@ class _Bisection:
         self.file.write(msgspec.json.encode(step) + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
-        shows = f"ratio {figures.rate(step.ratio.estimate)}" if step.ratio else "too few passes"
+        shows = f"ratio {figures.with_spread(step.ratio.estimate)}" if step.ratio else "too few passes"
         console.note(f"{self.candidates[step.at].label}: {step.skipped or shows}")
         self.steps.append(step)
         return step
@@ -347,7 +339,7 @@ class BisectPage(DataPage):
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
                 f"chance: the probability that this {self.noun} made the change.",
             ),
-            explanations=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
+            remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if self.found else "",
         )
         return (document,)

@@ -109,12 +109,9 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if "policy" in of_plan:
         raise NotComparableError(one_line(f"{both}: {of_plan['policy']}: measure both with the same policy"))
     # Different versions of vebench's own packages can be compared.
-    others = []
-    for head in (before, after):
-        names = head.packages.keys() - records.OUR_PACKAGES
-        others.append(msgspec.structs.replace(head, packages={name: head.packages[name] for name in names}))
-    pin = of_plan.pop("pin", None)
-    conditions = ([pin] if pin else []) + records.what_differs(*others)
+    conditions = records.what_differs(before, after, ignoring=records.OUR_PACKAGES)
+    if "pin" in of_plan:
+        conditions.insert(0, of_plan.pop("pin"))
     if not request.allow_different_host:
         instead = "measure a baseline here, or compare with another --metric or --allow-different-host"
         if conditions and request.metric == "fps":

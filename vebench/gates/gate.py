@@ -24,7 +24,7 @@ from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, YARDSTICK
-from vebench.errors import UsageError, did_you_mean, one_line, shown
+from vebench.errors import UsageError, did_you_mean, one_line, shown, write_error
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
 from vebench.reports import console, figures
@@ -259,7 +259,7 @@ class CheckPage(DataPage):
                 "±: the 95 % confidence interval of each ratio.",
                 *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
-            explanations=tuple(figures.explained(reasons)),
+            remarks=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
         )
         return (document,)
@@ -318,7 +318,7 @@ def publish_verdicts(page: CheckPage, outlet: Outlet) -> int:
     if summary:
         console.save(page, MARKDOWN, store.output_path(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        console.write_error(workflow_commands(page))
+        write_error(workflow_commands(page))
     outlet.publish(page)
     return page.status
 

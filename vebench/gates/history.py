@@ -475,13 +475,13 @@ class HistoryPage(DataPage):
                 f"A change is {LEAST:.0%} or more, and significant after correcting for all series.",
                 f"new: the runs before the newest {RECENT} do not show it.",
             ),
-            explanations=tuple(self._explanations(newest_first)),
+            remarks=tuple(self._explanations(newest_first)),
         )
         return (document,)
 
     def _texts(self, series: Series) -> tuple[Text, ...]:
         level, runs, residual = series.level_now, len(series.levels), series.residual
-        shown = figures.rate(level) if self.metric == "fps" else figures.times(level)
+        shown = figures.with_spread(level, "" if self.metric == "fps" else "x")
         change = Text(("none" if runs >= FEWEST else "too few runs",))
         if series.changes:
             newest = series.changes[-1]

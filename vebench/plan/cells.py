@@ -105,16 +105,6 @@ class Cell:
     patience: float | None = None  # time limit in seconds, besides --timeout; rests are not counted
 
     @property
-    def side(self) -> str:
-        """The name of the cell's interpreter, if the cells of a run use several."""
-        return self.interpreter.side
-
-    @property
-    def python(self) -> str:
-        """The path of the backend's own interpreter, empty if it has none."""
-        return self.interpreter.path
-
-    @property
     def entry(self) -> BackendEntry:
         """The backend's entry in the registry."""
         return self.backend.entry
@@ -127,7 +117,7 @@ class Cell:
     @property
     def is_reference(self) -> bool:
         """Whether the cell's backend is the reference, in vebench's own interpreter."""
-        return self.backend.name == registry.REFERENCE and not self.python
+        return self.backend.name == registry.REFERENCE and not self.interpreter.path
 
     @property
     def is_base(self) -> bool:
@@ -152,14 +142,14 @@ class Cell:
         return CellKey(self.task.id, self.backend.label, self.workers, self.envs_per_worker, self.repeat)
 
 
-class _Where(NamedTuple):
-    """The arguments of ``expand`` that say where cells run."""
+class Where(NamedTuple):
+    """The machine, the interpreters and the hosts that cells run on."""
 
     placement: Placement
-    memory_available: int | None
-    has: Callable[[str], bool] | None
-    interpreters: Mapping[str, Interpreter]
-    hosts: Mapping[str, Placement]
+    memory_available: int | None = None  # bytes; None if unknown
+    has: Callable[[str], bool] | None = None  # whether cells can import a module; None to look on this machine
+    interpreters: Mapping[str, Interpreter] = MappingProxyType({})  # the backends' own, by the backend's label
+    hosts: Mapping[str, Placement] = MappingProxyType({})  # by name; empty if cells run on this machine
 
 
 @dataclass(frozen=True)
@@ -185,29 +175,26 @@ class Plan:
         """Whether the budget is enough for all cells. Otherwise, results decide which cells are measured."""
         return not self.spec.budget or self.seconds <= self.spec.budget
 
+    def informed(self, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
+        """Return the plan with the known verdicts. ``versions`` of packages are by default the versions here."""
+        cells = list(self.cells)
+        for index, cell in enumerate(cells):
+            if not cell.entry.reference_row:
+                own = self.interpreters.get(cell.backend.label)
+                known = knowledge.of(cell.task, cell.backend, versions if own is None else own.packages)
+                cells[index] = replace(cell, known=known)
+        return replace(self, cells=tuple(cells))
 
-def expand(
-    spec: RunSpec,
-    tasks: Sequence[Task],
-    placement: Placement,
-    memory_available: int | None,
-    has: Callable[[str], bool] | None = None,
-    interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
-    hosts: Mapping[str, Placement] = MappingProxyType({}),
-) -> Plan:
+
+def expand(spec: RunSpec, tasks: Sequence[Task], where: Where) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
     For a race, these are only the passes that all cells have. Raises UsageError if ``spec`` is invalid, or asks for too
     many cells.
-
-    - ``memory_available``: in bytes, None if unknown
-    - ``has``: returns whether a module can be imported where cells will run; None to look on this machine
-    - ``interpreters``: the backends' own interpreters, by the backend's label
-    - ``hosts``: the placement on each host, by name; empty if cells run on this machine
     """
     check_spec(spec)
     if not spec.workers:
-        spec = replace(spec, workers=doubled(placement.usable))
+        spec = replace(spec, workers=doubled(where.placement.usable))
     usual = [entry for entry in registry.ENTRIES if entry.by_default]
     pairs = [
         (task, choice)
@@ -218,10 +205,9 @@ def expand(
     most = 100_000  # they take a day at one cell per second: more is a typing error
     if number > most:
         raise UsageError(f"{number} cells are too many, at most {most}: use fewer --workers or --passes")
-    if spec.policy.is_network and not (has or importable)(TORCH.module):
-        how = how_to_install([TORCH], beside_vebench=has is None)
+    if spec.policy.is_network and not (where.has or importable)(TORCH.module):
+        how = how_to_install([TORCH], beside_vebench=where.has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")
-    where = _Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:
         once = [cell for cell in once if cell.key.place in spec.only]
@@ -229,7 +215,7 @@ def expand(
         once += _bases(spec, tasks, once, where)
     of_all = min(spec.passes, PASSES_OF_ALL) if spec.races else spec.passes
     passes = (shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(of_all))
-    return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
+    return Plan(spec, tuple(chain.from_iterable(passes)), where.interpreters)
 
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
@@ -251,23 +237,12 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
     return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
 
 
-def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with the known verdicts. ``versions`` of packages are by default the versions here."""
-    cells = list(plan.cells)
-    for index, cell in enumerate(cells):
-        if not cell.entry.reference_row:
-            own = plan.interpreters.get(cell.backend.label)
-            known = knowledge.of(cell.task, cell.backend, versions if own is None else own.packages)
-            cells[index] = replace(cell, known=known)
-    return replace(plan, cells=tuple(cells))
-
-
 def needs_proof(cell: Cell, spec: RunSpec) -> bool:
     """Return whether to compare the cell's rows with the reference's rows."""
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference
 
 
-def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
+def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: Where) -> Iterator[Cell]:
     """Yield the cells for comparison that ``cells`` lack: the reference with one worker, and each task's yardstick."""
     planned = {cell.key for cell in cells}
     backends = [cell for cell in cells if not cell.entry.reference_row]
@@ -286,7 +261,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
         yield from lacking
 
 
-def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
+def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
     entry, own = choice.entry, where.interpreters.get(choice.label)
     interpreter = _HERE
     if own is not None:
@@ -327,7 +302,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
 
 
 def _replicas(
-    spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: _Where
+    spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: Where
 ) -> Iterator[tuple[Replica, ...]]:
     """Yield the replicas of each cell with this size. There is one cell, or one for each count of hosts."""
     if spec.hosts is None:
@@ -475,7 +450,7 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
     for cell in (cell for cell in cells if cell.skip is None):
         shape = cell.shape
         modules = cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
-        libraries = cell.repeat, cell.python, modules
+        libraries = cell.repeat, cell.interpreter.path, modules
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))

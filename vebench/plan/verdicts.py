@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 
@@ -30,19 +30,13 @@ from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 
 Versions = Mapping[str, str] | None
+# A task, a backend, and the package versions that a verdict depends on, as ``name==version``.
+VerdictKey = tuple[str, str, tuple[str, ...]]
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # verdicts with which the backend's throughput can be compared with other backends
 _ENOUGH_STEPS = 5000  # a comparison over this number of steps counts, even if no episode ends
 DISTRIBUTION = SAME[-1]  # the backend draws its own starts, so its episodes were compared instead of its rows
-
-
-class VerdictKey(NamedTuple):
-    """The task, backend and packages for which a verdict is valid."""
-
-    env: str
-    backend: str
-    made_of: tuple[str, ...]  # the package versions that the verdict depends on, as ``name==version``
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def key(task: Task, backend: BackendChoice, versions: Versions = None) -> Verdic
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    return VerdictKey(task.id, BackendChoice(backend.name, backend.options).label, made_of)
+    return task.id, BackendChoice(backend.name, backend.options).label, made_of
 
 
 def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import platform
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -300,18 +300,15 @@ def sealed(line: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], KnownVerdict] = {}  # most verdicts are shared by all sizes and passes
     cells = []
     for cell in run.cells:
-        about = cell.env, cell.frame_skip, cell.label, cell.own_classes, cell.verdict, cell.verdict_reason
-        known = found.get(about, KnownVerdict(cell.verdict or "unverified", cell.verdict_reason))
-        if about not in found and known.verdict != "different":
+        known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
+        if known.verdict != "different":
             # A verdict on a user's environment counts only in the command that found it.
             task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
             own = run.header.interpreters.get(cell.label, run.header)
             now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
             known = now if now != UNKNOWN and now.outweighs(known) else known
-        found[about] = known
         same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
         cells.append(cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason))
     return msgspec.structs.replace(run, cells=tuple(cells))
@@ -401,7 +398,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
         raise NotComparableError(f"{path} was measured in {run.interpreter} by vebench compare: {instead}")
 
 
-def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
+def what_differs(one: RunRecord, other: RunRecord, ignoring: Collection[str] = ()) -> list[str]:
     """Return the facts in which two runs differ so that their cells are not comparable, each with both values."""
     ours, theirs = _decisive(one), _decisive(other)
     # A backend with its own Python in only one of the runs is not compared.
@@ -411,7 +408,7 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     for name in dict.fromkeys((*ours, *theirs)):
         first, second = ours.get(name, "none"), theirs.get(name, "none")
         unknown = "none" in (first, second) and (name in DECISIVE_IF_KNOWN or name in alone)
-        if first != second and not unknown:
+        if first != second and not unknown and name not in ignoring:
             differences.append(f"{name} {first} against {second}")
     return differences
 

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -193,9 +192,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.check_present()

@@ -29,6 +29,7 @@ from vebench.reports.answer import rate_of
 from vebench.reports.console import Outlet, note
 from vebench.reports.document import AnswerText, Document, SimplePage, Table, TableRow, Text
 from vebench.reports.formats import html
+from vebench.reports.formats.data import in_latex
 from vebench.results import store
 from vebench.results.records import RunRecord, with_current_verdicts
 from vebench.share.submissions import FILES, CellResult, Submission, read_submission
@@ -41,9 +42,6 @@ _MEANING = (
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
     "excluded, did other work than a plain loop, or could not be compared with one. Nobody can verify that the named "
     "machine gave these rates."
-)
-_IN_TEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
 )
 
 
@@ -183,8 +181,8 @@ def _row(label: str, result: CellResult, *more: str) -> TableRow:
     texts = (
         Text((result.backend,)),
         Text((f"{result.workers}",), value=result.workers),
-        Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
-        Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
+        Text((figures.with_spread(speedup, "x") if speedup else figures.DASH,), value=speedup),
+        Text((figures.with_spread(rate) if rate else figures.DASH,), value=rate),
         *(Text((text,)) for text in (result.verdict or figures.DASH, result.note, *more)),
     )
     return TableRow(label, texts, reference_row=not _is_compared(result))
@@ -224,7 +222,7 @@ def cite_page(head: RunRecord, quoted: Sequence[CellSummary]) -> SimplePage:
     sentences.append(one_line(circumstances))
     title = f"Throughput of vector environments, measured with vebench {version}"
     fields = {"title": title, "year": head.started[:4], "note": " ".join(sentences)}
-    lines = [f"  {name} = {{{text.translate(_IN_TEX)}}}," for name, text in fields.items()]
+    lines = [f"  {name} = {{{in_latex(text)}}}," for name, text in fields.items()]
     entry = (f"@misc{{vebench-{head.digest},", *lines, "}")
     words = AnswerText("", tuple(sentences), entry)
     return SimplePage("cite", Document("To quote this run", (), (), answers=(words,)), "\n".join((*entry, "")))

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.analysis import rules
-from vebench.analysis.cell import CellSummary, Code, Gravity, base_of
+from vebench.analysis.cell import Code, Gravity, base_of
 from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
@@ -113,11 +113,6 @@ class Submission:
     def run(self) -> Run:
         """The run. Raises RunFileError."""
         return store.parse(self.contents[RUN], f"{self.name}/{RUN}")[0]
-
-    @cached_property
-    def cells(self) -> tuple[CellSummary, ...]:
-        """The cells of the run, over all passes."""
-        return summarise(self.run, self.name)
 
 
 def make_submission(file: Path, folder: Path | None) -> int:
@@ -339,7 +334,7 @@ def _faults_of_run(submission: Submission) -> Iterator[_Fault]:
 
 def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:
     """Yield findings that make rates unusable, disturbed cells and wide intervals."""
-    cells = submission.cells
+    cells = summarise(submission.run, submission.name)
     of_run = [(finding, ("",)) for finding in rules.of_run(submission.run, cells)]
     for finding, places in (*of_run, *figures.grouped([cell for cell in cells if not cell.reference_row]).items()):
         if finding.code.gravity is Gravity.FAULT or finding.code in _REFUSED:
@@ -380,4 +375,4 @@ def checked_page(found: Mapping[str, tuple[Submission | None, tuple[Remark, ...]
     table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)
     refused = sum(bool(reasons) for _, reasons in found.values())
     title = f"{figures.counted(len(rows), 'submission')}, {refused or 'none'} refused"
-    return SimplePage("submission", Document(title, (), (table,), explanations=tuple(explanations)), data)
+    return SimplePage("submission", Document(title, (), (table,), remarks=tuple(explanations)), data)

@@ -222,7 +222,7 @@ class TunePage(DataPage):
                 ("continue", head.resume_command(self.file)),
             ),
             tables=(table,) if shown else (),
-            explanations=tuple(explanations),
+            remarks=tuple(explanations),
             answers=(AnswerText(self._env, tuple(map(one_line, self._sentences())), self._code, settled=settled),),
             best="what to use" if settled else "",
         )

@@ -56,4 +56,4 @@ def test_an_unknown_format_or_suffix_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"\.png, \.pdf;"):
         formats.format_for(None, Path("a.docx"), "run")
     with pytest.raises(UsageError, match="-f svg: no such format"):
-        formats.format_named("svg", "check")
+        formats.format_for("svg", None, "check")

@@ -5,7 +5,7 @@ from support.pages import on_terminal, table_of
 
 from vebench.backends.interface import Task
 from vebench.machine.host import place
-from vebench.plan.cells import Plan, expand
+from vebench.plan.cells import Plan, Where, expand
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.overview import plan_page
@@ -21,7 +21,7 @@ def shown(plan: Plan) -> str:
 def planned() -> str:
     backends = tuple(map(BackendChoice, ("for-loop", "envpool-async", "envpool-sync", "ceiling")))
     spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, passes=2)
-    return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
+    return shown(expand(spec, TASKS, Where(place("compact", frozenset({0, 1})))))
 
 
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
@@ -44,21 +44,21 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
 
 def test_a_plan_with_a_wanted_precision_says_how_long_passes_are_added() -> None:
     spec = RunSpec(("Pong",), interleave=True, passes=3, until=0.02, budget=5.0)
-    (document,) = plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
+    (document,) = plan_page(expand(spec, TASKS[:1], Where(place("compact", frozenset({0}))))).documents
     (answer,) = document.answers
     assert "Passes are added until intervals are within ±2%, at most until 5 s after the start." in answer.sentences
 
 
 def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
-    table = table_of(plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[:1], Where(place("compact", frozenset({0, 1}))))))
     assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
     assert table.notes == ("added to compare with: for-loop and yardstick with one worker; --no-base leaves them out",)
 
 
 def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
     spec = RunSpec(("Own-v0",), (1, 2, 4), tuple(map(BackendChoice, ("gym-sync", "envpool-sync"))), (1, 8))
-    table = table_of(plan_page(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[1:], Where(place("compact", frozenset({0, 1}))))))
     assert [row.texts[0].lines[0] for row in table.rows] == ["1", "1 x 8 envs", "2", "2 x 8 envs", "4", "4 x 8 envs"]
     (note,) = table.notes
     assert note.startswith("skipped: envpool-sync at 1..4 workers: ")

@@ -183,15 +183,15 @@ def test_what_a_whole_run_was_measured_under_is_one_line() -> None:
     document = of_host(quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max", virtual=True, pinning=False)
     words = "virtual machine; a quota of 0.5 CPUs; cells not held to CPUs of their own"
     assert dict(document.facts)["condition"] == words
-    assert document.findings == ()
+    assert document.remarks == ()
     assert "condition" not in dict(of_host().facts)
 
 
 def test_findings_have_the_gravest_first_and_notes_only_for_who_wants_all(page: RunPage, everything: RunPage) -> None:
     few, every = document_of(page), document_of(everything)
-    assert [finding.label for finding in few.findings] == ["failed", "imprecise"]
+    assert [finding.label for finding in few.remarks] == ["failed", "imprecise"]
     notes = ["slower", "oversubscribed", "skipped"]
-    assert list(dict.fromkeys(finding.label for finding in every.findings)) == ["failed", "imprecise", *notes]
+    assert list(dict.fromkeys(finding.label for finding in every.remarks)) == ["failed", "imprecise", *notes]
     assert (bool(few.all_notes), bool(every.all_notes)) == (True, False)
 
 

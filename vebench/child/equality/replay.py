@@ -148,7 +148,7 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence
     drawn = ids
     if not all(outline.first_ids <= outline.env_ids for outline, _ in asked):
         began = perf_counter_ns()
-        Reference(task, 0, seed=0)
+        Reference(task).reset(0, 0)
         most = min(len(ids), max(1, _RESETS_NS // (perf_counter_ns() - began)))
         drawn = random.SystemRandom().sample(ids, most)  # no backend can predict this sample
     shared: dict[tuple[Any, ...], Trajectory] = {}
@@ -186,12 +186,11 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     trials = trials_of(request, job)
     paths = [path for path in (f"{job.path}.{number}" for number in range(len(trials))) if os.path.exists(path)]
     proofs: list[Proof] = []
-    # Complete recordings are counted in ``whole``: the backend's own claim to be done is not trusted.
-    place, whole = f"while it was built {trials[0].words()}", 0
+    place = f"while it was built {trials[0].words()}"
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - trials after a failure were not stepped
             outline, of = _Outline(path), trial.setup.task
-            place, whole = _place(outline, trial), whole + (outline.end is not None)
+            place = _place(outline, trial)
             found = _in_parallel(partial(_judged, path, of), outline.all_ids)
             proof = _merged([one.proof for one in _named(of, outline, found)])
             if outline.end is not None and outline.end.fault and proof.verdict != "different":
@@ -209,9 +208,8 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     if merged.verdict == "different":
         faults = merged.fault, f"then it failed: {job.failed}" if job.failed else None
         return replace(merged, fault="; ".join(filter(None, faults)) or None)
-    if (job.failed or whole < len(trials)) and (merged.verdict != "unverified" or not merged.reason):
-        reason = f"{job.failed or 'its rows ended early'}, {place}"
-        return replace(merged, verdict="unverified", reason=reason, failed=True)
+    if job.failed and (merged.verdict != "unverified" or not merged.reason):
+        return replace(merged, verdict="unverified", reason=f"{job.failed}, {place}", failed=True)
     return merged
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -33,7 +32,6 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -44,7 +42,7 @@ from vebench.backends.environments.making import keep_opencv_to_one_thread, read
 from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy
-from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
+from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
@@ -168,10 +166,7 @@ class _Named(_Subject):
     def __init__(self, request: dict[str, Any]) -> None:
         import gymnasium
 
-        for plugin in request["plugins"]:
-            if find_spec(plugin) is not None:
-                with contextlib.suppress(ImportError):
-                    gymnasium.register_envs(importlib.import_module(plugin))
+        register(request["plugins"])
         name, self.values = request["name"], request["values"]
         module, _, attribute = name.rpartition(":")
         ids = ids_of(module) if module else []

@@ -85,7 +85,7 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
         points = []
         for cell in curve:
             rate = cell.frames_per_second
-            if rate is not None and rate.median > 0 and not cell.excluded:
+            if rate is not None and rate.median > 0 and not cell.exclusion:
                 points.append((float(cell.workers), rate))
         if not points:
             continue

@@ -179,7 +179,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
 def of_column(column: Column, cell: CellSummary) -> Text:
     """Return the text of ``cell`` in ``column``, a dash if the column does not apply."""
     value, unit = column.value(cell), column.unit
-    tone: Tone = "struck" if cell.excluded and unit == "frames/s" else "plain"
+    tone: Tone = "struck" if cell.exclusion and unit == "frames/s" else "plain"
     # Readers would take the ratios of a reference row for a backend's. The measuring loop alone has no frames.
     if (cell.reference_row and unit in ("times", "ratio")) or (cell.loop_ns_per_batch and unit == "frames/s"):
         value = None

@@ -311,12 +311,14 @@ class RunScreen(Screen):
 
 def _name(cell: Cell) -> str:
     repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
-    side = f", {cell.side}" if cell.side else ""
+    side = f", {cell.interpreter.side}" if cell.interpreter.side else ""
     return one_line(f"{cell.task.id}, {cell.backend.label}, {cell.key.size}{repeat}{side}")
 
 
 def _setting(cell: Cell) -> str:
-    return one_line(f"{cell.backend.label} with {cell.key.size}{f', {cell.side}' if cell.side else ''}")
+    return one_line(
+        f"{cell.backend.label} with {cell.key.size}{f', {cell.interpreter.side}' if cell.interpreter.side else ''}"
+    )
 
 
 def other_work(cells: Sequence[CellSummary]) -> str:

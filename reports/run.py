@@ -147,7 +147,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
 def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
     """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner."""
     seen = set()
-    for cell in fastest_first(cell for cell in cells if not cell.excluded):
+    for cell in fastest_first(cell for cell in cells if not cell.exclusion):
         if cell.env not in seen and cell.label in found[cell.env].contestants:
             seen.add(cell.env)
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
@@ -493,6 +493,6 @@ def _ratio(place: CellComparison, first: Section, side: Section) -> Text:
         tone = "reference_row"
     elif place.ratio is None:
         tone = "missing"
-    elif any(cell.excluded for cell in cells):
+    elif any(cell.exclusion for cell in cells):
         tone = "struck"
     return Text(tuple(lines), tone, place.ratio)

@@ -184,7 +184,7 @@ def test_without_a_second_run_the_plan_of_the_first_is_measured_again_as_check_d
 
 def test_two_pythons_are_compared_as_the_command_does(vebench: Command) -> None:
     def in_turn(cell: Cell) -> float:
-        return seconds(cell) * (4.0 if cell.side == "B" else 1.0)
+        return seconds(cell) * (4.0 if cell.interpreter.side == "B" else 1.0)
 
     plan = {"workers": 2, "backends": [*TRUTH], "proof": "off", "passes": 3, "seed": 7}
     found = compare("old", "new", "CartPole", output="a.jsonl", world=world_of(paced(in_turn, 0.003)), **plan)

@@ -30,7 +30,7 @@ FAST = 'vector_env_rate("CartPole").not_slower_than(env="Acrobot")'
 
 def as_fast(factor: float, noise: float = 0.003) -> Scripted:
     """Return the script of cells whose rate is ``factor`` times the baseline's, and those of the baseline."""
-    return paced(lambda cell: 1e-5 / (factor if cell.side == "B" else 1.0), noise)
+    return paced(lambda cell: 1e-5 / (factor if cell.interpreter.side == "B" else 1.0), noise)
 
 
 def world(script: Scripted, start: FakeStart | None = None) -> World:
@@ -93,10 +93,10 @@ def test_each_cell_is_interleaved_with_its_cell_in_the_other_python(suite: Suite
     named = 'vector_env_rate("CartPole", backends="gym-sync,for-loop", workers=[1, 2], passes=2)'
     body = f'{named}.not_slower_than(env="Acrobot", python="old")'
     suite(body, world(as_fast(1.0), start)).assert_outcomes(passed=1)
-    assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", sys.executable)}
+    assert {(cell.interpreter.side, python) for cell, python in start.started} == {("A", "old"), ("B", sys.executable)}
     groups: dict[object, dict[str, Cell]] = {}
     for cell, _ in start.started:
-        groups.setdefault((cell.repeat, cell.group), {})[cell.side] = cell
+        groups.setdefault((cell.repeat, cell.group), {})[cell.interpreter.side] = cell
     assert {(pair["A"].task.id, pair["B"].task.id) for pair in groups.values()} == {("Acrobot-v1", "CartPole-v1")}
     for one, other in ((pair["A"], pair["B"]) for pair in groups.values()):
         assert (one.backend, one.workers, one.cpus) == (other.backend, other.workers, other.cpus)
@@ -133,7 +133,7 @@ def test_the_plan_of_a_run_file_is_measured_again(suite: Suite, factor: float, o
 @pytest.mark.parametrize("workers", ["1", "[1, 2]"])
 def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: Suite, workers: str) -> None:
     def broken(cell: Cell, spec: RunSpec) -> Script:
-        return (failing("it broke") if (cell.side, cell.workers) == ("B", 1) else steady)(cell, spec)
+        return (failing("it broke") if (cell.interpreter.side, cell.workers) == ("B", 1) else steady)(cell, spec)
 
     done = suite(FAST.replace('"CartPole"', f'"CartPole", workers={workers}'), world(broken))
     done.assert_outcomes(failed=1)

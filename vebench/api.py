@@ -124,7 +124,7 @@ class Run(Result[RunPage]):
 
 def _why_not(cell: CellSummary) -> str:
     """Return why a cell has no rate that can be compared, empty if it has one."""
-    if cell.excluded:
+    if cell.exclusion:
         return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")

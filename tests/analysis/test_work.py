@@ -55,7 +55,7 @@ def test_one_repeat_that_did_other_work_strikes_the_cell_and_its_proofs_are_adde
     (cell,) = summaries(*cells)
     assert cell.work.proof == replace(SEEN, rows=180, ends=6, environments=4, steps=800, of_steps=1000, seconds=3.0)
     (cell,) = summaries(*cells, make_cell("gym-sync", 1, STEADY, repeat=2, proof=OTHER))
-    assert cell.excluded
+    assert cell.exclusion
 
 
 def test_a_rate_above_the_ceiling_is_struck_and_keeps_only_how_far_above_it_is() -> None:
@@ -73,7 +73,7 @@ def test_a_rate_of_a_cell_that_was_not_held_to_its_cpus_is_struck_and_nothing_is
     (unpinned,) = summarise(
         Run(make_header(pin="none"), (make_cell("gym-sync", 1, STEADY, affinity=(0, 1)),))  # as it was asked for
     )
-    assert not unpinned.excluded
+    assert not unpinned.exclusion
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])

@@ -75,8 +75,8 @@ def noisy(slower: float, noise: float = 0.06) -> Callable[[Cell, RunSpec], list[
     """Return the script of a cell whose processes differ by this noise, and that is this much slower in B."""
 
     def script(cell: Cell, spec: RunSpec) -> list[Answer]:
-        luck = Random(f"{cell.key} {cell.side}").gauss(1, noise)
-        rows = round(1e6 * luck * (slower if cell.side == "B" else 1.0))
+        luck = Random(f"{cell.key} {cell.interpreter.side}").gauss(1, noise)
+        rows = round(1e6 * luck * (slower if cell.interpreter.side == "B" else 1.0))
         built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
         windows = [Window(ns=SECOND, rows=rows, resets=0)] * spec.windows
         return [Ready(SECOND // 2, built), Warm(), *windows, Done(100 << 20, settled=True)]

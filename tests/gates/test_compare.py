@@ -60,12 +60,15 @@ def test_each_cell_runs_in_both_interpreters_and_the_first_alternates(vebench: C
     found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
     assert found.status == 0
     assert [cell["workers"] for cell in json.loads(found.out)["cells"]] == [1, 2]
-    assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", "new")}
+    assert {(cell.interpreter.side, python) for cell, python in start.started} == {("A", "old"), ("B", "new")}
     assert start.left == 2
     pairs = [(one, other) for (one, _), (other, _) in zip(start.started[::2], start.started[1::2], strict=True)]
     assert all((one.key, one.group) == (other.key, other.group) for one, other in pairs)
     assert len({one.group for one, _ in pairs}) == len(pairs)
-    assert {(one.repeat % 2, one.side + other.side) for one, other in pairs} == {(0, "AB"), (1, "BA")}
+    assert {(one.repeat % 2, one.interpreter.side + other.interpreter.side) for one, other in pairs} == {
+        (0, "AB"),
+        (1, "BA"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def test_a_cell_disturbed_on_one_side_alone_is_not_called_slower(
     vebench: Command, on_a: float, of_b: float, status: int
 ) -> None:
     def script(cell: Cell, spec: RunSpec) -> list[Answer]:
-        return steady(cell, spec, of_b, stolen=0.5) if cell.side == "B" else steady(cell, spec, stolen=on_a)
+        return steady(cell, spec, of_b, stolen=0.5) if cell.interpreter.side == "B" else steady(cell, spec, stolen=on_a)
 
     start = FakeStart({"for-loop": script})
     plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2", "--passes", "5", "-o", "pair.jsonl")
@@ -131,7 +134,7 @@ def test_a_cell_that_ran_on_one_side_only_is_missing(
 
 @pytest.mark.parametrize("lacking", OLD_AND_NEW)
 def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, lacking: str) -> None:
-    uneven = paced(lambda cell: 1.3e-5 if (cell.side, cell.repeat % 2) == ("B", 1) else 1e-5)
+    uneven = paced(lambda cell: 1.3e-5 if (cell.interpreter.side, cell.repeat % 2) == ("B", 1) else 1e-5)
     start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
     world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
     asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
@@ -141,12 +144,16 @@ def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, l
     added = [cell for cell, _ in start.started if cell.repeat >= 2]
     assert {cell.backend.name for cell in added} == {"for-loop", "gym-sync"}
     for one, other in zip(added[::2], added[1::2], strict=True):
-        assert (one.key, one.group, {one.side, other.side}) == (other.key, other.group, {"A", "B"})
+        assert (one.key, one.group, {one.interpreter.side, other.interpreter.side}) == (
+            other.key,
+            other.group,
+            {"A", "B"},
+        )
 
 
 @pytest.mark.parametrize(("budget", "passes"), [("1s", 2), ("1000s", 6)])
 def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str, passes: int) -> None:
-    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))})
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.interpreter.side == "B"))})
     found = vebench("compare", *OLD_AND_NEW, *LOOP, "--budget", budget, world=fake_world(start, clock=FakeClock(1.0)))
     assert found.status == 0
     assert {cell.repeat for cell, _ in start.started} == set(range(passes))
@@ -156,7 +163,7 @@ def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str,
 
 def test_a_disturbed_side_is_called_unusable(vebench: Command) -> None:
     def stolen(cell: Cell, spec: RunSpec) -> Script:
-        return steady(cell, spec, stolen=0.3 * (cell.side == "B"))
+        return steady(cell, spec, stolen=0.3 * (cell.interpreter.side == "B"))
 
     found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart({"for-loop": stolen})))
     assert "pair-b.jsonl is unusable" in found.out
@@ -177,7 +184,7 @@ def test_a_cell_that_failed_in_b_alone_is_status_1(
     vebench: Command, sides: str, passes: Sequence[int], status: int, why: str | None
 ) -> None:
     def script(cell: Cell, spec: RunSpec) -> Script:
-        here = cell.side in sides and cell.repeat in passes
+        here = cell.interpreter.side in sides and cell.repeat in passes
         return failing("boom")(cell, spec) if here else steady(cell, spec)
 
     world = fake_world(FakeStart({"for-loop": script}))

@@ -191,7 +191,7 @@ class Machine:
     def _begin(self, cell: Cell, spec: RunSpec, loaded: set[object]) -> float:
         """Return the time until the process of a cell has its libraries."""
         modules = cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
-        libraries = cell.repeat, cell.python, modules
+        libraries = cell.repeat, cell.interpreter.path, modules
         if modules is None:
             return self.load
         begin = self.fork if libraries in loaded else self.load + self.fork

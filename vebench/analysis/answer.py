@@ -283,7 +283,7 @@ def may_win(cells: Sequence[CellSummary], look: int) -> set[tuple[str, str]]:
     """Return the backends that may be the fastest on a task, as task and label. For ``look``, see ``level_of_look``."""
     # A backend whose work can never be verified cannot win.
     hopeless = {cell.key for cell in cells if cell.verdict == "unverified" and cell.work.reason}
-    known = [cell for cell in cells if not (cell.reference_row or cell.excluded or cell.key in hopeless)]
+    known = [cell for cell in cells if not (cell.reference_row or cell.exclusion or cell.key in hopeless)]
     alive: set[tuple[str, str]] = set()
     for env in dict.fromkeys(cell.env for cell in known):
         ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)
@@ -336,7 +336,7 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | s
 def _is_fit(cell: CellSummary) -> bool:
     found = cell.conditions
     slowed = found.throttled or found.disturbed or found.oversubscribed
-    return cell.status == "ok" and cell.half_width is not None and not (cell.excluded or slowed)
+    return cell.status == "ok" and cell.half_width is not None and not (cell.exclusion or slowed)
 
 
 def cores_of_workers(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[float, ...]:

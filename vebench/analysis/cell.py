@@ -108,12 +108,7 @@ class Work:
     reason: str  # why the verdict is ``unverified`` or ``different``, or the source of the verdict
     proof: CellProof | None  # the comparison of rows of the measured cell; None if no rows were to be compared
     unproven_repeats: int = 0  # the number of repeats whose rows could have been compared, but were not
-    known_to_differ: bool = False  # a difference was known before the cell was measured
-
-    @property
-    def found_to_differ(self) -> bool:
-        """Whether rows of the measured cell differ, although no difference was known before."""
-        return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
+    found_to_differ: bool = False  # rows of the measured cell differ, although no difference was known before
 
 
 @dataclass(frozen=True)
@@ -268,14 +263,9 @@ class CellSummary:
         return Exclusion.OTHER_WORK if self.verdict == "different" else self.excluded_for
 
     @property
-    def excluded(self) -> bool:
-        """Whether the rate is excluded from all ratios."""
-        return self.exclusion is not None
-
-    @property
     def objection(self) -> Exclusion | None:
         """Why the cell cannot win: its rate is excluded, unverified, implausible or without an interval."""
-        if self.excluded:
+        if self.exclusion:
             return self.exclusion
         if self.verdict == "unverified" and self.label != REFERENCE:
             return Exclusion.UNVERIFIED

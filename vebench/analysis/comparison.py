@@ -373,7 +373,11 @@ class _Sides:
         """Yield the differences between the two sides of a cell that prevent a comparison."""
         for name, cell in self._named(key):
             # If both sides are excluded for known other work, they do the same other work.
-            if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
+            if (
+                cell.excluded_for
+                or cell.work.found_to_differ
+                or (cell.exclusion and not (old.exclusion and new.exclusion))
+            ):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
         decisive = dict(old.shape)
         if not self.same_cpus:
@@ -454,7 +458,7 @@ def _lacks_base(cell: CellSummary | None) -> str | None:
         return "is missing; measure again without --no-base"
     if not cell.sample.measurable:
         return "has no rate with an interval"
-    return f"is {_why_excluded(cell)}" if cell.excluded else None
+    return f"is {_why_excluded(cell)}" if cell.exclusion else None
 
 
 def _lack(cell: CellSummary) -> str | None:

@@ -132,7 +132,7 @@ class Sweep:
         for cell in self.cells:
             bare = self.by_key.get(cell.key._replace(backend=CEILING))
             comparable = not cell.reference_row and cell.exclusion in (None, Exclusion.ABOVE_CEILING)
-            if comparable and bare is not None and not bare.excluded:
+            if comparable and bare is not None and not bare.exclusion:
                 found[cell.key] = bare
         return found
 
@@ -298,7 +298,7 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         message = "its processes busy-wait, and others used the same CPUs: its rate is excluded from comparisons"
         yield Finding(Code.POLLING, message, "measure on an idle machine, with no more --workers than CPUs")
     too_few_cpus = not conditions.strayed and cell.built.processes + 1 > owned  # the caller polls, too
-    if cell.status == "ok" and not cell.excluded and cell.entry.library.spins and too_few_cpus:
+    if cell.status == "ok" and not cell.exclusion and cell.entry.library.spins and too_few_cpus:
         message = "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case"
         yield Finding(Code.POLLING, message, "measure with fewer --workers than CPUs and --pin none")
 
@@ -306,7 +306,7 @@ def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     conditions, entry = cell.conditions, cell.entry
     if conditions.strayed:
-        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.excluded else ''}"
+        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.exclusion else ''}"
         yield Finding(Code.UNPINNED, message, "measure on a system that can set CPU affinity, or pass --pin none")
     if conditions.unbound is not None:
         message = f"its memory could not be bound to nodes: {conditions.unbound}; it was allocated by first touch"

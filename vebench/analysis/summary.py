@@ -83,7 +83,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
 def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
     base = sweep.by_key.get(base_of(cell.key))
-    if base is None or cell.excluded or base.excluded or cell.backend in (NULL, YARDSTICK):
+    if base is None or cell.exclusion or base.exclusion or cell.backend in (NULL, YARDSTICK):
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
@@ -247,12 +247,13 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
     proof = _together(shown)
     verdict, reason = _verdict(records, shown, proof)
     shows_none = first.entry.reference_row or (first.status != "ok" and verdict != "different")
+    known_to_differ = any(record.verdict == "different" for record in records)
     return Work(
         verdict=None if shows_none else verdict,
         reason=reason,
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
-        known_to_differ=any(record.verdict == "different" for record in records),
+        found_to_differ=proof is not None and proof.verdict == "different" and not known_to_differ,
     )
 
 

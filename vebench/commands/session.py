@@ -381,7 +381,7 @@ class Session:
         With ``keeps_to_it``, cells that take turns are given up at the deadline. ``later``: the number of cells in
         further passes. Raises InterruptedRunError if the user interrupts it.
         """
-        planned = {(cell.key, cell.side) for cell in plan.cells}
+        planned = {(cell.key, cell.interpreter.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
@@ -397,7 +397,7 @@ class Session:
                 display = stack.enter_context(RunScreen(progress, before=before, later=later))
                 events = runner.run(
                     plan,
-                    lambda cell: self._launches[cell.side](cell),
+                    lambda cell: self._launches[cell.interpreter.side](cell),
                     done,
                     over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
@@ -409,7 +409,7 @@ class Session:
                         self._show_first_look(event, display)
                         continue
                     if isinstance(event, CellFinished | ProofDone):
-                        measured[event.cell.key, event.cell.side] = self._kept(event)
+                        measured[event.cell.key, event.cell.interpreter.side] = self._kept(event)
                     elif not isinstance(event, RunStarted):
                         self._count_time(event.cell)
                     display.show(event)
@@ -429,12 +429,12 @@ class Session:
 
     def _count_time(self, cell: Cell) -> None:
         now = self._world.clock()
-        self._took[cell.key, cell.side] += round((now - self._last) * 1e9)
+        self._took[cell.key, cell.interpreter.side] += round((now - self._last) * 1e9)
         self._last = now
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
         """Write the result or the proof of a cell to the run file, and return the cell's record."""
-        file, key = self._files[event.cell.side], event.cell.key
+        file, key = self._files[event.cell.interpreter.side], event.cell.key
         if isinstance(event, ProofDone):
             self._last = self._world.clock()
             return file.append_proof(key, event.proof)
@@ -442,7 +442,7 @@ class Session:
         log = file.path.with_name(file.path.name + store.LOG_SUFFIX)
         heading = f"{key.env}, {key.backend}, {key.size}, repeat {key.repeat}"
         store.keep_log(log, heading, event.outcome.log)
-        return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.side))))
+        return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.interpreter.side))))
 
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and the command that continues."""

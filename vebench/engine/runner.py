@@ -270,7 +270,7 @@ class _RunningCell:
         if cell.skip is not None:
             yield CellFinished(cell, Outcome("skipped", cell.skip))
             return
-        if (why := self._over.get((cell.task.id, cell.side))) is not None:
+        if (why := self._over.get((cell.task.id, cell.interpreter.side))) is not None:
             yield CellFinished(cell, Outcome("failed", why))
             return
         stack.push(self._own)
@@ -325,7 +325,7 @@ class _RunningCell:
         self._log = self._conversation.log()
         if cell.is_base and not (cell.repeat or cell.replicas or self.windows):
             why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
-            self._over.setdefault((cell.task.id, cell.side), why)
+            self._over.setdefault((cell.task.id, cell.interpreter.side), why)
 
     def broken_off(self, cause: answers.Cause) -> CellFinished:
         """Return the end of a cell that is broken off. A few windows are enough for a good end."""
@@ -346,7 +346,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int, seen: Counter[Seen]
     if not needs_proof(cell, spec):
         return cell
     seed = secrets.randbits(62)
-    which = cell.key.without_repeat, cell.side
+    which = cell.key.without_repeat, cell.interpreter.side
     seen[which] += 1
     job = Recording(
         f"{seed:x}.rows",

@@ -105,16 +105,6 @@ class Cell:
     patience: float | None = None  # time limit in seconds, besides --timeout; rests are not counted
 
     @property
-    def side(self) -> str:
-        """The name of the cell's interpreter, if the cells of a run use several."""
-        return self.interpreter.side
-
-    @property
-    def python(self) -> str:
-        """The path of the backend's own interpreter, empty if it has none."""
-        return self.interpreter.path
-
-    @property
     def entry(self) -> BackendEntry:
         """The backend's entry in the registry."""
         return self.backend.entry
@@ -127,7 +117,7 @@ class Cell:
     @property
     def is_reference(self) -> bool:
         """Whether the cell's backend is the reference, in vebench's own interpreter."""
-        return self.backend.name == registry.REFERENCE and not self.python
+        return self.backend.name == registry.REFERENCE and not self.interpreter.path
 
     @property
     def is_base(self) -> bool:
@@ -460,7 +450,7 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
     for cell in (cell for cell in cells if cell.skip is None):
         shape = cell.shape
         modules = cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
-        libraries = cell.repeat, cell.python, modules
+        libraries = cell.repeat, cell.interpreter.path, modules
         begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
         loaded.add(libraries)
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))

@@ -450,7 +450,7 @@ class TuneRace:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""
         cannot_be_compared = cell.verdict == "unverified" and (bool(cell.work.reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
-        return cell.key.place in self._plan.spec.only and not (cell.excluded or cannot_be_compared or large)
+        return cell.key.place in self._plan.spec.only and not (cell.exclusion or cannot_be_compared or large)
 
     def _choice(self, cells: Sequence[CellSummary], *, last: bool = False) -> Choice:
         return choose(

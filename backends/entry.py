@@ -63,7 +63,7 @@ class Built(Shape):
 
     task: Task
     options: Options
-    same_step: bool = False  # whether environments reset in the step that ends an episode, and arrays are copied
+    of_library: bool = False  # whether a library trains: environments reset in the same step, and arrays are copied
     then: tuple[str, ...] = ()  # lines that follow in the same script
 
     def given(self, *names: str) -> list[str]:
@@ -73,7 +73,8 @@ class Built(Shape):
     def guarded(self, lines: Sequence[str]) -> tuple[str, ...]:
         """Return ``lines`` and the lines that follow, guarded by ``__name__`` if processes import the script again."""
         lines = (*lines, *self.then)
-        if self.options.get("context", "fork") == "fork":
+        # Libraries have start methods of their own.
+        if self.options.get("context", "fork") == "fork" and not self.of_library:
             return lines
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 

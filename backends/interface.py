@@ -106,8 +106,6 @@ class Batch(NamedTuple):
         return Batch._make(trees.part(array, where) for array in self)
 
 
-THE_SIMULATOR = "the simulator"  # the source of a count of frames that the simulator itself returns
-
 # The constructor of an adapter: ``Adapter(setup, **options)``. It raises the library's exceptions.
 Factory = Callable[..., VectorBackend]
 
@@ -176,8 +174,6 @@ class Difference:
 @runtime_checkable
 class CountsFrames(Protocol):
     """An optional addition to a backend: counts of the frames that its simulators have made."""
-
-    frames_from: str  # the source of the counts, in words
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the number of frames in each environment's episode up to its last row, by id, or None if unknown.

@@ -54,7 +54,7 @@ _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autores
 
 
 def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
-    note, setting = _RESETS if built.same_step else _OVERWRITES
+    note, setting = _RESETS if built.of_library else _OVERWRITES
     arguments = (f"[make_env] * {built.num_envs}", setting, *built.given("max_concurrency", "context"))
     lines = built.guarded((note, *call(f"envs = {name}", arguments)))
     return built.script((f"from gymnasium.vector import {name}",), lines)
@@ -66,7 +66,7 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         return ()
     if is_async:
         setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
-    elif built.same_step:
+    elif built.of_library:
         note, setting = _RESETS
     else:
         note, setting = _OVERWRITES

@@ -17,9 +17,8 @@ class Algorithm:
     rows: int  # the rows of one gradient step
     updates: int  # gradient steps for each ``steps`` steps of environments
     steps: int
-    # The networks of a gradient step that are trained, and those that only rate rows. None: PPO's policy and value.
-    trained: int = 0
-    fixed: int = 0
+    trained: int = 0  # the networks that a gradient step trains; 0: PPO's policy and value
+    fixed: int = 0  # the networks that only rate rows in a gradient step
     widths: tuple[int, ...] = (64, 64)  # the hidden layers of its usual perceptron
     discrete: bool | None = None  # whether it needs discrete actions, or continuous ones; None: it takes both
     overlaps: bool = False  # it samples and learns at the same time, and takes rows in any order
@@ -100,6 +99,7 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             "# your policy takes the place of None, which acts at random",
             "collector = Collector(envs, None, frames_per_batch={settings})",
             "batch = next(iter(collector))",
+            "collector.shutdown()  # after the last batch",
         ),
     ),
     "tianshou": TrainingLibrary(
@@ -171,6 +171,7 @@ class Training:
         """Return lines of Python that make the environments and begin to train. Empty if unknown."""
         imports: tuple[str, ...] = ("import torch",) if self.threads else ()
         lines: tuple[str, ...] = (f"torch.set_num_threads({self.threads})",) if self.threads else ()
+        built = replace(built, of_library=self.library is not None)
         made = False
         if library := LIBRARIES.get(self.library or ""):
             algorithm = self.algorithm or "ppo"
@@ -181,8 +182,5 @@ class Training:
             made = "{n}" in own
             imports += tuple(line.format(**fields) for line in (*library.imports, needed) if line)
             lines += tuple(line.format(**fields) for line in (own, *library.lines) if line)
-        if made:  # processes of the library may import the script again
-            script = built.script((), ('if __name__ == "__main__":', *(f"    {line}" for line in lines)))
-        else:
-            script = entry.lines(replace(built, same_step=library is not None, then=lines))
+        script = built.script((), built.guarded(lines)) if made else entry.lines(replace(built, then=lines))
         return (*imports, *script) if script else ()

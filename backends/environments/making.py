@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.interface import THE_SIMULATOR, ActionSpace, ActionSpaceTree, BackendInfo, Batch, Setup, Task
+from vebench.backends.interface import ActionSpace, ActionSpaceTree, BackendInfo, Batch, Setup, Task
 from vebench.backends.trees import Tree
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
 class CountsInside:
     """Counts the frames of environments in the calling process, ``_inside``."""
 
-    frames_from = THE_SIMULATOR
     _task: Task
     _inside: list[Any]
 

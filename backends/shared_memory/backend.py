@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
 from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import THE_SIMULATOR, Batch, Difference, OwnClasses, Setup, Task
+from vebench.backends.interface import Batch, Difference, OwnClasses, Setup, Task
 from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team
@@ -149,8 +149,6 @@ class _SharedMemoryBackend:
 
 class ShmSync(_SharedMemoryBackend):
     """``min(workers, CPUs owned)`` processes that step all environments. Rewards are float64."""
-
-    frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup, **options: Any) -> None:
         super().__init__(setup, setup.batch_size, one_by_one=False, **options)

@@ -313,7 +313,7 @@ class Proof(_Compared):
     failed: bool = False  # whether the backend could not be run
     engines: tuple[Engine, ...] = ()  # the backend's own copies of simulators
     own_classes: OwnClasses | None = None
-    # Frames counted by ``frames_from``, and claimed by the backend; None if not counted:
+    # Frames that the simulators have counted, and that the backend claims; None if not counted:
     simulated: int | None = None
     claimed: int | None = None
     frames_from: str | None = None

@@ -56,7 +56,6 @@ def main() -> None:
         "packages": versions(request.get("packages", ())),
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
-    plugins = [name for name in request.get("plugins", ()) if find_spec(name) is not None]
     adapters, functions, envs = (request.get(kind, ()) for kind in ("adapters", "functions", "envs"))
     # Last in the path: the user's folder must not shadow a library. Nothing may be written into it, either.
     if any(":" in name for name in (*functions, *(target for target, _ in (*adapters, *envs)))):
@@ -72,7 +71,7 @@ def main() -> None:
         except ImportError as error:
             reply["envs"] = [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]
         else:
-            register(plugins)
+            register(request.get("plugins", ()))
             reply["envs"] = [_answered(_env_facts, *env) for env in envs]
             reply["registered"] = sorted(gymnasium.registry)
     with os.fdopen(answer, "w", encoding="utf-8") as file:

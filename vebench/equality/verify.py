@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.backends.interface import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer
@@ -239,15 +238,13 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
 
 
 def _remarks(proof: Proof) -> Iterator[str]:
-    """Yield notes on invalid values, own classes, declared differences, the counter of frames, and other engines."""
+    """Yield notes on invalid values, own classes, declared differences, and other engines."""
     if proof.invalid is not None:
         yield f"warning: the environment itself returns invalid values: {proof.invalid}"
     if proof.own_classes is not None:
         yield proof.own_classes.words
     if proof.verdict in SAME:
         yield from filter(None, (proof.reason, *excuses(proof)))
-    if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
-        yield f"frames by {proof.frames_from}"
     for engine in proof.engines:
         if engine.unlike and proof.verdict in SAME:
             yield f"{engine.words}; the rows compared here were the same"

@@ -127,24 +127,22 @@ class _Checked:
 
 
 class Reference:
-    """One environment, stepped as the for-loop steps it, with its last row. Without ``seed``, it is not reset yet.
+    """One environment, stepped as the for-loop steps it, with its last row.
 
     With ``same_step``, the row of an end has the first observation of the next episode, and a reset has no row.
     """
 
     fresh = True  # whether the last row has the first observation of an episode
 
-    def __init__(self, task: Task, env_id: int, seed: int | None = None, *, same_step: bool = False) -> None:
+    def __init__(self, task: Task, *, same_step: bool = False) -> None:
         self._task, self._same_step = task, same_step
         self._environment = make(task)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self.actions: ActionSpaceTree = spaces.actions  # the space of one action
-        self._batch: Batch = spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self._batch: Batch = spaces.rows(1)
         self.checked = _Checked(self._environment, spaces.observations)
         environments: Any = [self.checked]
         self._loop = EnvironmentLoop(environments, self._batch)
-        if seed is not None:
-            self.reset(seed, env_id)
 
     def reset(self, seed: int, env_id: int) -> Row:
         """Reset with ``seed`` to take the part of environment ``env_id``. Return the first row."""
@@ -421,7 +419,7 @@ class Judge:
     def _reference(self) -> Reference:
         if self._spare:
             return self._spare.pop()
-        self._references.append(Reference(self.task, 0, same_step=self.info.autoreset == "same_step"))
+        self._references.append(Reference(self.task, same_step=self.info.autoreset == "same_step"))
         return self._references[-1]
 
     def _follow(self, env_id: int) -> Followed:
@@ -539,7 +537,7 @@ class Judge:
             own_classes=self.info.own_classes,
             simulated=self._simulated,
             claimed=self._claimed if counted else None,
-            frames_from=self._about.frames_from if counted else None,
+            frames_from="the simulator" if counted else None,
             fewest_ends=self._fewest_ends,
             cut_off=self._cut_off,
             excused=self._excused,

@@ -147,8 +147,7 @@ class Recorder:
     ) -> None:
         self._backend, self._info = backend, backend.info
         self._start_seed, tape_seed = seeds
-        frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
-        self._about = About(info or backend.info, tape_seed, frames_from)
+        self._about = About(info or backend.info, tape_seed)
         self._random = Random(asked.seed)
         self.ids = Ids(backend.info, first.env_ids)
         self._every = 0  # readings of the clock between two moments
@@ -455,8 +454,7 @@ def step_trials(request: Request, proving: Stepping, factory: Factory) -> None:
 def _step(backend: VectorBackend, trial: Trial, file: IO[bytes]) -> None:
     """Reset and step the backend as the trial says, until it breaks the interface. Write every batch."""
     info = backend.info
-    frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
-    recording.write(file, About(info, trial.tape_seed, frames_from))
+    recording.write(file, About(info, trial.tape_seed))
     tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
     for reset in trial.resets:
         transcript = _Transcript(backend, reset, file)

@@ -45,11 +45,10 @@ PATIENCE_S = 20.0  # seconds after which a silent environment (see ``LastSeen``)
 
 @dataclass(frozen=True)
 class About:
-    """The backend's description of itself, the seed of its actions, and the source of its counts of frames."""
+    """The backend's description of itself, and the seed of its actions."""
 
     info: BackendInfo
     tape_seed: int
-    frames_from: str | None = None
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence
     drawn = ids
     if not all(outline.first_ids <= outline.env_ids for outline, _ in asked):
         began = perf_counter_ns()
-        Reference(task, 0, seed=0)
+        Reference(task).reset(0, 0)
         most = min(len(ids), max(1, _RESETS_NS // (perf_counter_ns() - began)))
         drawn = random.SystemRandom().sample(ids, most)  # no backend can predict this sample
     shared: dict[tuple[Any, ...], Trajectory] = {}

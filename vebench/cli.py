@@ -22,6 +22,8 @@ from vebench.plan.spec import OPTIONS, RunSpec, asked
 if TYPE_CHECKING:
     from vebench.commands.session import World
 
+METRICS = word("yardstick", "speedup", "fps")
+
 
 def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one return for each kind of error
     """Run a command line, and return the exit status. Expected errors are one line on standard error."""
@@ -185,13 +187,7 @@ def report_(call: Call) -> None:
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
     options.MOST_SLOWER,
-    option(
-        VERDICT,
-        "--metric METRIC",
-        "yardstick (rates over fixed work), speedup or fps.",
-        word("yardstick", "speedup", "fps"),
-        "yardstick",
-    ),
+    option(VERDICT, "--metric METRIC", "yardstick (rates over fixed work), speedup or fps.", METRICS, "yardstick"),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
     option(ADVANCED, "--allow-different-host", "Compare even if machines or simulators differ."),
     options.form("check"),

@@ -142,12 +142,8 @@ class Command(click.Command):
         self.section = section
         super().__init__(*args, **settings)
         if any(getattr(one, "group", "") == ADVANCED for one in self.params):
-            about = "Show rare options, too."
-            self.params.append(
-                click.Option(
-                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about
-                )
-            )
+            how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+            self.params.append(click.Option(["--help-all"], help="Show rare options, too.", **how))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. The error for the option that other libraries have names vebench's options."""

@@ -244,13 +244,12 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
             space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
             how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
             _write(space, _shortened(text), (x, low), (-3, 4), **how)
-    shown = chart.series
     handles = []
-    for index, series in enumerate(shown):
+    for index, series in enumerate(chart.series):
         colour, marker = looks[series.name]
         ideal = series.role == "ideal"
         # Points of different lines at one number of workers are slightly apart, to show all intervals.
-        aside = 1.0 if ideal else 1.012 ** (index - len(shown) / 2)
+        aside = 1.0 if ideal else 1.012 ** (index - len(chart.series) / 2)
         places = [x * aside for x, _ in series.points]
         medians = [estimate.median for _, estimate in series.points]
         ends = [_ends_of(estimate) for _, estimate in series.points]
@@ -262,10 +261,9 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
         if series.winner is not None:
             at = [x for x, _ in series.points].index(series.winner)
             _write(space, "winner", (places[at], medians[at]), (0, 7), ha="center", weight="bold")
-    last_first = sorted(range(len(shown)), key=lambda index: -shown[index].points[-1][1].median)
-    names = [_shortened(shown[index].name) for index in last_first]
-    lines = [handles[index] for index in last_first]
-    space.legend(lines, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
+    lines = sorted(zip(handles, chart.series, strict=True), key=lambda line: -line[1].points[-1][1].median)
+    names = [_shortened(series.name) for _, series in lines]
+    space.legend([handle for handle, _ in lines], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
 
 def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:

@@ -172,11 +172,6 @@ class SimplePage:
     """A page with one document, and data if there are any for programs."""
 
     kind: PageKind
-    document: Document
+    documents: tuple[Document]
     data: object = None
     title: ClassVar[str] = ""
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The document."""
-        return (self.document,)

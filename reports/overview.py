@@ -58,7 +58,7 @@ def machine_page(machine: Machine) -> SimplePage:
     facts = tuple((name, one_line(text)) for name, text in _machine_facts(machine) if text)
     findings = tuple(map(Remark.of, machine.findings))
     document = Document(one_line(machine.host.cpu_model), facts, (_parts(machine),), remarks=findings)
-    return SimplePage("machine", document, _machine_data(machine))
+    return SimplePage("machine", (document,), _machine_data(machine))
 
 
 def _machine_data(machine: Machine) -> dict[str, object]:
@@ -250,7 +250,7 @@ def list_page() -> SimplePage:
         ),
     )
     findings = (*_missing(), *map(Remark.of, own_classes(standings())))
-    return SimplePage("list", Document("What can be measured here", (), tables, remarks=findings))
+    return SimplePage("list", (Document("What can be measured here", (), tables, remarks=findings),))
 
 
 def _steps(entry: BackendEntry) -> Text:
@@ -285,7 +285,7 @@ def plan_page(plan: Plan) -> SimplePage:
     envs = dict.fromkeys(cell.task.id for cell in cells)
     tables = tuple(_cells_table(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs)
     answer = AnswerText("", tuple(_plan_needs(plan)))
-    return SimplePage("plan", Document("Plan", tuple(_plan_facts(plan)), tables, answers=(answer,)))
+    return SimplePage("plan", (Document("Plan", tuple(_plan_facts(plan)), tables, answers=(answer,)),))
 
 
 def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
-from vebench.analysis.statistics import Estimate, contrast, verdicts
+from vebench.analysis.statistics import Estimate, power_product, verdicts
 from vebench.child.answers import Proof
 from vebench.commands.session import Session, World, known, plan_here, refuse_useless
 from vebench.equality import diff
@@ -114,10 +114,9 @@ class Run(Result[RunPage]):
         contrasts = {}
         for cell, base in pairs:
             why = self.notice or _why_not(cell) or _why_not(base)
-            compared = None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)])
-            if compared is not None:
-                contrasts[len(found)] = compared
-            found.append(Ratio(cell, base, None, "not comparable", why or "too few windows"))
+            if not why:
+                contrasts[len(found)] = power_product([(1.0, cell.sample), (-1.0, base.sample)])
+            found.append(Ratio(cell, base, None, "not comparable", why))
         for number, verdict in verdicts(contrasts, high=1.0).items():
             found[number] = replace(found[number], ratio=contrasts[number].estimate, verdict=verdict, why="")
         return tuple(found)

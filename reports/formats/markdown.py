@@ -16,16 +16,15 @@ from vebench.analysis.cell import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import charts, figures
-from vebench.reports.document import COMMANDS, Document, Page, Remark, Table, Text
+from vebench.reports.document import COMMANDS, Chart, Document, Page, Remark, Table, Text
 
-Files = Mapping[str, str]  # the files of a document's charts, by the group of the chart
+Files = Mapping[Chart, str]  # the names of the files of charts
 _FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # the folded facts
 
 
 def markdown_text(page: Page) -> str:
     """Return all documents as one Markdown text, without charts."""
-    documents = figures.shortened(page.documents)
-    return _text(page, documents, [{}] * len(documents))
+    return _text(page, figures.shortened(page.documents), {})
 
 
 def with_figures(page: Page, name: str) -> Mapping[str, str]:
@@ -37,23 +36,18 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     drawn = [chart for document in documents for chart in document.charts]
     if not drawn or charts.missing():
         return {name: markdown_text(page)}
-    images: dict[str, str] = {}
-    files: list[dict[str, str]] = []
-    for document in documents:
-        of_document = {}
-        for chart in document.charts:
-            task = re.sub(r"[^a-z0-9]+", "-", short_name(chart.group).lower())[:60].strip("-")
-            file = f"{PurePath(name).stem}-{len(images) + 1}-{task}-rate.svg"
-            images[file] = charts.svg((chart,), among=drawn)
-            of_document[chart.group] = file
-        files.append(of_document)
+    files = {}
+    for number, chart in enumerate(drawn, 1):
+        task = re.sub(r"[^a-z0-9]+", "-", short_name(chart.group).lower())[:60].strip("-")
+        files[chart] = f"{PurePath(name).stem}-{number}-{task}-rate.svg"
+    images = {file: charts.svg((chart,), among=drawn) for chart, file in files.items()}
     return {name: _text(page, documents, files), **images}
 
 
-def _text(page: Page, documents: Sequence[Document], files: Sequence[Files]) -> str:
+def _text(page: Page, documents: Sequence[Document], files: Files) -> str:
     lines = [f"# {_escaped(page.title)}", ""] if page.title and documents else []
-    for document, own in zip(documents, files, strict=True):
-        lines += _lines(document, own)
+    for document in documents:
+        lines += _lines(document, files)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -131,7 +125,7 @@ def _remarks(items: Iterable[Remark]) -> Iterator[str]:
 
 def _tables(document: Document, files: Files) -> Iterator[str]:
     """Yield the tables. The chart of a group follows the first tables of the group."""
-    left = {chart.group: chart for chart in document.charts if chart.group in files}
+    left = {chart.group: chart for chart in document.charts if chart in files}
     for group, together in groupby(document.tables, key=lambda table: table.group):
         details: list[str] = []
         for table in together:
@@ -139,7 +133,7 @@ def _tables(document: Document, files: Files) -> Iterator[str]:
             details += (f"- {_escaped(line)}" for line in table.details)
         if chart := left.pop(group, None):
             title = chart.title.replace("[", "(").replace("]", ")")  # a bracket might end the image's text
-            yield from (f"![{_escaped(title)}]({quote(files[group])})", "")
+            yield from (f"![{_escaped(title)}]({quote(files[chart])})", "")
         yield from _folded("Known differences", details)
 
 

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from vebench.analysis.statistics import Estimate
-from vebench.gates.bisection import BIAS, CERTAIN, LogRatio, Suspects, look, mean_of_cells, mean_of_steps
+from vebench.gates.bisection import BIAS, CERTAIN, LogRatio, Posterior, look, mean_of_cells, mean_of_steps
 
 MOST_STEPS = 40
 
 
-def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) -> tuple[int, Suspects, int]:
+def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) -> tuple[int, Posterior, int]:
     """Return where the change was, what was found, and in how many steps, of a bisection with noise of its own.
 
     Every ratio has an error of 2 %, known from few passes only; a share of them is ``wild``, off by 20 %. Each build is
@@ -31,8 +31,7 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
     while True:
         found = look(last, change, steps)
         if found.next is None or len(steps) == MOST_STEPS:
-            sure = found.suspects.found and found.one_change
-            return true, found.suspects._replace(found=sure), len(steps)
+            return true, found, len(steps)
         steps.append((found.next, measured(found.next)))
 
 
@@ -57,14 +56,13 @@ def test_99_percent_of_decided_bisections_are_right(
 def test_without_a_step_the_middle_is_compared_first() -> None:
     found = look(4, LogRatio(log(0.9), 0.01), [])
     assert found.chances == [0, 0.25, 0.25, 0.25, 0.25]
-    assert (found.next, found.suspects) == (2, Suspects(1, 4, 1.0, found=False))
+    assert (found.next, found.first, found.last, found.chance, found.certain) == (2, 1, 4, 1.0, False)
 
 
 def test_skipped_candidates_are_never_asked_and_stay_in_the_answer() -> None:
     change = LogRatio(log(0.8), 0.01)
     found = look(6, change, 2 * [(1, LogRatio(0.0, 0.01)), (4, change)], skipped=(2, 3))
-    assert found.suspects[:2] == (2, 4)
-    assert (found.suspects.found, found.next) == (True, None)
+    assert (found.first, found.last, found.certain, found.next) == (2, 4, True, None)
     assert look(6, change, [], skipped=(2, 3)).next == 4
 
 

@@ -18,7 +18,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect import BisectPage, BisectStep, Candidate
-from vebench.gates.bisection import LogRatio, Posterior, Suspects
+from vebench.gates.bisection import LogRatio, Posterior
 from vebench.gates.gate import CheckPage
 from vebench.gates.history import history_of
 from vebench.machine.host import place, read_host
@@ -97,7 +97,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             "release",
             "steps",
             (BisectStep(1, LogRatio(0.0, 0.01)), BisectStep(2, skipped="cannot be installed")),
-            Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, Suspects(2, 3, 0.996, True), True, None),
+            Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, 2, 3, 0.996, True, True, None),
             (CellKey("ALE/Pong-v5", "for-loop", 1, 1),),
             LogRatio(-0.1, 0.01),
         ),

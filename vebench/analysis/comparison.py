@@ -12,9 +12,6 @@ For ``slower`` and for ``faster``, all groups are tested together at half of 5 %
 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 % without a correction
 (docs/method.md). Then only the cells of a slower or faster group are tested individually. All other cells get the
 verdict of their group.
-
-``compared_tasks`` shows two runs side by side. There, a cell with other numbers of CPUs has a ratio, too, because the
-machines themselves are compared. This ratio does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -485,7 +482,10 @@ class TaskComparison:
 def compared_tasks(
     first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
 ) -> tuple[TaskComparison, ...]:
-    """Return the tasks of both runs, in the order of the first. ``in_turn``: one ``compare`` measured both runs."""
+    """Return the tasks of both runs, in the order of the first. ``in_turn``: one ``compare`` measured both runs.
+
+    A cell with other numbers of CPUs has a ratio, too, because the machines themselves are compared.
+    """
     # Leave out the cost of the measuring loop, which is not a rate of a task.
     before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")

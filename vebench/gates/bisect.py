@@ -283,45 +283,39 @@ class BisectPage(DataPage):
     kind = "bisect"
 
     @property
-    def found(self) -> bool:
-        """Whether a single candidate is certain enough to have made the change."""
-        suspects = self.posterior.suspects
-        return suspects.found and self.posterior.one_change and suspects.first == suspects.last
-
-    @property
     def status(self) -> Status:
         """The exit status of the command."""
-        return Status.DONE if self.found else Status.UNDECIDED
+        return Status.DONE if self.posterior.found else Status.UNDECIDED
 
     @property
     def outcome(self) -> str:
         """The answer on one line: ``slower since 1f3a9c2b71 2026-11-20 Draw once``."""
-        suspects = self.posterior.suspects
-        first, last = (self.candidates[at].label for at in (suspects.first, suspects.last))
+        result = self.posterior
+        first, last = (self.candidates[at].label for at in (result.first, result.last))
         since = f"{'slower' if self.change.log < 0 else 'faster'} since"
-        if self.found:
+        if result.found:
             return f"{since} {first}"
-        if suspects.found and not self.posterior.one_change:
+        if result.certain and not result.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
-        number = figures.counted(suspects.last - suspects.first + 1, self.noun)
-        skipped = ", and others were skipped" if suspects.found else ""
+        number = figures.counted(result.last - result.first + 1, self.noun)
+        skipped = ", and others were skipped" if result.certain else ""
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a row for each compared candidate, and the reasons why others were skipped."""
-        good, bad, suspects = self.candidates[0], self.candidates[-1], self.posterior.suspects
+        good, bad, result = self.candidates[0], self.candidates[-1], self.posterior
         change = self.change.estimate
         facts = (
             ("good", good.label),
             ("bad", f"{bad.label}: {change.median - 1:+.1%}, ratio {figures.ratio_text(change)}"),
-            ("certainty", f"{suspects.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
+            ("certainty", f"{result.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
             ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
             ("steps", one_line(self.file)),
         )
         rows = []
         for at, (candidate, ratio, steps, _) in enumerate(self._by_candidate()):
-            chance, best = self.posterior.chances[at], self.found and at == suspects.first
+            chance, best = result.chances[at], result.found and at == result.first
             if ratio is not None:
                 texts = (
                     Text((figures.ratio_text(ratio),), value=ratio),
@@ -340,7 +334,7 @@ class BisectPage(DataPage):
                 f"chance: the probability that this {self.noun} made the change.",
             ),
             remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
-            best="where the change is" if self.found else "",
+            best="where the change is" if result.found else "",
         )
         return (document,)
 
@@ -355,18 +349,18 @@ class BisectPage(DataPage):
     @property
     def data(self) -> dict[str, object]:
         """The answer, and an object for each candidate."""
-        suspects, candidates = self.posterior.suspects, []
-        for (one, ratio, steps, skipped), chance in zip(self._by_candidate(), self.posterior.chances, strict=True):
+        result, candidates = self.posterior, []
+        for (one, ratio, steps, skipped), chance in zip(self._by_candidate(), result.chances, strict=True):
             facts = {"ratio": ratio, "steps": steps, "chance": chance, "skipped": skipped}
             candidates.append({"name": one.name, "day": one.day or None, "subject": one.subject or None, **facts})
         return {
             "status": self.status,
             "outcome": self.outcome,
-            "found": self.found,
-            "first": self.candidates[suspects.first].name,
-            "last": self.candidates[suspects.last].name,
-            "chance": suspects.chance,
-            "ratio": candidates[suspects.last]["ratio"] if self.found else None,
+            "found": result.found,
+            "first": self.candidates[result.first].name,
+            "last": self.candidates[result.last].name,
+            "chance": result.chance,
+            "ratio": candidates[result.last]["ratio"] if result.found else None,
             "ends": self.change.estimate,
             "changed": [key._asdict() for key in self.changed],
             "candidates": candidates,

@@ -42,23 +42,22 @@ class LogRatio(NamedTuple):
         return around(exp(self.log), _NORMAL * self.error)
 
 
-class Suspects(NamedTuple):
-    """The candidates ``first`` to ``last``: one of them made the change."""
-
-    first: int
-    last: int
-    chance: float  # the posterior probability that one of them made the change
-    found: bool  # ``chance`` is at least ``CERTAIN``, and no further comparison can tell these candidates apart
-
-
 class Posterior(NamedTuple):
-    """The result of all steps so far."""
+    """The result of all steps so far: one of the candidates ``first`` to ``last`` made the change."""
 
     chances: list[float]  # the posterior probability of each candidate
     ratios: dict[int, LogRatio]  # the ratios of the compared candidates
-    suspects: Suspects
-    one_change: bool  # the ratios on both sides of the suspects are clear of the middle between the ends
+    first: int
+    last: int
+    chance: float  # the posterior probability that one of these candidates made the change
+    certain: bool  # ``chance`` is at least ``CERTAIN``, and no further comparison can tell these candidates apart
+    one_change: bool  # the ratios on both sides of these candidates are clear of the middle between the ends
     next: int | None  # the candidate to compare next; None if no comparison would help
+
+    @property
+    def found(self) -> bool:
+        """Whether a single candidate is certain enough to have made the change."""
+        return self.certain and self.one_change and self.first == self.last
 
 
 def look(
@@ -69,18 +68,18 @@ def look(
     chances = _posterior(last, change, by_candidate)
     ratios = {at: _mean(*both) for at, both in by_candidate.items()}
     askable = [at for at in range(1, last) if at not in skipped]
-    found = _suspects(chances, askable)
-    if not found.found:
+    suspects = first, end, _, certain = _suspects(chances, askable)
+    if not certain:
         below = [*accumulate(chances)]
         nearest = min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)
-        return Posterior(chances, ratios, found, one_change=True, next=nearest)
-    for at, level in ((found.first - 1, 0.0), (found.last, change.log)):
+        return Posterior(chances, ratios, *suspects, one_change=True, next=nearest)
+    for at, level in ((first - 1, 0.0), (end, change.log)):
         # A ratio must be two errors away from the middle.
         if at in ratios and abs(ratios[at].log - level) + 2 * ratios[at].error > abs(change.log) / 2:
             # All comparisons of a candidate share its bias, so near it, further comparisons hardly reduce the error.
             helps = ratios[at].error > 1.2 * BIAS
-            return Posterior(chances, ratios, found, one_change=False, next=at if helps else None)
-    return Posterior(chances, ratios, found, one_change=True, next=None)
+            return Posterior(chances, ratios, *suspects, one_change=False, next=at if helps else None)
+    return Posterior(chances, ratios, *suspects, one_change=True, next=None)
 
 
 def mean_of_cells(ratios: Sequence[Estimate]) -> LogRatio:
@@ -142,14 +141,17 @@ def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDA
     return np.exp(-(_FREEDOM + 1) / 2 * np.log1p((distances / errors) ** 2 / _FREEDOM)) / errors
 
 
-def _suspects(chances: Sequence[float], askable: Sequence[int]) -> Suspects:
-    """Return the candidates between two neighbours in ``askable`` if they are certain enough, else a credible range."""
+def _suspects(chances: Sequence[float], askable: Sequence[int]) -> tuple[int, int, float, bool]:
+    """Return the candidates between two neighbours in ``askable`` if they are certain enough, else a credible range.
+
+    The result has the first and last candidate, their probability, and whether they are certain enough.
+    """
     bounds = pairwise([0, *askable, len(chances) - 1])
     parts = [(one + 1, other, sum(chances[one + 1 : other + 1])) for one, other in bounds]
     best = max(parts, key=lambda part: part[2])
     if best[2] >= CERTAIN:
-        return Suspects(*best, found=True)
+        return (*best, True)
     aside = (1 - CERTAIN) / 2  # the probability beyond either end of the range is at most this
     inside = [part for part in parts if sum(chances[: part[1] + 1]) > aside and sum(chances[part[0] :]) > aside]
     first, end = inside[0][0], inside[-1][1]
-    return Suspects(first, end, sum(chances[first : end + 1]), found=False)
+    return first, end, sum(chances[first : end + 1]), False

@@ -243,11 +243,8 @@ class CheckPage(DataPage):
         found = self.comparison
         tolerance = f"{100 * found.tolerance:.3g}%"
         certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
-        reasons: list[tuple[str, str | None, CellKey]] = []
-        for cell in found.cells:
-            reasons.append((cell.verdict, cell.why, cell.key))
-            if cell.failed != cell.why:
-                reasons.append(("failed", cell.failed, cell.key))
+        reasons: list[tuple[str, str | None, CellKey]] = [(cell.verdict, cell.why, cell.key) for cell in found.cells]
+        reasons += [("failed", cell.failed, cell.key) for cell in found.cells if cell.failed != cell.why]
         document = Document(
             title=f"{found.names.command.capitalize()}: {self.outcome}",
             facts=tuple(self._facts()),

@@ -230,10 +230,9 @@ def read(path: Path) -> Run:
     """
     try:
         data = contents(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+    except OSError as error:
         remedy = "name a file that vebench run has written"
-        raise RunFileError(f"cannot read {one_line(str(path))}: {reason}: {remedy}") from None
+        raise RunFileError(f"cannot read {one_line(str(path))}: {error.strerror}: {remedy}") from None
     return parse(data, str(path))[0]
 
 
@@ -256,7 +255,7 @@ def holds_run(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             return _RUN_BEGINS.match(file.read(64)) is not None
-    except (OSError, ValueError):
+    except OSError:
         return False
 
 

@@ -225,4 +225,4 @@ def cite_page(head: RunRecord, quoted: Sequence[CellSummary]) -> SimplePage:
     lines = [f"  {name} = {{{in_latex(text)}}}," for name, text in fields.items()]
     entry = (f"@misc{{vebench-{head.digest},", *lines, "}")
     words = AnswerText("", tuple(sentences), entry)
-    return SimplePage("cite", Document("To quote this run", (), (), answers=(words,)), "\n".join((*entry, "")))
+    return SimplePage("cite", (Document("To quote this run", (), (), answers=(words,)),), "\n".join((*entry, "")))

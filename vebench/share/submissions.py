@@ -375,4 +375,4 @@ def checked_page(found: Mapping[str, tuple[Submission | None, tuple[Remark, ...]
     table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)
     refused = sum(bool(reasons) for _, reasons in found.values())
     title = f"{figures.counted(len(rows), 'submission')}, {refused or 'none'} refused"
-    return SimplePage("submission", Document(title, (), (table,), remarks=tuple(explanations)), data)
+    return SimplePage("submission", (Document(title, (), (table,), remarks=tuple(explanations)),), data)

@@ -64,9 +64,12 @@ def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(
 
 def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage) -> None:
     (document,) = page.documents
-    charts = tuple(make_chart("a", group=group) for group in ("ALE/Pong-v5", "Pong-v4", "<script>|"))
-    tables = tuple(Table("t", ("x",), (), group=chart.group) for chart in charts)
-    two = [replace(document, file=file, charts=charts, tables=tables) for file in ("runs/a.jsonl", "runs/A.jsonl")]
+    groups = ("ALE/Pong-v5", "Pong-v4", "<script>|")
+    tables = tuple(Table("t", ("x",), (), group=group) for group in groups)
+    two = []
+    for file in ("runs/a.jsonl", "runs/A.jsonl"):
+        charts = tuple(make_chart("a", group=group, title=file) for group in groups)
+        two.append(replace(document, file=file, charts=charts, tables=tables))
     files = markdown.with_figures(Pages(*two), "r.md")
     assert {"r-1-pong-rate.svg", "r-2-pong-rate.svg", "r-6-script-rate.svg"} <= files.keys()
     assert [unquote(link) for link in LINK.findall(files["r.md"])] == [*files][1:]

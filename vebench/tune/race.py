@@ -57,6 +57,7 @@ _TIMING_S = 1.0  # the seconds for which steps of one environment are timed
 _TOGETHER = 8  # the largest number of cells in one interleaved group
 _LEAST_S = 5.0  # no cell is given up before these seconds, and no work is compared in less
 _LEARNING_S = 1.0  # the seconds for which updates are timed with each number of threads
+_TORCH_S = 1.3  # the CPU seconds to import torch
 _COMPARING = 0.15  # the share of the budget for a comparison with the usual backend
 _PASSES_OF_USUAL = 4  # the passes of that comparison
 _FEWEST_STEPS = 20  # a comparison of work requests at least this number of steps of each environment
@@ -269,6 +270,11 @@ class TuneBudget:
     records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
 
     @property
+    def load(self) -> float:
+        """The seconds to load the libraries of the process that cells are forked from, on an idle machine."""
+        return LOAD_S + (_TORCH_S if self.spec.policy.is_network else 0.0)
+
+    @property
     def race_end(self) -> float:
         """When the race is over, by the clock. A second, times ``slowdown``, is kept for starting and answering."""
         return self.start + self.spec.budget - self.slowdown
@@ -299,7 +305,7 @@ class TuneBudget:
             batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
         labels = {record.label for record in chain.from_iterable(self.records.values())}
-        start = (FORK_S if cell.backend.label in labels else LOAD_S) + each * shape.num_envs / at_once
+        start = (FORK_S if cell.backend.label in labels else self.load) + each * shape.num_envs / at_once
         # A cell makes at least 9 batches while it warms up, and 3 in each turn. The rest is for counters and the end.
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
@@ -425,7 +431,7 @@ class TuneRace:
         timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
         if isinstance(timed, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self._budget.learn(began, LOAD_S + _TIMING_S + resets * _NANO)
+            self._budget.learn(began, self._budget.load + _TIMING_S + resets * _NANO)
             self._budget.steps = timed
 
     def _try_each(self) -> None:

@@ -1,8 +1,8 @@
 """The next pass of a run whose plan does not fit its budget: the cells that decide most come first. Pure functions.
 
 The first pass has all backends, with one worker and with about as many workers as CPUs, and with other counts if there
-is time. More workers of a backend follow while it may be the fastest, or while its rate still rises. The fastest cells
-get passes until no other backend may be faster, and other cells get the rest of the time.
+is time. More workers of a backend follow while its rate rises. The fastest cells get passes until no other backend may
+be faster, and other cells get the rest of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import log
 
-from vebench.analysis.answer import may_win
+from vebench.analysis.answer import fastest_first, first_of_each, may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import next_repeats, rated, wide_cells
 from vebench.backends.registry import YARDSTICK
@@ -22,7 +22,7 @@ from vebench.results.records import CellRecord, Run
 _NANO = 1e-9
 _SETTLED = 6  # passes of the best cells, so that the intervals of their rates are useful
 _RISING = 1.03  # a rate rises if it exceeds the rates of fewer workers by this factor
-_ALMOST = 0.9  # the share of the best rate of a backend that a smaller size needs to be recommended instead
+_CLOSE = 0.85  # cells with at least this share of the highest rate may be recommended
 
 Backend = tuple[str, str]  # a task and the label of a backend
 
@@ -124,17 +124,20 @@ def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[Backend]) -> bo
 
 
 def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:
-    """Return the two fastest sizes of each backend that may win, and the smallest size that is almost as fast."""
-    found = []
-    for env, label in sorted(alive):
-        own = sorted((cell for cell in cells if (cell.env, cell.label) == (env, label)), key=lambda cell: -cell.rate)
-        almost = [cell for cell in own if cell.rate >= _ALMOST * own[0].rate]
-        found += [*own[:2], min(almost, key=lambda cell: cell.key)]
-    return list(dict.fromkeys(cell.key for cell in found))
+    """Return the cells that may be recommended, and the fastest cell of each other backend that may win."""
+    found: list[CellKey] = []
+    for env in sorted({env for env, _ in alive}):
+        rivals = [cell for cell in fastest_first(cells) if cell.env == env and (env, cell.label) in alive]
+        found += [cell.key for cell in rivals if cell.rate >= _CLOSE * rivals[0].rate]
+        found += [cell.key for cell in first_of_each(rivals)]
+    return list(dict.fromkeys(found))
 
 
 def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:
-    """Return the next size of each backend that may win or whose rate still rises; first come backends with both."""
+    """Return the next size of each backend whose rate still rises; first come backends that may win.
+
+    A backend that may win also gets a size after the first that does not raise its rate.
+    """
     found = []
     for curve in known:
         last = curve[-1]
@@ -143,10 +146,15 @@ def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping
             continue
         following = min(more, key=lambda key: key.workers)
         wins = (last.env, last.label) in alive
-        rises = last.rate > _RISING * max((cell.rate for cell in curve[:-1]), default=0.0)
-        if wins or rises:
-            found.append((not (wins and rises), not wins, planned[following].shape.num_envs, following))
+        if _rises(curve) or (wins and _rises(curve[:-1])):
+            found.append((not wins, planned[following].shape.num_envs, following))
     return [key for *_, key in sorted(found)]
+
+
+def _rises(curve: Curve) -> bool:
+    """Return whether the last cell of a curve has a higher rate than all cells with fewer workers."""
+    fewer = max((cell.rate for cell in curve[:-1]), default=0.0)
+    return not curve or curve[-1].rate > _RISING * fewer
 
 
 class Costs:

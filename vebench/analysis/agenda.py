@@ -128,13 +128,13 @@ def _is_unsettled(cell: CellSummary, spec: RunSpec, alive: Collection[Backend], 
 
 
 def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:
-    """Return the two fastest sizes of each backend that may win, and the smallest size that is almost as fast."""
+    """Return the two fastest sizes of each backend that may win, and the smallest almost as fast. The best is first."""
     found = []
     for env, label in sorted(alive):
         own = sorted((cell for cell in cells if (cell.env, cell.label) == (env, label)), key=lambda cell: -cell.rate)
         almost = [cell for cell in own if cell.rate >= _ALMOST * own[0].rate]
         found += [*own[:2], min(almost, key=lambda cell: cell.key)]
-    return list(dict.fromkeys(cell.key for cell in found))
+    return list(dict.fromkeys(cell.key for cell in sorted(found, key=lambda cell: -cell.rate)))
 
 
 def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:

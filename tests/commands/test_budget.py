@@ -91,7 +91,7 @@ def test_a_size_whose_memory_smaller_sizes_show_is_left_out_with_the_number(
 ) -> None:
     costs = {**COSTS, "gym-async": Costs(10e-6, environment=200 * MIB)}
     machine = Machine(topology_of(cores=2), memory=memory, costs=costs)
-    assert vebench(*SMALL, *options, "--budget", "100", "-q", world=machine.world()).status == 0
+    assert vebench(*SMALL, *options, "--budget", "150", "-q", world=machine.world()).status == 0
     assert machine.most_bytes < machine.memory
     assert set(passes()["gym-async"]) == {1, 2, 4, 8, 16}
     (cell,) = (cell for cell in lines(Path("run.jsonl"), "cell") if cell["status"] == "skipped")

@@ -15,7 +15,7 @@ from vebench.analysis.answer import may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import next_repeats, rated, wide_cells
 from vebench.backends.registry import YARDSTICK
-from vebench.plan.cells import Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
+from vebench.plan.cells import AROUND_S, Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
 from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, RunSpec
 from vebench.results.records import CellRecord, Run
 
@@ -169,9 +169,11 @@ class Costs:
         if not (smaller := self._smaller(cell)):
             return time_planned([cell], self._spec).total
         last = smaller[-1]
-        start = (last.startup_ns or 0) + (last.reset_ns or 0)
+        # In a group, ``took_ns`` of one cell contains the starts of all. So add up the parts of the cell.
+        start = (last.startup_ns or 0) * cell.shape.num_envs / last.num_envs
+        stepped = (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
         proof = last.proof.seconds or 0.0 if last.proof else 0.0
-        return _NANO * ((last.took_ns or 0) + start * (cell.shape.num_envs / last.num_envs - 1)) + proof
+        return _NANO * (start + stepped) + self._spec.windows * AROUND_S + proof
 
     def bytes(self, cell: Cell) -> int:
         """Return the memory of the cell, on the line through two smaller sizes, but at least the planned memory."""

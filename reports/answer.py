@@ -161,7 +161,7 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
 def _more(section: Section) -> tuple[str, str]:
     """Return the sentence and the command to measure missing cells or, without these, twice as many passes."""
     spec = section.head.spec
-    if spec.until or section.finding(Code.INCOMPLETE):
+    if spec.until or section.head.chose_cells or section.finding(Code.INCOMPLETE):
         return "Measure with:", section.head.resume_command(section.name)
     return f"Measure again with --passes {2 * max(spec.passes, 3)}.", ""
 

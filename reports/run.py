@@ -21,6 +21,7 @@ from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import Cause
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
+from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of
@@ -128,6 +129,10 @@ def _document(section: Section, letter: str, view: View) -> Document:
         legend.append(
             f"One process each: intervals allow {PROCESS_SPREAD:.0%} for how processes differ; --passes measures it."
         )
+    reached = {short_name(asked_as(env, head.spec.envs)) for env in found}
+    lost = [one_line(name) for name in head.spec.envs if short_name(name) not in reached]
+    if lost and len(found) + len(lost) == len(head.spec.envs) and head.chose_cells and not view.early:
+        legend.append(f"Not measured: {', '.join(lost)}. Continue with: {head.resume_command(section.name)}")
     facts = (("file", section.name), *run_facts(head, cells), ("time", time_of_run(section.run)))
     return Document(
         title=f"{letter}{', '.join(names)} on {where}",
@@ -258,11 +263,8 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    yield replace(
-        last,
-        notes=(*_notes(cells, crowded), *(() if view.early else _left_out(cells, head))),
-        details=tuple(_differences(cells)),
-    )
+    notes = (*_notes(cells, crowded), *_left_out(cells, head, view))
+    yield replace(last, notes=notes, details=tuple(_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -345,12 +347,11 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
 
 
-def _left_out(cells: Sequence[CellSummary], head: RunRecord) -> Iterator[str]:
-    """Yield a note on planned cells that the budget left out."""
-    if not head.chose_cells:
+def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iterator[str]:
+    """Yield notes on planned cells that the budget left out."""
+    if view.early or not head.chose_cells:
         return
-    limit = figures.long_time(head.spec.budget)
-    yield f"{figures.DASH}: left out, because it decides less than others, or {limit} were over (--budget)"
+    yield f"{figures.DASH}: left out, because it decides less than others, or the time was over (--budget)"
     largest = max(cell.workers for cell in cells)
     above = [(workers, 1) for workers in head.spec.workers if workers > largest]
     if above:

@@ -45,6 +45,19 @@ def test_a_large_plan_is_over_in_its_budget_and_says_what_it_left_out(vebench: C
     assert {record["status"] for record in records} == {"ok"}
 
 
+def test_counts_that_are_all_far_above_the_cpus_are_measured(vebench: Command) -> None:
+    asked = ("run", "-e", "Pong", "-w", "128,256", "-b", "gym-async,fast-sync", "-o", "run.jsonl", "-q")
+    assert vebench(*asked, "--budget", "60", world=Machine(topology_of(cores=2)).world()).status == 0
+    assert all(128 in passes()[name] for name in ("gym-async", "fast-sync"))
+
+
+def test_tasks_without_time_are_named(vebench: Command) -> None:
+    asked = ("run", "-e", "Pong,Breakout", "-w", "2", "-b", "gym-async,fast-sync", "-o", "run.jsonl")
+    done = vebench(*asked, "--budget", "7", world=Machine(topology_of(cores=2)).world())
+    (other,) = {"Pong", "Breakout"} - {cell["env"][4:-3] for cell in lines(Path("run.jsonl"), "cell")}
+    assert f"Not measured: {other}. Continue with: vebench run --resume run.jsonl" in " ".join(done.out.split())
+
+
 def test_the_rest_of_a_plan_is_measured_on_request(vebench: Command) -> None:
     machine = Machine(topology_of(cores=2))
     assert vebench(*SMALL, "--budget", "60", "-q", world=machine.world()).status == 0
@@ -72,10 +85,13 @@ def test_without_a_budget_all_cells_are_measured(vebench: Command) -> None:
     assert passes()["gym-async"] == dict.fromkeys((1, 2, 4, 8, 16, 32), 1)
 
 
-def test_a_size_whose_memory_smaller_sizes_show_is_left_out_with_the_number(vebench: Command) -> None:
-    costs = {**COSTS, "gym-async": Costs(10e-6, environment=200 * MIB)}
-    machine = Machine(topology_of(cores=2), memory=4 * GIB, costs=costs)
-    assert vebench(*SMALL, "--budget", "100", "-q", world=machine.world()).status == 0
+@pytest.mark.parametrize(("memory", "options"), [(4 * GIB, ()), (64 * GIB, ("--memory", "4G"))])
+def test_a_size_whose_memory_smaller_sizes_show_is_left_out_with_the_number(
+    vebench: Command, memory: int, options: tuple[str, ...]
+) -> None:
+    costs = {**COSTS, "gym-async": Costs(10e-6, batch=2e-3, environment=200 * MIB)}
+    machine = Machine(topology_of(cores=2), memory=memory, costs=costs)
+    assert vebench(*SMALL, *options, "--budget", "150", "-q", world=machine.world()).status == 0
     assert machine.most_bytes < machine.memory
     assert set(passes()["gym-async"]) == {1, 2, 4, 8, 16}
     (cell,) = (cell for cell in lines(Path("run.jsonl"), "cell") if cell["status"] == "skipped")

@@ -15,8 +15,8 @@ from vebench.analysis.answer import fastest_first, first_of_each, may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import next_repeats, rated, wide_cells
 from vebench.backends.registry import YARDSTICK
-from vebench.plan.cells import Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
-from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.cells import AROUND_S, Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
+from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, RunSpec
 from vebench.results.records import CellRecord, Run
 
 _NANO = 1e-9
@@ -28,34 +28,34 @@ Backend = tuple[str, str]  # a task and the label of a backend
 
 
 def next_pass_within(plan: Plan, run: Run, left: float, memory: int | None) -> Plan:
-    """Return ``plan`` with the cells of its next pass, without cells if none of use fits into ``left`` seconds.
+    """Return ``plan`` with the cells of its next pass. It has no cells if no useful cell fits into ``left`` seconds.
 
-    Larger cells that need more than ``memory`` bytes, as far as smaller cells show, are skipped. None: no limit.
+    A larger cell is skipped if smaller ones show that it needs more than ``memory`` bytes. None, or hosts: no limit.
     """
     planned = {cell.key.without_repeat: cell for cell in plan.cells}
-    costs = Costs(run)
-    chosen: list[Cell] = []
-    if left > 0:
-        tried = {record.key.without_repeat for record in run.cells if not record.broken_off}
-        chosen = [cell for key, cell in _early(planned, run).items() if key not in tried]
-        chosen = chosen or _useful(planned, run, costs, left, memory)
+    spec, costs = plan.spec, Costs(run)
     number = 1 + max((record.repeat for record in run.cells), default=-1)
-    in_order = shuffled([replace(cell, repeat=number) for cell in chosen], plan.spec.seed, number)
+    chosen: list[Cell] = []
+    if left > 0 and number < MAX_PASSES:
+        tried = {record.key.without_repeat for record in run.cells if not record.broken_off}
+        chosen = [cell for key, cell in _early(planned, spec, run.header.usable_cpus).items() if key not in tried]
+        limits = [] if spec.hosts else [most for most in (memory, spec.memory) if most is not None]
+        chosen = chosen or _useful(planned, spec, run, costs, left, min(limits, default=None))
+    in_order = shuffled([replace(cell, repeat=number) for cell in chosen], spec.seed, number)
     once = replace(plan, cells=tuple(in_order))
-    return interleaved(once, memory, costs.bytes) if plan.spec.takes_turns else once
+    return interleaved(once, memory, costs.bytes) if spec.takes_turns else once
 
 
-def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
+def _early(planned: Mapping[CellKey, Cell], spec: RunSpec, cpus: int) -> dict[CellKey, Cell]:
     """Return the cells of the first pass: bases, one count of workers, and more counts within half of the budget.
 
-    The first count is the one nearest to the CPUs, then come one worker, and other counts up to twice the CPUs.
+    The first count is the one nearest to the CPUs. The smallest count is next, then others up to twice the CPUs.
     """
-    spec, cpus = run.header.spec, run.header.usable_cpus
-    counts = sorted({key.workers for key in planned})
+    # Cells that cannot run take no time. Bases have one worker, even if only larger counts are requested.
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or _is_base(cell)}
+    counts = sorted({key.workers for key in planned if key not in chosen}) or [1]
     nearest = min(counts, key=lambda count: abs(log(count / cpus)))
     usual = (count for count in reversed(counts) if count <= 2 * cpus)
-    # Cells that cannot run take no time.
-    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or _is_base(cell)}
     for count in dict.fromkeys((nearest, counts[0], *usual)):
         more = {key: cell for key, cell in planned.items() if key.workers == count}
         if count == nearest or time_planned((chosen | more).values(), spec).total <= spec.budget / 2:
@@ -63,20 +63,24 @@ def _early(planned: Mapping[CellKey, Cell], run: Run) -> dict[CellKey, Cell]:
     return chosen
 
 
-def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float, memory: int | None) -> list[Cell]:
+def _useful(
+    planned: Mapping[CellKey, Cell], spec: RunSpec, run: Run, costs: Costs, left: float, memory: int | None
+) -> list[Cell]:
     """Return the cells that fit into ``left`` seconds, those that decide most first, and the bases of their tasks."""
     cells = {cell.key: cell for cell in rated(run)}
     again = next_repeats(run).keys() & planned.keys()
     alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
-    best = [key for key in _best(cells.values(), alive) if key in again and _is_unsettled(cells[key], run, alive)]
+    wide = frozenset[CellKey]() if spec.until is None else wide_cells(run, spec.until)
+    fastest = [key for key in _best(cells.values(), alive) if key in again]
+    best = [key for key in fastest if _is_unsettled(cells[key], spec, alive, wide)]
     larger = _larger(curves(cells.values()), alive, planned)
     # After a larger cell, there must be time to repeat the best cells.
     kept = sum(costs.seconds(planned[key]) for key in best)
-    passes = run.header.spec.passes
-    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (_with_few(cells, again, min(PASSES_OF_ALL, passes)), 0.5, 0.0)]
+    second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
+    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (second, 0.5, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
-        kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, passes), 1.0, 0.0)]
-    bases = [key for key in again if _is_base(planned[key])]
+        kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
+    bases = [key for key, cell in planned.items() if key in again and _is_base(cell)]
     left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
     for keys, share, kept_back in kinds:
@@ -91,7 +95,8 @@ def _useful(planned: Mapping[CellKey, Cell], run: Run, costs: Costs, left: float
                 room -= seconds
                 left -= seconds
     tasks = {key.env for key in chosen}
-    return [*({key: planned[key] for key in bases if key.env in tasks} | chosen).values()]
+    repeated = [planned[key] for key in bases if key.env in tasks and key not in chosen]
+    return [*repeated, *chosen.values()]
 
 
 def _is_base(cell: Cell) -> bool:
@@ -114,23 +119,23 @@ def _between(
     return sorted(found, key=lambda key: ((key.env, key.backend) not in alive, key))
 
 
-def _is_unsettled(cell: CellSummary, run: Run, alive: Collection[Backend]) -> bool:
-    """Return whether more passes of one of the best cells are useful."""
-    spec = run.header.spec
+def _is_unsettled(cell: CellSummary, spec: RunSpec, alive: Collection[Backend], wide: Collection[CellKey]) -> bool:
+    """Return whether more passes of one of the best cells are useful. ``wide``: the cells too wide for ``--until``."""
     if spec.until is not None:
-        return cell.key in wide_cells(run, spec.until)
+        return cell.key in wide
     undecided = sum(env == cell.env for env, _ in alive) > 1
     return (spec.race and undecided) or cell.repeats < (_SETTLED if spec.race else spec.passes)
 
 
 def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:
-    """Return the cells that may be recommended, and the fastest cell of each other backend that may win."""
-    found: list[CellKey] = []
-    for env in sorted({env for env, _ in alive}):
+    """Return the cells that may be recommended, and the fastest of each other backend that may win, the best first."""
+    found: dict[CellKey, int] = {}  # the place of each cell on its task
+    for env in {env for env, _ in alive}:
         rivals = [cell for cell in fastest_first(cells) if cell.env == env and (env, cell.label) in alive]
-        found += [cell.key for cell in rivals if cell.rate >= _CLOSE * rivals[0].rate]
-        found += [cell.key for cell in first_of_each(rivals)]
-    return list(dict.fromkeys(found))
+        close = [cell for cell in rivals if cell.rate >= _CLOSE * rivals[0].rate]
+        for place, cell in enumerate((*close, *first_of_each(rivals))):
+            found.setdefault(cell.key, place)
+    return sorted(found, key=lambda key: (found[key], key))
 
 
 def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:
@@ -173,9 +178,11 @@ class Costs:
         if not (smaller := self._smaller(cell)):
             return time_planned([cell], self._spec).total
         last = smaller[-1]
-        start = (last.startup_ns or 0) + (last.reset_ns or 0)
+        # In a group, ``took_ns`` of one cell contains the starts of all. So add up the parts of the cell.
+        start = (last.startup_ns or 0) * cell.shape.num_envs / last.num_envs
+        stepped = (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
         proof = last.proof.seconds or 0.0 if last.proof else 0.0
-        return _NANO * ((last.took_ns or 0) + start * (cell.shape.num_envs / last.num_envs - 1)) + proof
+        return _NANO * (start + stepped) + self._spec.windows * AROUND_S + proof
 
     def bytes(self, cell: Cell) -> int:
         """Return the memory of the cell, on the line through two smaller sizes, but at least the planned memory."""

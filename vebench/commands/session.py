@@ -284,7 +284,7 @@ class Session:
         self._over: runner.Over = {}
         self._seen: Counter[runner.Seen] = Counter()
         for side, run in self.runs.items():
-            self._seen.update((cell.key.without_repeat, side) for cell in run.cells)
+            self._seen.update((cell.key.without_repeat, side) for cell in run.cells if cell.status == "ok")
         self._first_look: Callable[[Run], Page] | None = None
         self._looked: set[str] = set()  # tasks whose first look was shown
         # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
@@ -339,7 +339,7 @@ class Session:
         return status
 
     def _best_passes(self, plan: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
-        """Yield passes of the cells that decide most, as long as there is time."""
+        """Yield passes of the cells that decide most, while there is time. How many cells follow is unknown: 0."""
         memory = self._world.memory_available()
         while True:
             left = deadline - self._world.clock()
@@ -349,7 +349,7 @@ class Session:
             yield replace(once, cells=tuple(replace(cell, patience=max(_LEAST_S, left)) for cell in once.cells)), 0
 
     def _all_passes(self, plan: Plan, left: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
-        """Yield the cells that are ``left``, then further passes for ``--until`` or of a race, each with what follows.
+        """Yield the cells that are ``left``, then the passes of ``--until`` or a race, with the number of later cells.
 
         After PASSES_OF_ALL passes of all cells, a race goes on with the backends that may be the fastest. Its total is
         the number of cells in ``spec.passes`` full passes.

@@ -25,7 +25,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
-from vebench.engine.runner import CellFinished, Event, ProofStarted, RunStarted, WindowDone
+from vebench.engine.runner import CellFinished, CellStarted, Event, ProofStarted, RunStarted, WindowDone
 from vebench.errors import UsageError, discard, one_line, write_error
 from vebench.plan.cells import Cell
 from vebench.reports import charts, figures
@@ -260,6 +260,8 @@ class RunScreen(Screen):
             cells = sum(cell.skip is None for cell in plan.cells) + self._later
             self._windows += plan.spec.windows * cells
             self.draw(self._done, self._windows, f"0 of {figures.counted(self._windows, 'window')}")
+            return
+        if isinstance(event, CellStarted):
             return
         cell, rates, words = event.cell, self._rates[event.cell.task.id], ""
         if isinstance(event, WindowDone):

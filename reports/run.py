@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from string import ascii_uppercase
 from typing import Self
 
@@ -349,10 +350,14 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
 
 def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iterator[str]:
     """Yield notes on planned cells that the budget left out."""
+    there = {(cell.label, cell.workers) for cell in cells}
+    labels, workers = {label for label, _ in there} - {YARDSTICK}, {workers for _, workers in there}
+    asked = {place for place in product(labels, workers) if head.spec.asks_for(*place)}
     if view.early or not head.chose_cells:
         return
-    yield f"{figures.DASH}: left out, because it decides less than others, or the time was over (--budget)"
-    largest = max(cell.workers for cell in cells)
+    if asked - there:
+        yield f"{figures.DASH}: left out, because it decides less than others, or the time was over (--budget)"
+    largest = max(workers)
     above = [(workers, 1) for workers in head.spec.workers if workers > largest]
     if above:
         yield f"No backend was measured with {figures.sizes(above, above)}"

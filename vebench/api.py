@@ -25,6 +25,7 @@ from vebench.equality.verify import VerifyPage
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates.gate import CheckPage
+from vebench.plan.grammar import seconds
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
 from vebench.reports.document import Page
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Texts = str | Sequence[str]
 Subject = str | Callable[..., object]
+_BUDGET = replace(OPTIONS["budget"], kind=seconds())  # gates have no run without a limit
 AnyPage = TypeVar("AnyPage", bound=Page)
 JudgedPage = TypeVar("JudgedPage", CheckPage, VerifyPage, PairPage)
 
@@ -284,7 +286,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             backends=OPTIONS["backends"].value(backends) if backends else (),
             allow_different_host=allow_different_host,
             history=None if history is None else Path(history),
-            budget=OPTIONS["budget"].value(budget),
+            budget=_BUDGET.value(budget),
         )
         return Comparison(checking.checked(request, world or World()))
 
@@ -319,7 +321,7 @@ def compare(
     with _quietly():
         spec = spec_of("compare", given)
         path = None if output is None else store.output_path(str(output))
-        longest = None if budget is None else OPTIONS["budget"].value(budget)
+        longest = None if budget is None else _BUDGET.value(budget)
         found = checking.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
         return Comparison(found)
 

@@ -14,8 +14,17 @@ from math import log
 from vebench.analysis.answer import fastest_first, first_of_each, may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import next_repeats, rated, wide_cells
-from vebench.backends.registry import YARDSTICK
-from vebench.plan.cells import AROUND_S, Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
+from vebench.plan.cells import (
+    AROUND_S,
+    Cell,
+    CellKey,
+    Plan,
+    interleaved,
+    is_base,
+    shuffled,
+    time_planned,
+    too_much_memory,
+)
 from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, RunSpec
 from vebench.results.records import CellRecord, Run
 
@@ -52,7 +61,7 @@ def _early(planned: Mapping[CellKey, Cell], spec: RunSpec, cpus: int) -> dict[Ce
     The first count is the one nearest to the CPUs. The smallest count is next, then others up to twice the CPUs.
     """
     # Cells that cannot run take no time. Bases have one worker, even if only larger counts are requested.
-    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or _is_base(cell)}
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or is_base(cell)}
     counts = sorted({key.workers for key in planned if key not in chosen}) or [1]
     nearest = min(counts, key=lambda count: abs(log(count / cpus)))
     usual = (count for count in reversed(counts) if count <= 2 * cpus)
@@ -73,14 +82,16 @@ def _useful(
     wide = frozenset[CellKey]() if spec.until is None else wide_cells(run, spec.until)
     fastest = [key for key in _best(cells.values(), alive) if key in again]
     best = [key for key in fastest if _is_unsettled(cells[key], spec, alive, wide)]
-    larger = _larger(curves(cells.values()), alive, planned)
     # After a larger cell, there must be time to repeat the best cells.
     kept = sum(costs.seconds(planned[key]) for key in best)
+    larger = [
+        key for key in _larger(curves(cells.values()), alive, planned) if costs.seconds(planned[key]) < left - kept
+    ]
     second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
     kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (second, 0.5, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
-    bases = [key for key, cell in planned.items() if key in again and _is_base(cell)]
+    bases = [key for key, cell in planned.items() if key in again and is_base(cell)]
     left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
     for keys, share, kept_back in kinds:
@@ -97,11 +108,6 @@ def _useful(
     tasks = {key.env for key in chosen}
     repeated = [planned[key] for key in bases if key.env in tasks and key not in chosen]
     return [*repeated, *chosen.values()]
-
-
-def _is_base(cell: Cell) -> bool:
-    """Return whether other cells are compared with this cell: each pass has it."""
-    return cell.is_base or cell.backend.name == YARDSTICK
 
 
 def _with_few(cells: Mapping[CellKey, CellSummary], again: Collection[CellKey], passes: int) -> list[CellKey]:
@@ -124,7 +130,7 @@ def _is_unsettled(cell: CellSummary, spec: RunSpec, alive: Collection[Backend], 
     if spec.until is not None:
         return cell.key in wide
     undecided = sum(env == cell.env for env, _ in alive) > 1
-    return (spec.race and undecided) or cell.repeats < (_SETTLED if spec.race else spec.passes)
+    return (spec.races and undecided) or cell.repeats < (_SETTLED if spec.races else spec.passes)
 
 
 def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[CellKey]:

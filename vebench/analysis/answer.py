@@ -20,10 +20,10 @@ from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
 from vebench.analysis.rules import WIDE, ageing
 from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, verdicts, width_within_run
 from vebench.analysis.summary import rated
-from vebench.backends.registry import REFERENCE, YARDSTICK
+from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
 from vebench.machine.host import order_of, place
-from vebench.plan.cells import Cell, CellKey, rank
+from vebench.plan.cells import Cell, CellKey, is_base, rank
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
 
@@ -274,8 +274,7 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for planned in cells:
         if planned.key.without_repeat not in going:
             continue
-        reference = planned.is_base or planned.backend.name == YARDSTICK
-        if (planned.task.id, planned.backend.label) in alive or (reference and planned.task.id in tasks):
+        if (planned.task.id, planned.backend.label) in alive or (is_base(planned) and planned.task.id in tasks):
             yield planned
 
 

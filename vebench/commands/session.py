@@ -37,7 +37,18 @@ from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
 from vebench.machine.host import Host
 from vebench.plan import tasks
-from vebench.plan.cells import Cell, CellKey, Plan, Where, expand, interleaved, next_pass, placement_of, without
+from vebench.plan.cells import (
+    Cell,
+    CellKey,
+    Plan,
+    Where,
+    expand,
+    interleaved,
+    is_base,
+    next_pass,
+    placement_of,
+    without,
+)
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
@@ -49,7 +60,6 @@ from vebench.results import records, store
 from vebench.results.records import CellRecord, Run, RunRecord, record
 from vebench.results.store import RunWriter
 
-_LEAST_S = 5.0  # a cell is not given up before these seconds
 _note_once = cache(console.note)
 _launcher = partial(Launcher, note=_note_once)
 
@@ -233,7 +243,17 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
         refuse_idle(plan, f"{path}: ")
     if differences := records.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
-    return plan, without(plan, measured(plan, run))
+    return plan, (_missing(plan, run) if run.header.chose_cells else without(plan, measured(plan, run)))
+
+
+def _missing(plan: Plan, run: Run) -> Plan:
+    """Return ``plan`` with the passes that cells lack, numbered after the passes of the run, with their bases."""
+    have = Counter(record.key.without_repeat for record in run.cells if record.status != "failed")
+    number = 1 + max((record.repeat for record in run.cells), default=-1)
+    lacking = {cell.key for cell in plan.cells if cell.repeat >= have[cell.key.without_repeat]}
+    passes = {key.repeat for key in lacking}
+    cells = [cell for cell in plan.cells if cell.key in lacking or (is_base(cell) and cell.repeat in passes)]
+    return replace(plan, cells=tuple(replace(cell, repeat=number + cell.repeat) for cell in cells))
 
 
 @contextmanager
@@ -346,7 +366,7 @@ class Session:
             once = next_pass_within(plan, self.run, left, memory)
             if not once.cells:
                 return
-            yield replace(once, cells=tuple(replace(cell, patience=max(_LEAST_S, left)) for cell in once.cells)), 0
+            yield once, 0
 
     def _all_passes(self, plan: Plan, left: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
         """Yield the cells that are ``left``, then the passes of ``--until`` or a race, with the number of later cells.

@@ -97,6 +97,13 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class CellStarted:
+    """A cell has warmed up, and waits for its first turn."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
 class WindowDone:
     """A window of a cell has been measured."""
 
@@ -139,7 +146,7 @@ class ProofDone:
     proof: answers.CellProof
 
 
-Event = RunStarted | WindowDone | CellFinished | ProofStarted | ProofDone
+Event = RunStarted | CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
 
 
 _A_FEW = 3  # the fewest windows that give an interval
@@ -282,6 +289,8 @@ class _RunningCell:
         self.at_work = True
         self._answers = self._followed()
         yield from self._until(answers.Warm)
+        if self.at_work:
+            yield CellStarted(cell)
 
     def take_turn(self) -> Iterator[Event]:
         """Let the cell run until the end of its next window, or until it ends."""

@@ -237,6 +237,11 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
     return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
 
 
+def is_base(cell: Cell) -> bool:
+    """Return whether other cells are compared with this cell, so that each pass has it."""
+    return cell.is_base or cell.backend.name == registry.YARDSTICK
+
+
 def needs_proof(cell: Cell, spec: RunSpec) -> bool:
     """Return whether to compare the cell's rows with the reference's rows."""
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference

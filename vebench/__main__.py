@@ -54,11 +54,11 @@ def _send_again(raised: sys.UnraisableHookArgs) -> None:
 
     For example, Python itself runs a callback after each import.
     """
-    from threading import Timer
+    from threading import Timer, main_thread
 
     if raised.exc_type is KeyboardInterrupt:
-        # Later than the end of this callback, where another interrupt would be lost.
-        Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        # A signal to another thread would not end a sleep of the main thread. It comes after this callback has ended.
+        Timer(0.1, signal.pthread_kill, (main_thread().ident, signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(raised)
 

@@ -149,14 +149,14 @@ class Training:
 
     algorithm: str | None = None
     library: str | None = None
-    pictures: bool = False  # whether the network sees pictures
+    pictures: bool | None = None  # whether the network sees pictures; None: as is usual for the task
     threads: int = 0  # the number of torch's threads; 0 if unknown
 
     @property
     def known(self) -> Algorithm:
         """The algorithm, by default PPO."""
         name = self.algorithm or "ppo"
-        return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
+        return _OF_PICTURES[name] if self.pictures and name in _OF_PICTURES else ALGORITHMS[name]
 
     def refusal(self, entry: BackendEntry) -> str:
         """Return why the program cannot use a backend; empty if it can."""
@@ -168,19 +168,26 @@ class Training:
         return ""
 
     def script(self, entry: BackendEntry, built: Built) -> tuple[str, ...]:
-        """Return lines of Python that make the environments and begin to train. Empty if unknown."""
-        imports: tuple[str, ...] = ("import torch",) if self.threads else ()
-        lines: tuple[str, ...] = (f"torch.set_num_threads({self.threads})",) if self.threads else ()
+        """Return lines of Python that make the environments and begin to train. Empty if unknown or refused."""
+        if self.refusal(entry):
+            return ()
+        if self.pictures is None:
+            return replace(self, pictures=built.task.suite == "atari").script(entry, built)
+        imports = ["import torch"] if self.threads else []
+        lines = [f"torch.set_num_threads({self.threads})"] if self.threads else []
         built = replace(built, of_library=self.library is not None)
-        made = False
-        if library := LIBRARIES.get(self.library or ""):
-            algorithm = self.algorithm or "ppo"
-            fields = vars(self.known) | {"n": built.num_envs, "algorithm": algorithm}
+        library = LIBRARIES.get(self.library or "")
+        library_makes = False  # whether a line of the library makes the environments
+        if library is not None:
+            algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
+            library_makes = "{n}" in own
+            fields: dict[str, object] = {**vars(self.known), "n": built.num_envs, "algorithm": algorithm}
             fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
-            needed, own = library.takes[entry.name]
-            made = "{n}" in own
-            imports += tuple(line.format(**fields) for line in (*library.imports, needed) if line)
-            lines += tuple(line.format(**fields) for line in (own, *library.lines) if line)
-        script = built.script((), built.guarded(lines)) if made else entry.lines(replace(built, then=lines))
+            imports += [line.format(**fields) for line in (*library.imports, needed) if line]
+            lines += [line.format(**fields) for line in (own, *library.lines) if line]
+        if library_makes:
+            script = built.script((), built.guarded(lines))
+        else:
+            script = entry.lines(replace(built, then=tuple(lines)))
         return (*imports, *script) if script else ()

@@ -247,10 +247,10 @@ class TunePage(DataPage):
     @property
     def _left_out(self) -> Iterator[tuple[str, str]]:
         """Yield the usual backends that the algorithm or the library cannot use, each with the reason."""
-        spec, (first, *_) = self.run.header.spec, self._cells or (None,)
-        if first is not None:
-            training = Training(spec.algorithm, spec.library)
-            for entry in choices_for(recorded_task(first.env, first.built.frame_skip, spec.envs)):
+        spec = self.run.header.spec
+        training = Training(spec.algorithm, spec.library)
+        for cell in self._cells[:1]:
+            for entry in choices_for(recorded_task(cell.env, cell.built.frame_skip, spec.envs)):
                 why = training.refusal(entry)
                 if why and entry.library.installation is None:
                     yield entry.name, why
@@ -331,6 +331,8 @@ class TunePage(DataPage):
         learner, chosen = self.run.header.spec.learner, self.choice.chosen
         if learner is None or chosen is None:
             return None, None
+        # ``choice`` lacks the passes that the usual backend was compared in.
+        chosen = next(cell for cell in self._cells if cell.key == chosen.key)
         usual = [cell for cell in self._cells if cell.label == registry.USUAL and cell.key != chosen.key and cell.rate]
         alike = [cell for cell in usual if cell.built.num_envs == chosen.built.num_envs]
         base = max(alike, key=lambda cell: (cell.cpus_owned, cell.repeats), default=None)

@@ -35,7 +35,6 @@ from vebench.plan.cells import (
     MOST_PROCESSES,
     Cell,
     CellKey,
-    CellPython,
     Plan,
     in_groups,
     next_pass,
@@ -397,29 +396,26 @@ class TuneRace:
 
     def _measure_usual(self, found: Choice) -> None:
         """Measure the recommended setting along with the usual backend and as many environments, if there is time."""
-        key = found.chosen and found.chosen.key
+        spec, key = self._plan.spec, found.chosen and found.chosen.key
         chosen = next((cell for cell in self._plan.cells if cell.key.without_repeat == key), None)
-        if self._plan.spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
+        if spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
             return
         self._budget.kept = 0.0
-        cpus = max((cell.cpus for cell in self._plan.cells), key=len)
-        number, choice = chosen.shape.num_envs, BackendChoice(registry.USUAL)
-        workers = max(count for count in range(1, len(cpus) + 1) if number % count == 0)
-        usual = replace(
-            chosen,
-            backend=choice,
-            workers=workers,
-            envs_per_worker=number // workers,
-            shape=choice.entry.shape_of(workers, number // workers, workers, {}),
-            cpus=cpus[:workers],
-            interpreter=CellPython(),
-        )
-        pair = [replace(cell, repeat=max(next_repeats(self._session.run).values())) for cell in (chosen, usual)]
-        for _ in range(_PASSES_OF_USUAL):
-            if sum(map(self._budget.cost, pair)) > self._budget.left or number > MOST_PROCESSES:
+        number, cpus = chosen.shape.num_envs, self.run.header.usable_cpus
+        most = cpus - 1 if spec.learner.overlaps else cpus  # a learner that overlaps has a CPU of its own
+        workers = max((count for count in range(1, most + 1) if number % count == 0), default=1)
+        alone = replace(spec, backends=(BackendChoice(registry.USUAL),), only=(), base=False)
+        alone = replace(alone, workers=(workers,), envs_per_worker=(number // workers,))
+        plan, _ = session.plan_here(alone, self._world)
+        usual = plan.cells[0]
+        if usual.skip is not None or number > MOST_PROCESSES:
+            return
+        first = max(next_repeats(self._session.run).values())
+        for repeat in range(first, first + _PASSES_OF_USUAL):
+            pair = [replace(cell, repeat=repeat) for cell in (chosen, usual)]
+            if sum(map(self._budget.cost, pair)) > self._budget.left:
                 break
             self._measure(pair)
-            pair = [replace(cell, repeat=cell.repeat + 1) for cell in pair]
 
     def _time_steps(self) -> None:
         """Time steps of one environment, which also shows how slow the machine is."""

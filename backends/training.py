@@ -40,7 +40,7 @@ class TrainingLibrary:
     """A library that trains. Its lines of Python have the fields of ``Training.script`` in braces."""
 
     title: str
-    interface: str  # what it takes, in words
+    interface: str  # the environments that it takes, in words
     # Backends that it takes, each with an import and a line. A line with ``{n}`` makes the environments. Other lines
     # convert ``envs``. Both are empty if the library takes ``envs`` unchanged.
     takes: Mapping[str, tuple[str, str]]

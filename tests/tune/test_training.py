@@ -13,7 +13,7 @@ from support.paced import paced, world_of
 from vebench.child.answers import Failure, UpdateTimes
 from vebench.child.request import Updating
 from vebench.commands.session import World
-from vebench.plan import cells
+from vebench.plan import cells, verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import LearnerStep, parse_learner
 from vebench.plan.spec import RunSpec
@@ -72,6 +72,24 @@ def test_training_is_compared_with_the_usual_backend(vebench: Command) -> None:
     assert replace(spec.learner, error=0.0) == LearnerStep(0.06, 64, 2, (0.1,))
     assert "torch.set_num_threads(2)" in found["code"]
     assert "learner" in vebench("report", "tuned.jsonl", "--all").out
+
+
+def test_the_usual_backend_is_measured_on_all_cpus_and_with_its_own_verdict(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "_surveyed", lambda: ())
+    tuned(vebench, "-e", "CartPole", "-b", "for-loop", "--for", "ppo", "--batch", "16", "-o", "tuned.jsonl")
+    usual = [cell for cell in store.read(Path("tuned.jsonl")).cells if cell.backend == "gym-async"]
+    assert {(len(cell.cpus), cell.num_envs, cell.verdict) for cell in usual} == {(4, 16, "unverified")}
+
+
+def test_a_report_has_no_program_if_the_library_cannot_use_the_fastest_backend(vebench: Command) -> None:
+    asked = ("-e", "CartPole", "-b", "for-loop", "--batch", "16", "--for", "ppo", "--library", "sb3")
+    assert "from stable_baselines3 import PPO" in tuned(vebench, *asked, "-o", "tuned.jsonl")["code"]
+    reported = vebench("report", "tuned.jsonl")
+    assert reported.status == 0, reported
+    assert "gym-async" in reported.out
+    assert "stable_baselines3" not in reported.out
 
 
 def test_resume_keeps_the_algorithm_the_library_and_the_learner(vebench: Command) -> None:

@@ -177,17 +177,14 @@ class Training:
         lines = [f"torch.set_num_threads({self.threads})"] if self.threads else []
         built = replace(built, of_library=self.library is not None)
         library = LIBRARIES.get(self.library or "")
-        library_makes = False  # whether a line of the library makes the environments
+        makes = False  # whether a line of the library makes the environments
         if library is not None:
             algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
-            library_makes = "{n}" in own
+            makes = "{n}" in own
             fields: dict[str, object] = {**vars(self.known), "n": built.num_envs, "algorithm": algorithm}
             fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
             imports += [line.format(**fields) for line in (*library.imports, needed) if line]
             lines += [line.format(**fields) for line in (own, *library.lines) if line]
-        if library_makes:
-            script = built.script((), built.guarded(lines))
-        else:
-            script = entry.lines(replace(built, then=tuple(lines)))
+        script = built.script((), built.guarded(lines)) if makes else entry.lines(replace(built, then=tuple(lines)))
         return (*imports, *script) if script else ()

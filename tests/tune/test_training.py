@@ -132,6 +132,15 @@ def test_a_learner_that_works_meanwhile_gets_cpus_of_its_own(vebench: Command) -
     assert "torch.set_num_threads(2)" in found["code"]
 
 
+def test_reserved_cpus_are_the_learners(vebench: Command) -> None:
+    learned = [UpdateTimes("mlp:64x64", ((32_000_000,) * 6, (16_000_000,) * 6))]
+    asked = ("-e", "CartPole", "-b", "shm-async", "--for", "impala", "--batch", "4", "--pin", "compact[reserve=2]")
+    found = tuned(vebench, *asked, on=world(learned=learned))
+    assert {one["workers"] for one in found["tried"]} == {1, 2}
+    assert found["chosen"]["workers"] == 2
+    assert "torch.set_num_threads(2)" in found["code"]
+
+
 def test_a_stated_learner_wins(vebench: Command) -> None:
     found = tuned(vebench, *OURS, "--for", "ppo", "--learner", "350us")
     assert found["learning"]["sampling"] == pytest.approx(0.5, abs=0.01)

@@ -316,7 +316,7 @@ class TunePage(DataPage):
         of_time = "the sampler is busy for" if spec.learner.overlaps else "sampling takes"
         yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
-        own = spec.learner.on(self.run.header.usable_cpus - chosen.cpus_owned)
+        own = spec.learner.on(self.run.header.cpus_beside(chosen.cpus_owned))
         slower = "".join(
             f", {figures.short_time(seconds * 1e9)} with {1 << power}" for power, seconds in enumerate(own.fewer)
         )

@@ -105,7 +105,7 @@ def start_tuning(
         raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
     if spec.algorithm:
         spec = measured_learner(spec, cpus, world)
-    apart = spec.learner is not None and spec.learner.overlaps
+    apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart)
     if not tried:
         raise UsageError(f"--batch {batch}: no backend can have batches of this size on {cpus} CPUs")
@@ -205,12 +205,7 @@ def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was meas
 
 
 def settings(
-    choices: Sequence[BackendChoice],
-    cpus: int,
-    batch: int | None = None,
-    cores: int | None = None,
-    *,
-    apart: bool = False,
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None, apart: bool = False
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
@@ -388,7 +383,7 @@ class TuneRace:
             return cells
         capped = []
         for cell in cells:
-            own = learner.on(self.run.header.usable_cpus - cell.cpus_owned)
+            own = learner.on(self._session.run.header.cpus_beside(cell.cpus_owned))
             most = cell.built.frame_skip * (own.steps or cell.built.batch_size) / own.seconds
             rates = tuple(min(rate, most) for rate in cell.sample.rates)
             capped.append(replace(cell, sample=replace(cell.sample, rates=rates)))
@@ -401,8 +396,9 @@ class TuneRace:
         if spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
             return
         self._budget.kept = 0.0
-        number, cpus = chosen.shape.num_envs, self.run.header.usable_cpus
-        most = cpus - 1 if spec.learner.overlaps else cpus  # a learner that overlaps has a CPU of its own
+        number, cpus = chosen.shape.num_envs, self._session.run.header.usable_cpus
+        apart = spec.learner.overlaps and not spec.pin.reserve  # the learner needs a CPU of its own
+        most = cpus - 1 if apart else cpus
         workers = max((count for count in range(1, most + 1) if number % count == 0), default=1)
         alone = replace(spec, backends=(BackendChoice(registry.USUAL),), only=(), base=False)
         alone = replace(alone, workers=(workers,), envs_per_worker=(number // workers,))

@@ -70,19 +70,24 @@ class Choice:
 def speed_of_training(learner: LearnerStep, cell: CellSummary, base: CellSummary | None = None) -> Estimate | None:
     """Return the rate of training with a cell in steps/s, or divided by the rate with ``base``.
 
-    The interval has the errors of the sampling rates and of the learner's time. Each counts by its share of the time.
+    A ratio is of the passes that both cells have, if these are two or more. The interval has the errors of the sampling
+    rates and of the learner's time. Each counts by its share of the time.
     """
     value, of_learner = 1.0, 0.0
     terms: list[Term] = []
-    for sign, one in ((1, cell), (-1, base)):
-        if one is None:
-            continue
-        if (trained := one.figures.learning) is None:
+    sides = [(1, cell)] if base is None else [(1, cell), (-1, base)]
+    common = frozenset.intersection(*(frozenset(one.sample.passes) for _, one in sides))
+    for sign, one in sides:
+        trained, sample = one.figures.learning, one.sample
+        if trained is None:
             return None
         share = float(trained.sampling == 1) if learner.overlaps else trained.sampling
         value *= trained.steps_per_second**sign
+        if len(common) > 1:
+            sample = sample.of_passes(common)
+            value *= (sample.level / one.sample.level) ** (sign * share)  # the shares hardly differ between passes
         of_learner += sign * (1 - share)
-        terms.append((sign * share, one.sample))
+        terms.append((sign * share, sample))
     if (sampled := contrast(terms)) is None:
         return Estimate(value)
     of_runs = Error(RUN_SPREAD**2 if base is None else 0.0, inf)  # an effect of the machine on both speeds cancels

@@ -322,10 +322,8 @@ class TunePage(DataPage):
         yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
         own = spec.learner.on(self.run.header.cpus_beside(chosen.cpus_owned))
-        slower = "".join(
-            f", {figures.short_time(seconds * 1e9)} with {1 << power}" for power, seconds in enumerate(own.fewer)
-        )
-        yield f"Learning takes {figures.learner_words(own)}{slower}."
+        fewer = [f", {figures.short_time(each * 1e9)} with {1 << power}" for power, each in enumerate(own.fewer)]
+        yield f"Learning takes {figures.learner_words(own)}{''.join(fewer)}."
 
     @property
     def _training(self) -> tuple[Estimate | None, Estimate | None]:

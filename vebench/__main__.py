@@ -57,7 +57,8 @@ def _send_again(raised: sys.UnraisableHookArgs) -> None:
     from threading import Timer
 
     if raised.exc_type is KeyboardInterrupt:
-        Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+        # Later than the end of this callback, where another interrupt would be lost.
+        Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(raised)
 

@@ -27,7 +27,7 @@ def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebenc
     start = FakeStart()
     done = vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER},gym-sync@{OTHER}", world=fake_world(start))
     assert done.status == 0, done
-    found = {cell.backend.label: cell.python for cell, _ in start.started}
+    found = {cell.backend.label: cell.interpreter.path for cell, _ in start.started}
     own = {f"gym-async@{OTHER}": OTHER, f"gym-sync@{OTHER}": OTHER}
     assert found == {"for-loop": "", "yardstick": "", "gym-async": "", **own}
 
@@ -64,7 +64,7 @@ def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_change
     assert f"gym-async@{OTHER}: gymnasium" in refused.err
     again = FakeStart()
     vebench("run", "--allow-code", "--resume", "run.jsonl", "-q", world=fake_world(again, examine=examined({})))
-    assert [(cell.backend.label, cell.python) for cell, _ in again.started] == [(f"gym-async@{OTHER}", OTHER)]
+    assert [(cell.backend.label, cell.interpreter.path) for cell, _ in again.started] == [(f"gym-async@{OTHER}", OTHER)]
 
 
 def test_a_backend_steps_in_its_interpreter_and_is_compared_with_our_loop(vebench: Command, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ class Algorithm:
 
     title: str
     horizon: int  # the steps of each environment between two phases of learning
-    rows: int  # the rows of one gradient step
-    updates: int  # gradient steps for each ``steps`` steps of environments
-    steps: int
+    minibatch: int  # the rows of one gradient step
+    gradient_steps: int  # for each ``env_steps`` steps of environments
+    env_steps: int
     trained: int = 0  # the networks that a gradient step trains; 0: PPO's policy and value
     fixed: int = 0  # the networks that only rate rows in a gradient step
     widths: tuple[int, ...] = (64, 64)  # the hidden layers of its usual perceptron
@@ -32,7 +32,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     # The policy, two critics, and the gradient of the policy through the critics. The policy and two targets rate rows.
     "sac": Algorithm("SAC", 1, 256, 1, 1, trained=4, fixed=3, widths=(256, 256), discrete=False),
 }
-_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], rows=256, updates=4, steps=256)}
+_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], minibatch=256, gradient_steps=4, env_steps=256)}
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class TrainingLibrary:
 _IN_STEP = ("gym-sync", "gym-async", "shm-sync", "fast-sync")  # with Gymnasium's interface, and whole batches
 _SB3_ENVS, _SB3_OURS = "from stable_baselines3.common.vec_env import ", "from vebench.backends.shared_memory import "
 _DUMMY = (f"{_SB3_ENVS}DummyVecEnv", "envs = DummyVecEnv([make_env] * {n})")
+_INTENSITY = "training_intensity={gradient_steps} * {minibatch} / {env_steps}"
 _PER_STEP = "train_freq={horizon}, gradient_steps={n}, buffer_size=100_000"
 LIBRARIES: Mapping[str, TrainingLibrary] = {
     "sb3": TrainingLibrary(
@@ -67,7 +68,7 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             ),
         },
         {
-            "ppo": "n_steps={horizon}, batch_size={rows}, n_epochs={updates}",
+            "ppo": "n_steps={horizon}, batch_size={minibatch}, n_epochs={gradient_steps}",
             "a2c": "n_steps={horizon}",
             "dqn": _PER_STEP,
             "sac": _PER_STEP,
@@ -124,9 +125,9 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             for mode in ("sync", "async")
         },
         {
-            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={rows}, num_epochs={updates}",
-            "impala": "train_batch_size={rows}",
-            **dict.fromkeys(("dqn", "sac"), "train_batch_size={rows}, training_intensity={updates} * {rows} / {steps}"),
+            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={minibatch}, num_epochs={gradient_steps}",
+            "impala": "train_batch_size={minibatch}",
+            **dict.fromkeys(("dqn", "sac"), f"train_batch_size={{minibatch}}, {_INTENSITY}"),
         },
         ("from ray.rllib.algorithms.{algorithm} import {title}Config", "from ray.tune.registry import register_env"),
         (
@@ -153,7 +154,7 @@ class Training:
     threads: int = 0  # the number of torch's threads; 0 if unknown
 
     @property
-    def known(self) -> Algorithm:
+    def method(self) -> Algorithm:
         """The algorithm, by default PPO."""
         name = self.algorithm or "ppo"
         return _OF_PICTURES[name] if self.pictures and name in _OF_PICTURES else ALGORITHMS[name]
@@ -163,8 +164,8 @@ class Training:
         library = LIBRARIES.get(self.library or "")
         if library is not None and entry.name not in library.takes:
             return f"{library.title} takes {library.interface} only"
-        if entry.asynchronous and self.algorithm and not self.known.overlaps:
-            return f"{self.known.title} needs whole batches in order"
+        if entry.asynchronous and self.algorithm and not self.method.overlaps:
+            return f"{self.method.title} needs whole batches in order"
         return ""
 
     def script(self, entry: BackendEntry, built: Built) -> tuple[str, ...]:
@@ -181,8 +182,8 @@ class Training:
         if library is not None:
             algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
             makes = "{n}" in own
-            fields: dict[str, object] = {**vars(self.known), "n": built.num_envs, "algorithm": algorithm}
-            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
+            fields: dict[str, object] = {**vars(self.method), "n": built.num_envs, "algorithm": algorithm}
+            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.method.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
             imports += [line.format(**fields) for line in (*library.imports, needed) if line]
             lines += [line.format(**fields) for line in (own, *library.lines) if line]

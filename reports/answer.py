@@ -229,7 +229,7 @@ def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:
     own, spec = cell.built, head.spec
     task = recorded_task(cell.env, own.frame_skip, spec.envs)
     built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
-    threads = spec.learner.on(head.cpus_beside(cell.cpus_owned)).threads if spec.learner else 0
+    threads = cell.figures.learning.learner.threads if cell.figures.learning else 0
     pictures = spec.policy.kind == "nature-cnn" if spec.policy.is_network else None
     training = Training(spec.algorithm, spec.library, pictures, threads)
     lines = training.script(cell.entry, built)

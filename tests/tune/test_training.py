@@ -10,15 +10,17 @@ from support.commands import Command
 from support.fakes import FakeClock, FakeStart, Script
 from support.paced import paced, world_of
 
+from vebench.child.actions import TAPED
 from vebench.child.answers import Failure, UpdateTimes
 from vebench.child.request import Updating
 from vebench.commands.session import World
+from vebench.engine.runner import CellError
 from vebench.plan import cells, verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import LearnerStep, parse_learner
 from vebench.plan.spec import RunSpec
 from vebench.results import store
-from vebench.tune import choice, race
+from vebench.tune import race
 
 STEP = 50e-6
 OVERHEAD = {"gym-async": 1e-3, "shm-sync": 200e-6, "shm-async": 100e-6, "fast-sync": 150e-6}
@@ -41,7 +43,7 @@ def world(start: FakeStart | None = None, cpus: int = 4, learned: Script = ()) -
 
 @pytest.fixture(autouse=True)
 def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cells, choice, race):
+    for module in (cells, race):
         monkeypatch.setattr(module, "importable", lambda _name: True)
 
 
@@ -66,12 +68,16 @@ def test_training_is_compared_with_the_usual_backend(vebench: Command) -> None:
     for one in training.values():
         assert one["low"] < one["median"] < one["high"]
     assert found["learning"]["sampling"] == pytest.approx(ours / (ours + learning), rel=0.02)
+    assert found["left_out"] == []
     spec = store.read(Path("tuned.jsonl")).header.spec
     assert (spec.policy.label, spec.algorithm) == ("mlp:64x64[threads=2]", "ppo")
     assert spec.learner is not None
     assert replace(spec.learner, error=0.0) == LearnerStep(0.06, 64, 2, (0.1,))
     assert "torch.set_num_threads(2)" in found["code"]
-    assert "learner" in vebench("report", "tuned.jsonl", "--all").out
+    place = ("backend", "options", "workers", "envs_per_worker")
+    rows = json.loads(vebench("report", "tuned.jsonl", "--all", "-f", "json").out)
+    (row,) = (row for row in rows if all(row[key] == found["chosen"][key] for key in place))
+    assert row["sampling_share"] == pytest.approx(found["learning"]["sampling"], rel=0.02)
 
 
 def test_the_usual_backend_is_measured_on_all_cpus_and_with_its_own_verdict(
@@ -111,7 +117,9 @@ def test_a_library_gets_only_what_it_takes(vebench: Command) -> None:
         "sb3-dummy",
         "sb3-subproc",
     }
-    assert {"gym-async", "shm-async"} <= {one["backend"] for one in found["left_out"]}
+    left_out = {one["backend"] for one in found["left_out"]}
+    assert "shm-async" in left_out
+    assert not left_out & {"gym-async", "for-loop", "shm-sync"}, "these are measured"
     assert found["chosen"]["backend"] == "fast-sync"
     assert found["training"]["over_usual"]["median"] > 1, "AsyncVectorEnv is measured in any case"
     alone = tuned(vebench, "-e", "CartPole", "--library", "cleanrl", "--batch", "16")
@@ -130,6 +138,17 @@ def test_a_learner_that_works_meanwhile_gets_cpus_of_its_own(vebench: Command) -
     assert found["training"]["steps_per_second"]["median"] == pytest.approx(24_000, rel=0.02)
     assert found["learning"]["sampling"] == 1
     assert "torch.set_num_threads(2)" in found["code"]
+
+
+def test_the_learners_error_counts_if_the_numbers_of_threads_differ(vebench: Command) -> None:
+    # The learner is slower than all samplers. It has two CPUs besides two workers, and one besides AsyncVectorEnv.
+    two, one = (150_000_000, 170_000_000) * 3, (320_000_000,) * 6
+    asked = ("-e", "CartPole", "-b", "shm-async", "--for", "impala", "--batch", "6")
+    found = tuned(vebench, *asked, on=world(learned=[UpdateTimes("mlp:64x64", (one, two))]))
+    assert found["learning"]["learner"]["threads"] == 2
+    over = found["training"]["over_usual"]
+    assert over["median"] == pytest.approx(2, rel=0.01)
+    assert over["high"] / over["low"] > 1.1
 
 
 def test_reserved_cpus_are_the_learners(vebench: Command) -> None:
@@ -151,9 +170,26 @@ def test_without_torch_neither_policy_nor_learner_is_measured(
 ) -> None:
     monkeypatch.setattr(race, "importable", lambda _name: False)
     start = FakeStart()
-    found = tuned(vebench, *OURS, "--for", "ppo", on=world(start))
+    found = tuned(vebench, *OURS, "--for", "ppo", "-o", "tuned.jsonl", on=world(start))
     assert found["learning"] is None
-    assert not any(isinstance(cell.job, Updating) for cell, _ in start.started)
+    assert [cell.job.seconds for cell, _ in start.started if isinstance(cell.job, Updating)] == [0.0]
+    assert store.read(Path("tuned.jsonl")).header.spec.policy == TAPED
+
+
+@pytest.mark.parametrize("learned", [CellError("its process was killed"), Failure("MemoryError: no memory")])
+def test_the_page_says_why_updates_could_not_be_timed(vebench: Command, learned: CellError | Failure) -> None:
+    done = vebench("tune", *OURS, "--for", "ppo", world=world(learned=[learned]))
+    assert done.status == 0
+    assert (learned.reason if isinstance(learned, Failure) else str(learned)) in done.out
+
+
+def test_a_named_policy_keeps_its_threads(vebench: Command) -> None:
+    learned = [UpdateTimes("mlp:64x64[threads=1]", ((9_000_000,) * 6, (6_000_000,) * 6))]
+    tuned(vebench, *OURS, "--for", "ppo", "-o", "tuned.jsonl", on=world(learned=learned))
+    spec = store.read(Path("tuned.jsonl")).header.spec
+    assert spec.policy.threads == 1
+    assert spec.learner is not None
+    assert spec.learner.threads == 2
 
 
 @pytest.mark.parametrize(
@@ -166,10 +202,12 @@ def test_without_torch_neither_policy_nor_learner_is_measured(
         (("--for", "sac"), "--for sac: SAC needs continuous actions"),
     ],
 )
+@pytest.mark.parametrize("torch", [True, False])
 def test_what_does_not_fit_is_one_line_and_status_2(
-    vebench: Command, arguments: tuple[str, ...], complaint: str
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], complaint: str, torch: bool
 ) -> None:
-    on = world(learned=[Failure("ValueError: SAC needs continuous actions")])
+    monkeypatch.setattr(race, "importable", lambda _name: torch)
+    on = world(learned=[UpdateTimes("tape", (), "SAC needs continuous actions")])
     done = vebench("tune", "-e", "CartPole", *arguments, world=on)
     assert done.status == 2
     assert complaint in done.refusal

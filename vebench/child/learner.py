@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec, make, read_spaces
 from vebench.backends.interface import Setup
 from vebench.backends.training import ALGORITHMS, Algorithm, Training
@@ -21,28 +22,34 @@ _STRETCHES = 6  # how often updates are timed with each number of threads
 
 
 def time_updates(setup: Setup, job: Updating, policy: PolicyChoice, clock: Callable[[], int]) -> UpdateTimes:
-    """Return the times of updates on the CPUs of ``setup``. ``policy`` is the network, if it is one.
+    """Return the times of updates on the CPUs of ``setup``, or why the algorithm or its network does not fit the task.
 
-    Raises ValueError if the algorithm or the network does not fit the task.
+    ``policy`` is the network, if it is one.
     """
-    import torch
-
     environment = make(setup.task)
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
     finally:
         environment.close()
+    usual = ALGORITHMS[job.algorithm]
+    if usual.discrete is not None and any(leaf.integer != usual.discrete for leaf in trees.leaves(spaces.actions)):
+        refusal = f"{usual.title} needs {'discrete' if usual.discrete else 'continuous'} actions"
+        return UpdateTimes(policy.label, (), refusal)
+    if not job.seconds:
+        return UpdateTimes(policy.label, ())
+    import torch
+
     if not policy.is_network:
-        seen, widths = spaces.observations, ALGORITHMS[job.algorithm].widths
+        seen = spaces.observations
         pictures = isinstance(seen, ArraySpec) and len(seen.shape) == 3 and seen.dtype == np.uint8  # noqa: PLR2004
-        policy = replace(TAPED, kind="nature-cnn") if pictures else replace(TAPED, kind="mlp", sizes=widths)
-    known = Training(job.algorithm, pictures=policy.kind == "nature-cnn").known
-    many: Any = spaces.rows(4 * known.rows).observations  # an update takes some rows of many
-    make_policy(policy, spaces.actions, many, setup.seed, [])  # refuses what does not fit
-    space: Any = spaces.actions
-    if known.discrete is not None and known.discrete != space.integer:
-        raise ValueError(f"{known.title} needs {'discrete' if known.discrete else 'continuous'} actions")
-    update = _Update(policy, space, torch.from_numpy(many).to(policy.device), known)
+        policy = replace(TAPED, kind="nature-cnn") if pictures else replace(TAPED, kind="mlp", sizes=usual.widths)
+    algorithm = Training(job.algorithm, pictures=policy.kind == "nature-cnn").method
+    many: Any = spaces.rows(4 * algorithm.minibatch).observations  # an update takes some rows of many
+    try:
+        make_policy(policy, spaces.actions, many, setup.seed, [])
+    except ValueError as error:
+        return UpdateTimes(policy.label, (), str(error))
+    update = _Update(policy, spaces.actions, torch.from_numpy(many).to(policy.device), algorithm)
     found: list[tuple[int, ...]] = []
     for power in range(len(setup.cpus).bit_length()):
         torch.set_num_threads(1 << power)
@@ -67,44 +74,44 @@ def _stretch(update: Callable[[], object], seconds: float, clock: Callable[[], i
 class _Update:
     """An update of networks with random weights, for rewards and actions of any value: only its time matters.
 
-    Each of ``known.trained`` networks has a forward and a backward pass and an optimiser's step. The ``known.fixed``
+    The ``trained`` networks of an algorithm have a forward and a backward pass and an optimiser's step. Its ``fixed``
     networks only have a forward pass. Without trained networks, PPO's policy and value are trained: one network for
     pictures, two for vectors.
     """
 
-    def __init__(self, policy: PolicyChoice, space: Any, observations: Any, known: Algorithm) -> None:
+    def __init__(self, policy: PolicyChoice, space: Any, observations: Any, algorithm: Algorithm) -> None:
         import torch
 
         self._torch, self._observations = torch, observations
-        self._known, self._discrete = known, space.integer
+        self._algorithm, self._discrete = algorithm, space.integer
         self._outputs = space.low.size
         if space.integer:
             self._outputs = int((space.high.astype(np.int64) - space.low.astype(np.int64) + 1).sum())
         sizes = [self._outputs, 1]
-        if known.trained:
-            sizes = [self._outputs] * known.trained
+        if algorithm.trained:
+            sizes = [self._outputs] * algorithm.trained
         elif policy.kind == "nature-cnn":
             sizes = [self._outputs + 1]
         shape = tuple(observations.shape[1:])
         self._nets = [layers_of(policy, shape, size).to(policy.device) for size in sizes]
-        self._fixed = [layers_of(policy, shape, self._outputs).to(policy.device) for _ in range(known.fixed)]
+        self._fixed = [layers_of(policy, shape, self._outputs).to(policy.device) for _ in range(algorithm.fixed)]
         self._deviation = torch.zeros(self._outputs, device=policy.device, requires_grad=True)
         weights = [[*net.parameters()] for net in self._nets]
-        if not known.trained:
+        if not algorithm.trained:
             weights = [[*chain.from_iterable(weights), self._deviation]]
         self._optimizers = [torch.optim.Adam(each, 3e-4) for each in weights]
 
     def __call__(self) -> None:
         """Make an update of random rows."""
         torch = self._torch
-        seen = self._observations[torch.randint(len(self._observations), (self._known.rows,))]
+        seen = self._observations[torch.randint(len(self._observations), (self._algorithm.minibatch,))]
         seen = seen.float() / 255 if seen.dtype == torch.uint8 else seen.float()
         numbers = torch.randn(len(seen), device=seen.device)
         with torch.no_grad():
             for net in self._fixed:
                 numbers = numbers + net(seen).amax(1)
         for number, optimizer in enumerate(self._optimizers):
-            if self._known.trained:
+            if self._algorithm.trained:
                 loss = (self._nets[number](seen) - numbers[:, None]).square().mean()
             else:
                 loss = self._loss(torch.cat([net(seen) for net in self._nets], 1), numbers)

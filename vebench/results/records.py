@@ -222,10 +222,6 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """The number of CPUs that cells could use, on all hosts together."""
         return sum(one.machine.usable_cpus for one in self.hosts.values()) or self.host.usable_cpus
 
-    def cpus_beside(self, owned: int) -> int:
-        """Return the number of CPUs that a cell with ``owned`` CPUs leaves to a learner."""
-        return self.usable_cpus + self.spec.pin.reserve - owned
-
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``, or that repeats it if ``vebench compare`` ran it."""
         if self.interpreter is not None:

@@ -19,10 +19,10 @@ from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
-from vebench.backends.packages import TORCH, importable
+from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import Cause, Failure, Timed, UpdateTimes
+from vebench.child.answers import Answer, Cause, Failure, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Timing, Updating
 from vebench.commands import proving, session
@@ -48,7 +48,7 @@ from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 from vebench.results.store import RunWriter
-from vebench.tune.choice import Choice, TunePage, choices_for, choose, too_large
+from vebench.tune.choice import LEARNER, Choice, TunePage, choose, too_large
 
 _NANO = 1e-9
 _SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
@@ -96,15 +96,18 @@ def start_tuning(
     for choice in spec.backends:
         if why := training.refusal(choice.entry):
             raise UsageError(f"--backend {choice.label}: {why}")
-    choices = spec.backends
+    choices, why_not = spec.backends, {}
     if not choices:
         (task,) = world.resolve(spec.envs, ())
-        choices = tuple(BackendChoice(entry.name) for entry in choices_for(task) if not training.refusal(entry))
+        usual = [entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task)]
+        choices = tuple(BackendChoice(entry.name) for entry in usual if not training.refusal(entry))
+        found = (entry for entry in usual if training.refusal(entry) and entry.library.installation is None)
+        why_not = {entry.name: training.refusal(entry) for entry in found}
     choices = tuple(choice for choice in choices if asynchronous or not choice.entry.asynchronous)
     if not choices:
         raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
     if spec.algorithm:
-        spec = measured_learner(spec, cpus, world)
+        spec, why_not[LEARNER] = measured_learner(spec, cpus, world)
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart)
     if not tried:
@@ -119,7 +122,8 @@ def start_tuning(
     plan, head = session.plan_here(spec, world)
     session.refuse_useless(plan)
     path = path or store.default_path(world.now(), spec.envs)
-    return _race(RunWriter.create(path, msgspec.structs.replace(head, cells=None)), plan, margin, began, outlet, world)
+    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
+    return _race(file, plan, margin, began, outlet, world, why_not)
 
 
 def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, world: World, *, allowed: bool) -> int:
@@ -129,10 +133,12 @@ def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, worl
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
     plan = replace(plan, spec=replace(plan.spec, budget=budget))
-    return _race(RunWriter.resume(path), plan, margin, began, outlet, world)
+    return _race(RunWriter.resume(path), plan, margin, began, outlet, world, {})
 
 
-def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World) -> int:
+def _race(
+    file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World, why_not: dict[str, str]
+) -> int:
     # The loop that speedups need comes first, then the settings in the order of ``only``. The yardstick is left out.
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
@@ -142,9 +148,9 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     now = world.clock()
     budget = TuneBudget(replace(plan.spec, budget=max(0.0, began + plan.spec.budget - now)), now, world.clock)
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
-        race = TuneRace(plan, measuring, margin, world, budget)
+        race = TuneRace(plan, measuring, margin, world, budget, why_not)
         found = race.run_to_end()
-        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))
+        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, why_not))
     return 0 if found.decided else 3
 
 
@@ -161,47 +167,52 @@ class Setting(NamedTuple):
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
-def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
+def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, str]:
     """Return ``spec`` with the policy of its algorithm, and the time of its learner, unless the user has stated it.
 
-    Nothing changes if torch is missing, or if the user's policy is not a network. Raises UsageError if the algorithm
-    does not fit the task.
+    If they cannot be measured, ``spec`` does not change, and the second result says why. Raises UsageError if the
+    algorithm does not fit the task.
     """
-    overlaps = Training(spec.algorithm).known.overlaps
+    why = "" if importable(TORCH.module) else f"torch is missing ({how_to_install([TORCH])})"
+    if spec.policy != TAPED and not spec.policy.is_network:
+        why = f"{spec.policy.label} is not a network"
+    overlaps = Training(spec.algorithm).method.overlaps
     if spec.learner is not None:
         spec = replace(spec, learner=replace(spec.learner, overlaps=overlaps))
-    if not importable(TORCH.module) or not (spec.policy == TAPED or spec.policy.is_network):
-        return spec
     loop = replace(spec, backends=(BackendChoice(registry.REFERENCE),), workers=(cpus,))
     plan, _ = session.plan_here(loop, world)
     session.refuse_idle(plan)
     widest = max(plan.cells, key=lambda cell: len(cell.cpus))
-    found = _ask(replace(widest, job=Updating(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
-    if isinstance(found, Failure):
-        raise UsageError(f"--for {spec.algorithm}: {found.reason.removeprefix('ValueError: ')}")
+    job = Updating(str(spec.algorithm), 0.0 if why else _LEARNING_S)
+    found = _ask(replace(widest, job=job, patience=60.0), loop, world)
     if not isinstance(found, UpdateTimes):
-        return spec
+        return spec, why or str(found)
+    if found.refusal:
+        raise UsageError(f"--for {spec.algorithm}: {found.refusal}")
+    if why:
+        return spec, why
     policy = parse_policy(found.policy)
-    known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known
-    times = [round(known.updates * fmean(each) * _NANO, 9) for each in found.update_ns]
+    method = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").method
+    times = [round(method.gradient_steps * fmean(each) * _NANO, 9) for each in found.update_ns]
     fastest = times.index(min(times))
-    if not overlaps and policy.threads == 1:  # workers wait while the policy acts
+    if not overlaps and not policy.threads:  # workers wait while the policy acts
         policy = replace(policy, threads=1 << fastest)
     stretches = Sample(tuple(1 / ns for ns in found.update_ns[fastest]), one_process=True)
     error = sqrt(stretches.own_error.variance)
-    learner = LearnerStep(times[fastest], known.steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
-    return replace(spec, policy=policy, learner=spec.learner or learner)
+    learner = LearnerStep(times[fastest], method.env_steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
+    return replace(spec, policy=policy, learner=spec.learner or learner), ""
 
 
-def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> object:
-    """Return the answer of a cell with a job, None if it has none."""
+def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> Answer | str:
+    """Return the answer of a cell with a job, or why there is none."""
     try:
         with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
-            return next(iter(child.messages()), None)
+            answer = next(iter(child.messages()))
     except InterruptedCellError:
         raise InterruptedRunError(f"interrupted: {go_on}") from None
-    except (CellError, OSError):
-        return None
+    except (CellError, OSError) as error:
+        return str(error)
+    return answer.reason if isinstance(answer, Failure) else answer
 
 
 def settings(
@@ -337,13 +348,15 @@ class TuneBudget:
 class TuneRace:
     """One race, written to one run file."""
 
-    def __init__(self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget) -> None:
+    def __init__(
+        self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget, why_not: dict[str, str]
+    ) -> None:
         self._plan, self._session, self._margin, self._world, self._budget = plan, measuring, margin, world, budget
         self._budget.records = by_cell(measuring.run)
         self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
-        self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
+        self._why_not = why_not  # gets the reasons why settings were not tried
 
     @property
     def run(self) -> Run:
@@ -383,8 +396,8 @@ class TuneRace:
             return cells
         capped = []
         for cell in cells:
-            own = learner.on(self._session.run.header.cpus_beside(cell.cpus_owned))
-            most = cell.built.frame_skip * (own.steps or cell.built.batch_size) / own.seconds
+            trained = cell.figures.learning
+            most = trained.steps_per_second * trained.at_most * cell.built.frame_skip if trained else 0.0
             rates = tuple(min(rate, most) for rate in cell.sample.rates)
             capped.append(replace(cell, sample=replace(cell.sample, rates=rates)))
         return tuple(capped)
@@ -441,8 +454,8 @@ class TuneRace:
                 break
             self._measure(group)
             untried = [cell for cell in untried if cell not in group]
-            self.passed_over |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
-            untried = [cell for cell in untried if cell.key.place not in self.passed_over]
+            self._why_not |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
+            untried = [cell for cell in untried if cell.key.place not in self._why_not]
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""

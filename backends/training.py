@@ -50,7 +50,9 @@ class TrainingLibrary:
 
 
 _IN_STEP = ("gym-sync", "gym-async", "shm-sync", "fast-sync")  # with Gymnasium's interface, and whole batches
-_SB3_ENVS, _SB3_OURS = "from stable_baselines3.common.vec_env import ", "from vebench.backends.shared_memory import "
+_SB3_ENVS = "from stable_baselines3.common.vec_env import "
+_SB3_OURS = "from vebench.backends.shared_memory import StableBaselinesVecEnv"
+_ADAPTED = (_SB3_OURS, "envs = StableBaselinesVecEnv(envs)")
 _DUMMY = (f"{_SB3_ENVS}DummyVecEnv", "envs = DummyVecEnv([make_env] * {n})")
 _INTENSITY = "training_intensity={gradient_steps} * {minibatch} / {env_steps}"
 _PER_STEP = "train_freq={horizon}, gradient_steps={n}, buffer_size=100_000"
@@ -62,10 +64,8 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             "for-loop": _DUMMY,
             "sb3-dummy": _DUMMY,
             "sb3-subproc": (f"{_SB3_ENVS}SubprocVecEnv", "envs = SubprocVecEnv([make_env] * {n})"),
-            **dict.fromkeys(
-                ("shm-sync", "fast-sync"),
-                (f"{_SB3_OURS}StableBaselinesVecEnv", "envs = StableBaselinesVecEnv(envs)"),
-            ),
+            "shm-sync": _ADAPTED,
+            "fast-sync": _ADAPTED,
         },
         {
             "ppo": "n_steps={horizon}, batch_size={minibatch}, n_epochs={gradient_steps}",
@@ -178,14 +178,15 @@ class Training:
         lines = [f"torch.set_num_threads({self.threads})"] if self.threads else []
         built = replace(built, of_library=self.library is not None)
         library = LIBRARIES.get(self.library or "")
-        makes = False  # whether a line of the library makes the environments
+        own = ""  # the line of the library
         if library is not None:
             algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
-            makes = "{n}" in own
             fields: dict[str, object] = {**vars(self.method), "n": built.num_envs, "algorithm": algorithm}
             fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.method.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
             imports += [line.format(**fields) for line in (*library.imports, needed) if line]
             lines += [line.format(**fields) for line in (own, *library.lines) if line]
-        script = built.script((), built.guarded(lines)) if makes else entry.lines(replace(built, then=tuple(lines)))
+        script = (
+            built.script((), built.guarded(lines)) if "{n}" in own else entry.lines(replace(built, then=tuple(lines)))
+        )
         return (*imports, *script) if script else ()

@@ -231,8 +231,7 @@ def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:
     built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
     threads = cell.figures.learning.learner.threads if cell.figures.learning else 0
     pictures = spec.policy.kind == "nature-cnn" if spec.policy.is_network else None
-    training = Training(spec.algorithm, spec.library, pictures, threads)
-    lines = training.script(cell.entry, built)
+    lines = Training(spec.algorithm, spec.library, pictures, threads).script(cell.entry, built)
     batches = f"batches of {own.batch_size}, from " if own.batch_size < own.num_envs else ""
     workers = figures.counted(own.threads, "thread") if own.threads > 1 else figures.counted(own.processes, "process")
     made = f"# {cell.key.size} = {batches}{figures.counted(own.num_envs, 'environment')} in {workers}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -26,15 +27,12 @@ def time_updates(setup: Setup, job: Updating, policy: PolicyChoice, clock: Calla
 
     ``policy`` is the network, if it is one.
     """
-    environment = make(setup.task)
-    try:
+    with closing(make(setup.task)) as environment:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-    finally:
-        environment.close()
     usual = ALGORITHMS[job.algorithm]
     if usual.discrete is not None and any(leaf.integer != usual.discrete for leaf in trees.leaves(spaces.actions)):
-        refusal = f"{usual.title} needs {'discrete' if usual.discrete else 'continuous'} actions"
-        return UpdateTimes(policy.label, (), refusal)
+        kind = "discrete" if usual.discrete else "continuous"
+        return UpdateTimes(policy.label, (), f"{usual.title} needs {kind} actions")
     if not job.seconds:
         return UpdateTimes(policy.label, ())
     import torch
@@ -46,10 +44,10 @@ def time_updates(setup: Setup, job: Updating, policy: PolicyChoice, clock: Calla
     algorithm = Training(job.algorithm, pictures=policy.kind == "nature-cnn").method
     many: Any = spaces.rows(4 * algorithm.minibatch).observations  # an update takes some rows of many
     try:
-        make_policy(policy, spaces.actions, many, setup.seed, [])
+        network = make_policy(policy, spaces.actions, many, setup.seed, [])
     except ValueError as error:
         return UpdateTimes(policy.label, (), str(error))
-    update = _Update(policy, spaces.actions, torch.from_numpy(many).to(policy.device), algorithm)
+    update = _Update(policy, network, torch.from_numpy(many).to(policy.device), algorithm)
     found: list[tuple[int, ...]] = []
     for power in range(len(setup.cpus).bit_length()):
         torch.set_num_threads(1 << power)
@@ -79,14 +77,12 @@ class _Update:
     pictures, two for vectors.
     """
 
-    def __init__(self, policy: PolicyChoice, space: Any, observations: Any, algorithm: Algorithm) -> None:
+    def __init__(self, policy: PolicyChoice, network: Any, observations: Any, algorithm: Algorithm) -> None:
         import torch
 
         self._torch, self._observations = torch, observations
-        self._algorithm, self._discrete = algorithm, space.integer
-        self._outputs = space.low.size
-        if space.integer:
-            self._outputs = int((space.high.astype(np.int64) - space.low.astype(np.int64) + 1).sum())
+        self._algorithm, self._discrete = algorithm, bool(network.counts)
+        self._outputs = network.outputs
         sizes = [self._outputs, 1]
         if algorithm.trained:
             sizes = [self._outputs] * algorithm.trained

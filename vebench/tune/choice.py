@@ -314,9 +314,9 @@ class TunePage(DataPage):
         of_time = "the sampler is busy for" if trained.learner.overlaps else "sampling takes"
         yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
-        own = trained.learner
-        fewer = [f", {figures.short_time(each * 1e9)} with {1 << power}" for power, each in enumerate(own.fewer)]
-        yield f"Learning takes {figures.learner_words(own)}{''.join(fewer)}."
+        fewer = enumerate(trained.learner.fewer)
+        slower = [f", {figures.short_time(each * 1e9)} with {1 << power}" for power, each in fewer]
+        yield f"Learning takes {figures.learner_words(trained.learner)}{''.join(slower)}."
 
     @property
     def _training(self) -> tuple[Estimate | None, Estimate | None]:

@@ -148,8 +148,9 @@ def _race(
     now = world.clock()
     budget = TuneBudget(replace(plan.spec, budget=max(0.0, began + plan.spec.budget - now)), now, world.clock)
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
-        race = TuneRace(plan, measuring, margin, world, budget, why_not)
+        race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
+        why_not.update(race.passed_over)
         outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, why_not))
     return 0 if found.decided else 3
 
@@ -185,12 +186,10 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, s
     widest = max(plan.cells, key=lambda cell: len(cell.cpus))
     job = Updating(str(spec.algorithm), 0.0 if why else _LEARNING_S)
     found = _ask(replace(widest, job=job, patience=60.0), loop, world)
-    if not isinstance(found, UpdateTimes):
-        return spec, why or str(found)
-    if found.refusal:
+    if isinstance(found, UpdateTimes) and found.refusal:
         raise UsageError(f"--for {spec.algorithm}: {found.refusal}")
-    if why:
-        return spec, why
+    if why or not isinstance(found, UpdateTimes):
+        return spec, why or str(found)
     policy = parse_policy(found.policy)
     method = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").method
     times = [round(method.gradient_steps * fmean(each) * _NANO, 9) for each in found.update_ns]
@@ -348,15 +347,13 @@ class TuneBudget:
 class TuneRace:
     """One race, written to one run file."""
 
-    def __init__(
-        self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget, why_not: dict[str, str]
-    ) -> None:
+    def __init__(self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget) -> None:
         self._plan, self._session, self._margin, self._world, self._budget = plan, measuring, margin, world, budget
         self._budget.records = by_cell(measuring.run)
         self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
-        self._why_not = why_not  # gets the reasons why settings were not tried
+        self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
 
     @property
     def run(self) -> Run:
@@ -428,10 +425,8 @@ class TuneRace:
 
     def _time_steps(self) -> None:
         """Time steps of one environment, which also shows how slow the machine is."""
-        loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
-        if not loops:
-            return
-        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
+        loops = (cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1)
+        loop = replace(next(loops), job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
         began = self._world.clock()
         timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
         if isinstance(timed, Timed):
@@ -454,8 +449,8 @@ class TuneRace:
                 break
             self._measure(group)
             untried = [cell for cell in untried if cell not in group]
-            self._why_not |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
-            untried = [cell for cell in untried if cell.key.place not in self._why_not]
+            self.passed_over |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
+            untried = [cell for cell in untried if cell.key.place not in self.passed_over]
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""

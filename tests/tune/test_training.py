@@ -23,6 +23,7 @@ from vebench.results import store
 from vebench.tune import race
 
 STEP = 50e-6
+SETTLED = 6  # the passes of a race that is decided early
 OVERHEAD = {"gym-async": 1e-3, "shm-sync": 200e-6, "shm-async": 100e-6, "fast-sync": 150e-6}
 
 
@@ -80,6 +81,17 @@ def test_training_is_compared_with_the_usual_backend(vebench: Command) -> None:
     assert row["sampling_share"] == pytest.approx(found["learning"]["sampling"], rel=0.02)
 
 
+def test_a_machine_that_becomes_slower_after_the_race_does_not_change_the_ratio(vebench: Command) -> None:
+    drift = paced(lambda cell: batch_seconds(cell) * (1.3 if cell.repeat >= SETTLED else 1))
+    start = FakeStart()
+    on = replace(world_of(drift, 4, start), clock=FakeClock(0.02))
+    found = tuned(vebench, *OURS, "--learner", "350us", on=on)
+    passes = [cell.repeat for cell, _ in start.started if cell.key.place == found["chosen"]["setting"]]
+    assert passes == list(range(SETTLED + 4))
+    over = found["training"]["over_usual"]["median"]
+    assert over == pytest.approx((1.3 * 1200 + 350) / (1.3 * 350 + 350), rel=0.02)
+
+
 def test_the_usual_backend_is_measured_on_all_cpus_and_with_its_own_verdict(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +106,8 @@ def test_a_report_has_no_program_if_the_library_cannot_use_the_fastest_backend(v
     assert "from stable_baselines3 import PPO" in tuned(vebench, *asked, "-o", "tuned.jsonl")["code"]
     reported = vebench("report", "tuned.jsonl")
     assert reported.status == 0, reported
-    assert "gym-async" in reported.out
+    rows = json.loads(vebench("report", "tuned.jsonl", "-f", "json").out)
+    assert max(rows, key=lambda row: row["frames_per_second"]["median"])["backend"] == "gym-async"
     assert "stable_baselines3" not in reported.out
 
 
@@ -104,7 +117,7 @@ def test_resume_keeps_the_algorithm_the_library_and_the_learner(vebench: Command
     vebench("tune", *asked, "--budget", "3s", world=world())
     found = tuned(vebench, "--resume", "tuned.jsonl", on=world(start))
     assert "from stable_baselines3 import PPO" in found["code"]
-    assert found["learning"]["sampling"] > 0
+    assert found["learning"]["learner"]["seconds"] == 0.06
     assert not any(isinstance(cell.job, Updating) for cell, _ in start.started)
 
 
@@ -121,7 +134,8 @@ def test_a_library_gets_only_what_it_takes(vebench: Command) -> None:
     assert "shm-async" in left_out
     assert not left_out & {"gym-async", "for-loop", "shm-sync"}, "these are measured"
     assert found["chosen"]["backend"] == "fast-sync"
-    assert found["training"]["over_usual"]["median"] > 1, "AsyncVectorEnv is measured in any case"
+    # AsyncVectorEnv is measured in any case.
+    assert found["training"]["over_usual"]["median"] == pytest.approx(1.055, rel=0.01)
     alone = tuned(vebench, "-e", "CartPole", "--library", "cleanrl", "--batch", "16")
     assert (alone["learning"], alone["training"]) == (None, None)
     assert {one["backend"] for one in alone["tried"]} >= {"gym-async", "shm-sync", "envpool-sync"}

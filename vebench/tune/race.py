@@ -406,10 +406,10 @@ class TuneRace:
         if spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
             return
         self._budget.kept = 0.0
-        number, cpus = chosen.shape.num_envs, self._session.run.header.usable_cpus
-        apart = spec.learner.overlaps and not spec.pin.reserve  # the learner needs a CPU of its own
-        most = cpus - 1 if apart else cpus
-        workers = max((count for count in range(1, most + 1) if number % count == 0), default=1)
+        number, most = chosen.shape.num_envs, self._session.run.header.usable_cpus
+        if spec.learner.overlaps and not spec.pin.reserve:
+            most = max(1, most - 1)  # the learner needs a CPU of its own
+        workers = max(count for count in range(1, most + 1) if number % count == 0)
         alone = replace(spec, backends=(BackendChoice(registry.USUAL),), only=(), base=False)
         alone = replace(alone, workers=(workers,), envs_per_worker=(number // workers,))
         plan, _ = session.plan_here(alone, self._world)
@@ -498,9 +498,8 @@ class TuneRace:
             # With so few steps, no episode would end, so shorten episodes.
             if not timed.ends or timed.steps / timed.ends > steps * TIMES_LONGER / ENDS:
                 episode = steps // (ENDS + 1)
-        backends = (unknown[0].built.choice,)
-        spec = replace(self._plan.spec, only=(), backends=backends, envs_per_worker=(1,), timeout=seconds)
-        proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
+        spec = replace(self._plan.spec, only=(), backends=(unknown[0].built.choice,), envs_per_worker=(1,))
+        proving.learn(replace(spec, timeout=seconds), self._knowledge, self._world, steps=steps, episode=episode)
         return True
 
     def _measure(self, cells: Sequence[Cell]) -> None:

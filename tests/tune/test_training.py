@@ -15,6 +15,7 @@ from vebench.child.answers import Failure, UpdateTimes
 from vebench.child.request import Updating
 from vebench.commands.session import World
 from vebench.engine.runner import CellError
+from vebench.machine.host import Host
 from vebench.plan import cells, verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import LearnerStep, parse_learner
@@ -99,6 +100,20 @@ def test_the_usual_backend_is_measured_on_all_cpus_and_with_its_own_verdict(
     tuned(vebench, "-e", "CartPole", "-b", "for-loop", "--for", "ppo", "--batch", "16", "-o", "tuned.jsonl")
     usual = [cell for cell in store.read(Path("tuned.jsonl")).cells if cell.backend == "gym-async"]
     assert {(len(cell.cpus), cell.num_envs, cell.verdict) for cell in usual} == {(4, 16, "unverified")}
+
+
+def test_the_usual_backend_has_cpus_that_the_race_keeps_off(vebench: Command) -> None:
+    start = FakeStart()
+    on = world(start)
+    idle = on.read_host()
+    racing = replace(idle, cpus_allowed=(3,))
+
+    def read_host() -> Host:
+        return racing if any(not isinstance(cell.job, Updating) for cell, _ in start.started) else idle
+
+    tuned(vebench, *OURS[:2], "-b", "shm-sync", "--for", "ppo", "--batch", "16", on=replace(on, read_host=read_host))
+    usual = {cell.cpus for cell, _ in start.started if cell.backend.name == "gym-async"}
+    assert usual == {(0, 1, 2, 3)}
 
 
 def test_a_report_has_no_program_if_the_library_cannot_use_the_fastest_backend(vebench: Command) -> None:

@@ -348,7 +348,9 @@ class TuneRace:
     """One race, written to one run file."""
 
     def __init__(self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget) -> None:
-        self._plan, self._session, self._margin, self._world, self._budget = plan, measuring, margin, world, budget
+        self._plan, self._session, self._margin, self._budget = plan, measuring, margin, budget
+        host = world.read_host()  # during the race, this process is kept off the CPUs of cells
+        self._world = replace(world, read_host=lambda: host)
         self._budget.records = by_cell(measuring.run)
         self._knowledge = session.known()
         self._looks = 1

@@ -54,6 +54,7 @@ _SB3_ENVS = "from stable_baselines3.common.vec_env import "
 _SB3_OURS = "from vebench.backends.shared_memory import StableBaselinesVecEnv"
 _ADAPTED = (_SB3_OURS, "envs = StableBaselinesVecEnv(envs)")
 _DUMMY = (f"{_SB3_ENVS}DummyVecEnv", "envs = DummyVecEnv([make_env] * {n})")
+_WRAPPER = "from torchrl.envs import GymWrapper"
 _INTENSITY = "training_intensity={gradient_steps} * {minibatch} / {env_steps}"
 _PER_STEP = "train_freq={horizon}, gradient_steps={n}, buffer_size=100_000"
 LIBRARIES: Mapping[str, TrainingLibrary] = {
@@ -88,11 +89,8 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
         "TorchRL",
         "its ParallelEnv and Gymnasium's interface with resets in the same step",
         {
-            "torchrl-parallel": (
-                "from torchrl.envs import GymWrapper, ParallelEnv",
-                "envs = ParallelEnv({n}, lambda: GymWrapper(make_env()))",
-            ),
-            **dict.fromkeys(_IN_STEP, ("from torchrl.envs import GymWrapper", "envs = GymWrapper(envs)")),
+            "torchrl-parallel": (f"{_WRAPPER}, ParallelEnv", "envs = ParallelEnv({n}, lambda: GymWrapper(make_env()))"),
+            **dict.fromkeys(_IN_STEP, (_WRAPPER, "envs = GymWrapper(envs)")),
         },
         dict.fromkeys(ALGORITHMS, "{horizon} * {n}"),
         ("from torchrl.collectors import Collector",),

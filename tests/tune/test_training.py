@@ -213,8 +213,9 @@ def test_the_page_says_why_updates_could_not_be_timed(vebench: Command, learned:
 
 
 def test_a_named_policy_keeps_its_threads(vebench: Command) -> None:
-    learned = [UpdateTimes("mlp:64x64[threads=1]", ((9_000_000,) * 6, (6_000_000,) * 6))]
-    tuned(vebench, *OURS, "--for", "ppo", "-o", "tuned.jsonl", on=world(learned=learned))
+    learned = [UpdateTimes("mlp:8", ((9_000_000,) * 6, (6_000_000,) * 6))]
+    asked = ("--for", "ppo", "--policy", "mlp:8[threads=1]", "-o", "tuned.jsonl")
+    tuned(vebench, *OURS, *asked, on=world(learned=learned))
     spec = store.read(Path("tuned.jsonl")).header.spec
     assert spec.policy.threads == 1
     assert spec.learner is not None

@@ -46,7 +46,7 @@ class PolicyChoice:
     device: str = "cpu"
     precision: str = "fp32"
     compile: bool = False
-    threads: int = 0  # 0: one, or for an algorithm its learner's
+    threads: int = 1
     cpus: str = ""  # a list of CPUs for the policy alone; if empty, the policy computes on the cell's CPUs
 
     @property
@@ -334,7 +334,7 @@ class _Network(Policy):
 
         super().__init__(self._infer)
         self._torch, self._contiguous = torch, np.ascontiguousarray
-        torch.set_num_threads(min(policy.threads or 1, len(kernel.allowed() or (0,))))
+        torch.set_num_threads(min(policy.threads, len(kernel.allowed() or (0,))))
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
         low, high = space.low.reshape(-1), space.high.reshape(-1)

@@ -121,8 +121,9 @@ def start_tuning(
     )
     plan, head = session.plan_here(spec, world)
     session.refuse_useless(plan)
-    path = path or store.default_path(world.now(), spec.envs)
-    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
+    file = RunWriter.create(
+        path or store.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
+    )
     return _race(file, plan, margin, began, outlet, world, why_not)
 
 
@@ -194,7 +195,7 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, s
     method = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").method
     times = [round(method.gradient_steps * fmean(each) * _NANO, 9) for each in found.update_ns]
     fastest = times.index(min(times))
-    if not overlaps and not policy.threads:  # workers wait while the policy acts
+    if not overlaps and spec.policy == TAPED:  # workers wait while the policy acts
         policy = replace(policy, threads=1 << fastest)
     stretches = Sample(tuple(1 / ns for ns in found.update_ns[fastest]), one_process=True)
     error = sqrt(stretches.own_error.variance)

@@ -14,9 +14,9 @@ class Algorithm:
 
     title: str
     horizon: int  # the steps of each environment between two phases of learning
-    rows: int  # the rows of one gradient step
-    updates: int  # gradient steps for each ``steps`` steps of environments
-    steps: int
+    minibatch: int  # the rows of one gradient step
+    gradient_steps: int  # for each ``env_steps`` steps of environments
+    env_steps: int
     trained: int = 0  # the networks that a gradient step trains; 0: PPO's policy and value
     fixed: int = 0  # the networks that only rate rows in a gradient step
     widths: tuple[int, ...] = (64, 64)  # the hidden layers of its usual perceptron
@@ -32,7 +32,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     # The policy, two critics, and the gradient of the policy through the critics. The policy and two targets rate rows.
     "sac": Algorithm("SAC", 1, 256, 1, 1, trained=4, fixed=3, widths=(256, 256), discrete=False),
 }
-_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], rows=256, updates=4, steps=256)}
+_OF_PICTURES = {"ppo": replace(ALGORITHMS["ppo"], minibatch=256, gradient_steps=4, env_steps=256)}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TrainingLibrary:
     """A library that trains. Its lines of Python have the fields of ``Training.script`` in braces."""
 
     title: str
-    interface: str  # what it takes, in words
+    interface: str  # the environments that it takes, in words
     # Backends that it takes, each with an import and a line. A line with ``{n}`` makes the environments. Other lines
     # convert ``envs``. Both are empty if the library takes ``envs`` unchanged.
     takes: Mapping[str, tuple[str, str]]
@@ -50,8 +50,12 @@ class TrainingLibrary:
 
 
 _IN_STEP = ("gym-sync", "gym-async", "shm-sync", "fast-sync")  # with Gymnasium's interface, and whole batches
-_SB3_ENVS, _SB3_OURS = "from stable_baselines3.common.vec_env import ", "from vebench.backends.shared_memory import "
+_SB3_ENVS = "from stable_baselines3.common.vec_env import "
+_SB3_OURS = "from vebench.backends.shared_memory import StableBaselinesVecEnv"
+_ADAPTED = (_SB3_OURS, "envs = StableBaselinesVecEnv(envs)")
 _DUMMY = (f"{_SB3_ENVS}DummyVecEnv", "envs = DummyVecEnv([make_env] * {n})")
+_WRAPPER = "from torchrl.envs import GymWrapper"
+_INTENSITY = "training_intensity={gradient_steps} * {minibatch} / {env_steps}"
 _PER_STEP = "train_freq={horizon}, gradient_steps={n}, buffer_size=100_000"
 LIBRARIES: Mapping[str, TrainingLibrary] = {
     "sb3": TrainingLibrary(
@@ -61,13 +65,11 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             "for-loop": _DUMMY,
             "sb3-dummy": _DUMMY,
             "sb3-subproc": (f"{_SB3_ENVS}SubprocVecEnv", "envs = SubprocVecEnv([make_env] * {n})"),
-            **dict.fromkeys(
-                ("shm-sync", "fast-sync"),
-                (f"{_SB3_OURS}StableBaselinesVecEnv", "envs = StableBaselinesVecEnv(envs)"),
-            ),
+            "shm-sync": _ADAPTED,
+            "fast-sync": _ADAPTED,
         },
         {
-            "ppo": "n_steps={horizon}, batch_size={rows}, n_epochs={updates}",
+            "ppo": "n_steps={horizon}, batch_size={minibatch}, n_epochs={gradient_steps}",
             "a2c": "n_steps={horizon}",
             "dqn": _PER_STEP,
             "sac": _PER_STEP,
@@ -87,11 +89,8 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
         "TorchRL",
         "its ParallelEnv and Gymnasium's interface with resets in the same step",
         {
-            "torchrl-parallel": (
-                "from torchrl.envs import GymWrapper, ParallelEnv",
-                "envs = ParallelEnv({n}, lambda: GymWrapper(make_env()))",
-            ),
-            **dict.fromkeys(_IN_STEP, ("from torchrl.envs import GymWrapper", "envs = GymWrapper(envs)")),
+            "torchrl-parallel": (f"{_WRAPPER}, ParallelEnv", "envs = ParallelEnv({n}, lambda: GymWrapper(make_env()))"),
+            **dict.fromkeys(_IN_STEP, (_WRAPPER, "envs = GymWrapper(envs)")),
         },
         dict.fromkeys(ALGORITHMS, "{horizon} * {n}"),
         ("from torchrl.collectors import Collector",),
@@ -124,9 +123,9 @@ LIBRARIES: Mapping[str, TrainingLibrary] = {
             for mode in ("sync", "async")
         },
         {
-            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={rows}, num_epochs={updates}",
-            "impala": "train_batch_size={rows}",
-            **dict.fromkeys(("dqn", "sac"), "train_batch_size={rows}, training_intensity={updates} * {rows} / {steps}"),
+            "ppo": "train_batch_size={horizon} * {n}, minibatch_size={minibatch}, num_epochs={gradient_steps}",
+            "impala": "train_batch_size={minibatch}",
+            **dict.fromkeys(("dqn", "sac"), f"train_batch_size={{minibatch}}, {_INTENSITY}"),
         },
         ("from ray.rllib.algorithms.{algorithm} import {title}Config", "from ray.tune.registry import register_env"),
         (
@@ -149,38 +148,43 @@ class Training:
 
     algorithm: str | None = None
     library: str | None = None
-    pictures: bool = False  # whether the network sees pictures
+    pictures: bool | None = None  # whether the network sees pictures; None: as is usual for the task
     threads: int = 0  # the number of torch's threads; 0 if unknown
 
     @property
-    def known(self) -> Algorithm:
+    def method(self) -> Algorithm:
         """The algorithm, by default PPO."""
         name = self.algorithm or "ppo"
-        return (_OF_PICTURES if self.pictures else ALGORITHMS).get(name, ALGORITHMS[name])
+        return _OF_PICTURES[name] if self.pictures and name in _OF_PICTURES else ALGORITHMS[name]
 
     def refusal(self, entry: BackendEntry) -> str:
         """Return why the program cannot use a backend; empty if it can."""
         library = LIBRARIES.get(self.library or "")
         if library is not None and entry.name not in library.takes:
             return f"{library.title} takes {library.interface} only"
-        if entry.asynchronous and self.algorithm and not self.known.overlaps:
-            return f"{self.known.title} needs whole batches in order"
+        if entry.asynchronous and self.algorithm and not self.method.overlaps:
+            return f"{self.method.title} needs whole batches in order"
         return ""
 
     def script(self, entry: BackendEntry, built: Built) -> tuple[str, ...]:
-        """Return lines of Python that make the environments and begin to train. Empty if unknown."""
-        imports: tuple[str, ...] = ("import torch",) if self.threads else ()
-        lines: tuple[str, ...] = (f"torch.set_num_threads({self.threads})",) if self.threads else ()
+        """Return lines of Python that make the environments and begin to train. Empty if unknown or refused."""
+        if self.refusal(entry):
+            return ()
+        if self.pictures is None:
+            return replace(self, pictures=built.task.suite == "atari").script(entry, built)
+        imports = ["import torch"] if self.threads else []
+        lines = [f"torch.set_num_threads({self.threads})"] if self.threads else []
         built = replace(built, of_library=self.library is not None)
-        made = False
-        if library := LIBRARIES.get(self.library or ""):
-            algorithm = self.algorithm or "ppo"
-            fields = vars(self.known) | {"n": built.num_envs, "algorithm": algorithm}
-            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.known.overlaps)}
+        library = LIBRARIES.get(self.library or "")
+        own = ""  # the line of the library
+        if library is not None:
+            algorithm, (needed, own) = self.algorithm or "ppo", library.takes[entry.name]
+            fields: dict[str, object] = {**vars(self.method), "n": built.num_envs, "algorithm": algorithm}
+            fields |= {"policy": "Cnn" if self.pictures else "Mlp", "runners": int(self.method.overlaps)}
             fields["settings"] = library.settings[algorithm].format(**fields)
-            needed, own = library.takes[entry.name]
-            made = "{n}" in own
-            imports += tuple(line.format(**fields) for line in (*library.imports, needed) if line)
-            lines += tuple(line.format(**fields) for line in (own, *library.lines) if line)
-        script = built.script((), built.guarded(lines)) if made else entry.lines(replace(built, then=lines))
+            imports += [line.format(**fields) for line in (*library.imports, needed) if line]
+            lines += [line.format(**fields) for line in (own, *library.lines) if line]
+        script = (
+            built.script((), built.guarded(lines)) if "{n}" in own else entry.lines(replace(built, then=tuple(lines)))
+        )
         return (*imports, *script) if script else ()

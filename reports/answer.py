@@ -221,19 +221,17 @@ def _listed(names: Sequence[str]) -> str:
 def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:
     """Return lines of Python that build the cell's environments, after a comment that describes them.
 
-    If the run names an algorithm or a library, the lines begin to train.
-
-    There are no lines for several replicas, because these are several programs.
+    If the run names an algorithm or a library, the lines begin to train. There are no lines if these cannot use the
+    backend, and for several replicas, because these are several programs.
     """
     if len(cell.built.replicas) > 1:
         return ()
     own, spec = cell.built, head.spec
     task = recorded_task(cell.env, own.frame_skip, spec.envs)
     built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
-    learner = spec.learner and spec.learner.on(head.usable_cpus - cell.cpus_owned)
-    threads = learner.threads if learner else 0
-    training = Training(spec.algorithm, spec.library, spec.policy.kind == "nature-cnn", threads)
-    lines = training.script(cell.entry, built)
+    threads = cell.figures.learning.learner.threads if cell.figures.learning else 0
+    pictures = spec.policy.kind == "nature-cnn" if spec.policy.is_network else None
+    lines = Training(spec.algorithm, spec.library, pictures, threads).script(cell.entry, built)
     batches = f"batches of {own.batch_size}, from " if own.batch_size < own.num_envs else ""
     workers = figures.counted(own.threads, "thread") if own.threads > 1 else figures.counted(own.processes, "process")
     made = f"# {cell.key.size} = {batches}{figures.counted(own.num_envs, 'environment')} in {workers}"

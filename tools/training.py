@@ -82,17 +82,26 @@ class Meter:
     """Times an algorithm between two of its steps that are whole updates apart."""
 
     def __init__(self, rows: int, period: int, seconds: float) -> None:
-        self.rows, self.period, self.seconds = rows, period, seconds
-        self.count, self.start, self.waited, self.warm = 0, time.perf_counter(), 0.0, False
+        self.rows, self.period = rows, period
+        self.seconds = seconds
+        self.warm = False
+        self.begin(time.perf_counter())
+
+    def begin(self, now: float) -> None:
+        """Count and time steps from now on."""
+        self.start = now
+        self.count, self.waited = 0, 0.0
 
     def step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """Return ``step(*arguments)``. Raises Finished instead at the end of the measurement."""
         begun = time.perf_counter()
-        passed, whole = begun - self.start, self.count > 0 and self.count % self.period == 0
-        if whole and self.warm and passed >= self.seconds:
-            raise Finished(self.rows * self.count / passed, self.waited / passed)
-        if whole and not self.warm and passed >= WARM_UP:
-            self.count, self.start, self.waited, self.warm = 0, begun, 0.0, True
+        passed = begun - self.start
+        if self.count > 0 and self.count % self.period == 0:  # an update has just ended
+            if self.warm and passed >= self.seconds:
+                raise Finished(self.rows * self.count / passed, self.waited / passed)
+            if not self.warm and passed >= WARM_UP:
+                self.warm = True
+                self.begin(begun)
         result = step(*arguments)
         self.waited += time.perf_counter() - begun
         self.count += 1
@@ -100,7 +109,7 @@ class Meter:
 
 
 def make_envs(setting: Setting, cpus: int) -> Any:
-    """Return the environments in the sampler, which may use so many CPUs."""
+    """Return the environments in the sampler, which may use ``cpus`` CPUs."""
     import envpool
     import timed  # noqa: F401 - registers the environment of 1 ms
     from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
@@ -111,11 +120,9 @@ def make_envs(setting: Setting, cpus: int) -> Any:
     from vebench.backends.shared_memory import StableBaselinesVecEnv
 
     task, count = TASKS[setting.env], setting.envs
-    make, overlapping, in_sb3 = (
-        partial(make_env, task),
-        setting.algorithm == "impala",
-        "subproc" in ALGORITHMS[setting.algorithm],
-    )
+    make = partial(make_env, task)
+    overlapping = setting.algorithm == "impala"
+    in_sb3 = "subproc" in ALGORITHMS[setting.algorithm]
     batch = count // 2 if overlapping else count
     # A caller that has CPUs of its own, or acts while environments step, does not step them.
     ours: dict[str, Any] = {"num_processes": cpus, "caller_steps": setting.share != "apart" and not overlapping}
@@ -136,7 +143,8 @@ def make_envs(setting: Setting, cpus: int) -> Any:
     if setting.sampler == "sync":
         return SyncVectorEnv([make] * count)
     envs = AsyncVectorEnv([make] * count)
-    envs.send, envs.recv = lambda actions, _: envs.step_async(actions), lambda: (*envs.step_wait(), list(range(count)))
+    envs.send = lambda actions, _: envs.step_async(actions)
+    envs.recv = lambda: (*envs.step_wait(), list(range(count)))
     return envs
 
 
@@ -147,7 +155,8 @@ def learn(envs: Any, setting: Setting, checkout: str) -> None:
     import ppo
     import stable_baselines3 as sb3
 
-    steps, many, pixels = ROWS[setting.env] // setting.envs, 10**9, setting.env == "Pong"
+    steps, many = ROWS[setting.env] // setting.envs, 10**9
+    pixels = setting.env == "Pong"
     if setting.algorithm == "impala":
         impala.train(envs, many, seed=1)
     elif setting.algorithm == "ppo":
@@ -269,8 +278,10 @@ def main() -> None:
 
     asked = [given.algorithm, given.env, given.sampler, given.share, given.envs]
     usual = [*map(",".join, (ALGORITHMS, TASKS, SAMPLERS)), "one", "8"]
-    lines = [" ".join(one or default for one, default in zip(asked, usual, strict=True))] if any(asked) else PAGE
-    rows = [row for line in lines for row in product(*(words.split(",") for words in line.split()))]
+    selected = " ".join(one or default for one, default in zip(asked, usual, strict=True))
+    rows: list[Any] = []
+    for line in [selected] if any(asked) else PAGE:
+        rows += product(*(words.split(",") for words in line.split()))
     if unknown := {word for row in rows for word in row[:4]}.difference(ALGORITHMS, TASKS, SAMPLERS, SHARES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     results: dict[Setting, list[Any]] = {}

@@ -4,7 +4,7 @@
     python docs/examples/impala.py HalfCheetah-v5 --envs 64
 
 The actor takes rows from whichever environments are ready, by ``recv``. The learner corrects for the actions of older
-policies: V-trace of Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL". The network is that of ppo.py.
+policies: V-trace of Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL". The network is in ppo.py.
 It needs torch, and vebench's extras ``atari`` and ``mujoco``.
 """
 

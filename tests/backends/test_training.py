@@ -13,7 +13,7 @@ from vebench.backends.registry import BY_NAME
 from vebench.backends.training import ALGORITHMS, LIBRARIES, Training
 
 MODULES = {"sb3": "stable_baselines3", "cleanrl": "torch", "rllib": "ray", "tianshou": "tianshou", "torchrl": "torchrl"}
-CARTPOLE, CHEETAH, _ = TASKS
+CARTPOLE, CHEETAH, PONG = TASKS
 TAKEN = [(library, name) for library, known in LIBRARIES.items() for name in known.takes]
 
 
@@ -51,3 +51,17 @@ def test_every_library_and_backend_of_the_table_is_known() -> None:
 def test_whole_batches_are_for_algorithms_that_take_turns() -> None:
     refused = {name for name in ALGORITHMS if Training(name).refusal(BY_NAME["shm-async"])}
     assert refused == set(ALGORITHMS) - {"impala"}
+
+
+def test_there_is_no_program_for_a_backend_that_is_refused() -> None:
+    for name in ("for-loop", "shm-async"):
+        assert Training("ppo", "cleanrl").script(BY_NAME[name], built(BY_NAME[name], CARTPOLE)) == ()
+    assert Training("ppo").script(BY_NAME["shm-async"], built(BY_NAME["shm-async"], CARTPOLE)) == ()
+
+
+@pytest.mark.parametrize(
+    ("task", "pictures", "policy"), [(PONG, None, "Cnn"), (PONG, False, "Mlp"), (CARTPOLE, None, "Mlp")]
+)
+def test_a_program_has_the_policy_that_is_usual_for_the_task(task: Task, pictures: bool | None, policy: str) -> None:
+    entry = BY_NAME["sb3-subproc"]
+    assert f'"{policy}Policy",' in "\n".join(Training("ppo", "sb3", pictures).script(entry, built(entry, task)))

@@ -57,8 +57,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
         learner = None if cell.reference_row else run.header.spec.learner
-        if learner is not None:
-            learner = learner.on(run.header.usable_cpus - cell.cpus_owned)
+        learner = learner and learner.on(run.header.usable_cpus + run.header.spec.pin.reserve - cell.cpus_owned)
         figures = Figures(
             rows=int(windows["rows"].sum()),
             resets=int(windows["resets"].sum()),

@@ -317,6 +317,7 @@ class Learning:
     sampling: float  # the share of sampling in the whole time, 0 to 1; with overlaps, 1 if the learner waits
     steps_per_second: float  # the rate of sampling and learning together
     at_most: float  # the factor by which training would be faster if sampling took no time (Amdahl's law)
+    learner: LearnerStep  # on the CPUs that the cell leaves
 
 
 def acting(windows: Windows) -> PolicyTime | None:
@@ -353,4 +354,4 @@ def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int
     sampled_steps = learner.steps or batch_size
     sampled = sampled_steps / rate.median
     whole = max(sampled, learner.seconds) if learner.overlaps else sampled + learner.seconds
-    return Learning(sampled / whole, sampled_steps / whole, whole / learner.seconds)
+    return Learning(sampled / whole, sampled_steps / whole, whole / learner.seconds, learner)

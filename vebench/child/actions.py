@@ -338,9 +338,10 @@ class _Network(Policy):
         torch.manual_seed(seed)
         self._device = torch.device(policy.device)
         low, high = space.low.reshape(-1), space.high.reshape(-1)
-        self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
-        outputs = sum(self._counts) if space.integer else len(low)
-        self._layers = layers_of(policy, observations.shape[1:], outputs).to(self._device).eval()
+        # The number of choices of each discrete action; empty for continuous actions.
+        self.counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
+        self.outputs = sum(self.counts) if space.integer else len(low)
+        self._layers = layers_of(policy, observations.shape[1:], self.outputs).to(self._device).eval()
         kind = np.int64 if space.integer else np.float32
         self._low, self._high = (torch.from_numpy(bound.astype(kind)).to(self._device) for bound in (low, high))
         self._factor = 1 / 255 if observations.dtype == np.uint8 else 1.0
@@ -375,11 +376,11 @@ class _Network(Policy):
     def _sample(self, rows: Any) -> Any:
         torch = self._torch
         out = self._layers(rows.to(torch.float32) * self._factor).float()
-        if not self._counts:
+        if not self.counts:
             return torch.clamp(out + torch.randn_like(out), self._low, self._high)
         # The index of the largest logit with Gumbel noise is a sample of the categorical distribution.
         noisy = out - torch.log(-torch.log(torch.rand_like(out).clamp_(1e-20, 1 - 1e-7)))
-        chosen = [part.argmax(-1) for part in noisy.split(self._counts, -1)]
+        chosen = [part.argmax(-1) for part in noisy.split(self.counts, -1)]
         return torch.stack(chosen, -1) + self._low
 
 

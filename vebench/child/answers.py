@@ -359,10 +359,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class UpdateTimes:
-    """Times of an algorithm's updates. Element i of ``update_ns`` has the times with ``2**i`` threads."""
+    """Times of an algorithm's updates. Element i of ``update_ns`` has the times with ``2**i`` threads. May be empty."""
 
     policy: str  # the network's label, as a user writes it
     update_ns: tuple[tuple[int, ...], ...]  # the mean nanoseconds of an update, in each of several stretches
+    refusal: str = ""  # why the algorithm or its network does not fit the task
 
 
 Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | CellProof | Timed | UpdateTimes | Failure

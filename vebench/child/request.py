@@ -105,7 +105,7 @@ class Updating:
     """
 
     algorithm: str
-    seconds: float
+    seconds: float  # 0: only ask whether the algorithm fits the task
 
 
 # The purpose of a process, None for a measurement that records nothing.

@@ -280,15 +280,15 @@ class LearnerStep:
     def label(self) -> str:
         """The time as a user writes it: ``0.3s/2048``."""
         time = f"{self.seconds!r}s" if self.steps is None else f"{self.seconds!r}s/{self.steps}"
-        fewer = "+".join(map(repr, self.fewer))
-        details: dict[str, OptionValue] = {"threads": self.threads, "fewer": fewer, "error": self.error}
-        return _with_details(time, {**details, "overlaps": self.overlaps}, (0, "", 0.0, False))
+        details: dict[str, OptionValue] = {"threads": self.threads, "error": self.error, "overlaps": self.overlaps}
+        details["fewer"] = "+".join(map(repr, self.fewer))
+        return _with_details(time, details, (0, 0.0, False, ""))
 
     def on(self, cpus: int) -> LearnerStep:
         """Return the time on ``cpus`` CPUs. A learner that takes turns with sampling has all CPUs in any case."""
-        power = min(max(1, cpus).bit_length(), len(self.fewer)) - 1
-        if not self.overlaps or cpus >= self.threads or power < 0:
+        if not self.overlaps or cpus >= self.threads or not self.fewer:
             return self
+        power = min(max(1, cpus).bit_length(), len(self.fewer)) - 1  # 2**power threads were measured, at most ``cpus``
         return replace(self, seconds=self.fewer[power], threads=1 << power, fewer=self.fewer[:power])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -15,21 +16,19 @@ from vebench.analysis.rules import WIDE, why_never
 from vebench.analysis.statistics import RUN_SPREAD, Error, Estimate, Term, around, contrast, ratio, summed
 from vebench.analysis.summary import summarise
 from vebench.backends import registry
-from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import short_name
-from vebench.backends.interface import Task
-from vebench.backends.packages import TORCH, how_to_install, importable
-from vebench.backends.training import Training
+from vebench.child.actions import TAPED
 from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey, rank
 from vebench.plan.grammar import LearnerStep
-from vebench.plan.tasks import recorded_task
 from vebench.reports import columns, figures
 from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
+
+LEARNER = "learner"
 
 
 class NoChoiceReason(Enum):
@@ -67,33 +66,33 @@ class Choice:
         return self.best if self.reason is None else None
 
 
-def speed_of_training(learner: LearnerStep, cell: CellSummary, base: CellSummary | None = None) -> Estimate | None:
+def speed_of_training(cell: CellSummary, base: CellSummary | None = None) -> Estimate | None:
     """Return the rate of training with a cell in steps/s, or divided by the rate with ``base``.
 
-    The interval has the errors of the sampling rates and of the learner's time. Each counts by its share of the time.
+    A ratio is of the passes that both cells have, if these are two or more. The interval has the errors of the sampling
+    rates and of the learner's time. Each counts by its share of the time.
     """
-    value, of_learner = 1.0, 0.0
+    value = 1.0
+    of_learner: dict[LearnerStep, float] = defaultdict(float)  # an error of the same measurement cancels
     terms: list[Term] = []
-    for sign, one in ((1, cell), (-1, base)):
-        if one is None:
-            continue
-        if (trained := one.figures.learning) is None:
+    sides = [(1, cell)] if base is None else [(1, cell), (-1, base)]
+    common = frozenset.intersection(*(frozenset(one.sample.passes) for _, one in sides))
+    for sign, one in sides:
+        trained, sample = one.figures.learning, one.sample
+        if trained is None:
             return None
-        share = float(trained.sampling == 1) if learner.overlaps else trained.sampling
+        share = float(trained.sampling == 1) if trained.learner.overlaps else trained.sampling
         value *= trained.steps_per_second**sign
-        of_learner += sign * (1 - share)
-        terms.append((sign * share, one.sample))
+        if len(common) > 1:
+            sample = sample.of_passes(common)
+            value *= (sample.level / one.sample.level) ** (sign * share)  # the shares hardly differ between passes
+        of_learner[trained.learner] += sign * (1 - share)
+        terms.append((sign * share, sample))
     if (sampled := contrast(terms)) is None:
         return Estimate(value)
     of_runs = Error(RUN_SPREAD**2 if base is None else 0.0, inf)  # an effect of the machine on both speeds cancels
-    return around(value, summed([sampled.error, Error((of_learner * learner.error) ** 2, inf), of_runs]).half_width())
-
-
-def choices_for(task: Task) -> Iterator[BackendEntry]:
-    """Yield the backends that are tried on a task unless the user names some."""
-    for entry in registry.ENTRIES:
-        if entry.is_peer and not entry.means_nothing_for(task):
-            yield entry
+    of_times = [Error((share * learner.error) ** 2, inf) for learner, share in of_learner.items()]
+    return around(value, summed([sampled.error, *of_times, of_runs]).half_width())
 
 
 def choose(
@@ -188,7 +187,8 @@ class TunePage(DataPage):
     choice: Choice
     margin: float  # the share of the highest rate that a simpler setting may lack
     steps: Timed | None  # step times of one environment
-    passed_over: Mapping[str, str]  # why settings were not tried, by place; lack of time is not included
+    # Why settings and backends were not tried, unless time was short, and why the ``LEARNER`` was not measured.
+    why_not: Mapping[str, str]
     kind = "tune"
 
     @property
@@ -242,18 +242,13 @@ class TunePage(DataPage):
         found = [(cell.key.place, one_line(cell.reason or cell.status)) for cell in self._tried if cell.status != "ok"]
         measured = {cell.key.place for cell in self._cells}
         rest = [place for place in self.run.header.spec.only if place not in measured]
-        return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
+        return found + [(place, one_line(self.why_not.get(place, Cause.GIVEN_UP.reason))) for place in rest]
 
     @property
-    def _left_out(self) -> Iterator[tuple[str, str]]:
-        """Yield the usual backends that the algorithm or the library cannot use, each with the reason."""
-        spec, (first, *_) = self.run.header.spec, self._cells or (None,)
-        if first is not None:
-            training = Training(spec.algorithm, spec.library)
-            for entry in choices_for(recorded_task(first.env, first.built.frame_skip, spec.envs)):
-                why = training.refusal(entry)
-                if why and entry.library.installation is None:
-                    yield entry.name, why
+    def _left_out(self) -> list[tuple[str, str]]:
+        """The usual backends that the algorithm or the library cannot use, each with the reason."""
+        names = registry.BY_NAME.keys() - {cell.label for cell in self._cells}
+        return [(name, why) for name, why in self.why_not.items() if name in names]
 
     @property
     def _env(self) -> str:
@@ -301,11 +296,14 @@ class TunePage(DataPage):
     def _training_sentences(self) -> Iterator[str]:
         """Yield the speed of training, the learner's time, and the most that a faster sampler could gain."""
         spec, chosen = self.run.header.spec, self.choice.chosen
+        if why := self.why_not.get(LEARNER):
+            yield f"Updates were not timed: {why}."
+        if spec.algorithm and spec.policy == TAPED:
+            yield "No policy acts in the cells."
         if spec.algorithm and spec.learner is None:
-            how = "" if importable(TORCH.module) else f"install torch ({how_to_install([TORCH])}), or "
-            yield f"The learner is not measured: {how}state its time with --learner."
+            yield "The learner is not measured: state its time with --learner."
         trained = None if chosen is None else chosen.figures.learning
-        if chosen is None or trained is None or spec.learner is None:
+        if chosen is None or trained is None:
             return
         speed, over = self._training
         rate = speed and figures.in_sentence(speed, " steps/s")
@@ -313,14 +311,12 @@ class TunePage(DataPage):
             title = registry.find(registry.USUAL).summary.partition(",")[0]
             low, high = figures.number(over.low), figures.number(over.high)
             rate = f"{figures.number(over.median)}x ({low} to {high}) of {title}, {rate}"
-        of_time = "the sampler is busy for" if spec.learner.overlaps else "sampling takes"
+        of_time = "the sampler is busy for" if trained.learner.overlaps else "sampling takes"
         yield f"Training: {rate}; {of_time} {trained.sampling:.0%} of the time."
         yield f"A still faster sampler could make training at most {trained.at_most:.2f}x as fast."
-        own = spec.learner.on(self.run.header.usable_cpus - chosen.cpus_owned)
-        slower = "".join(
-            f", {figures.short_time(seconds * 1e9)} with {1 << power}" for power, seconds in enumerate(own.fewer)
-        )
-        yield f"Learning takes {figures.learner_words(own)}{slower}."
+        fewer = enumerate(trained.learner.fewer)
+        slower = [f", {figures.short_time(each * 1e9)} with {1 << power}" for power, each in fewer]
+        yield f"Learning takes {figures.learner_words(trained.learner)}{''.join(slower)}."
 
     @property
     def _training(self) -> tuple[Estimate | None, Estimate | None]:
@@ -328,13 +324,15 @@ class TunePage(DataPage):
 
         The usual backend has as many environments, on the most CPUs.
         """
-        learner, chosen = self.run.header.spec.learner, self.choice.chosen
-        if learner is None or chosen is None:
+        chosen = self.choice.chosen
+        if chosen is None:
             return None, None
+        # ``choice`` lacks the passes that the usual backend was compared in.
+        chosen = next(cell for cell in self._cells if cell.key == chosen.key)
         usual = [cell for cell in self._cells if cell.label == registry.USUAL and cell.key != chosen.key and cell.rate]
         alike = [cell for cell in usual if cell.built.num_envs == chosen.built.num_envs]
         base = max(alike, key=lambda cell: (cell.cpus_owned, cell.repeats), default=None)
-        return speed_of_training(learner, chosen), None if base is None else speed_of_training(learner, chosen, base)
+        return speed_of_training(chosen), None if base is None else speed_of_training(chosen, base)
 
     def _why_not(self, cell: CellSummary) -> str:
         """Return why a setting may not be recommended; empty if it may."""

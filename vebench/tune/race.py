@@ -19,10 +19,10 @@ from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
-from vebench.backends.packages import TORCH, importable
+from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import Cause, Failure, Timed, UpdateTimes
+from vebench.child.answers import Answer, Cause, Failure, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Timing, Updating
 from vebench.commands import proving, session
@@ -35,7 +35,6 @@ from vebench.plan.cells import (
     MOST_PROCESSES,
     Cell,
     CellKey,
-    CellPython,
     Plan,
     in_groups,
     next_pass,
@@ -49,7 +48,7 @@ from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import CellRecord, Run, with_current_verdicts
 from vebench.results.store import RunWriter
-from vebench.tune.choice import Choice, TunePage, choices_for, choose, too_large
+from vebench.tune.choice import LEARNER, Choice, TunePage, choose, too_large
 
 _NANO = 1e-9
 _SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
@@ -97,16 +96,19 @@ def start_tuning(
     for choice in spec.backends:
         if why := training.refusal(choice.entry):
             raise UsageError(f"--backend {choice.label}: {why}")
-    choices = spec.backends
+    choices, why_not = spec.backends, {}
     if not choices:
         (task,) = world.resolve(spec.envs, ())
-        choices = tuple(BackendChoice(entry.name) for entry in choices_for(task) if not training.refusal(entry))
+        usual = [entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task)]
+        choices = tuple(BackendChoice(entry.name) for entry in usual if not training.refusal(entry))
+        found = (entry for entry in usual if training.refusal(entry) and entry.library.installation is None)
+        why_not = {entry.name: training.refusal(entry) for entry in found}
     choices = tuple(choice for choice in choices if asynchronous or not choice.entry.asynchronous)
     if not choices:
         raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
     if spec.algorithm:
-        spec = measured_learner(spec, cpus, world)
-    apart = spec.learner is not None and spec.learner.overlaps
+        spec, why_not[LEARNER] = measured_learner(spec, cpus, world)
+    apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart)
     if not tried:
         raise UsageError(f"--batch {batch}: no backend can have batches of this size on {cpus} CPUs")
@@ -119,8 +121,10 @@ def start_tuning(
     )
     plan, head = session.plan_here(spec, world)
     session.refuse_useless(plan)
-    path = path or store.default_path(world.now(), spec.envs)
-    return _race(RunWriter.create(path, msgspec.structs.replace(head, cells=None)), plan, margin, began, outlet, world)
+    file = RunWriter.create(
+        path or store.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
+    )
+    return _race(file, plan, margin, began, outlet, world, why_not)
 
 
 def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, world: World, *, allowed: bool) -> int:
@@ -130,10 +134,12 @@ def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, worl
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
     plan = replace(plan, spec=replace(plan.spec, budget=budget))
-    return _race(RunWriter.resume(path), plan, margin, began, outlet, world)
+    return _race(RunWriter.resume(path), plan, margin, began, outlet, world, {})
 
 
-def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World) -> int:
+def _race(
+    file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World, why_not: dict[str, str]
+) -> int:
     # The loop that speedups need comes first, then the settings in the order of ``only``. The yardstick is left out.
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
@@ -145,7 +151,8 @@ def _race(file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outl
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
         race = TuneRace(plan, measuring, margin, world, budget)
         found = race.run_to_end()
-        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, race.passed_over))
+        why_not.update(race.passed_over)
+        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, why_not))
     return 0 if found.decided else 3
 
 
@@ -162,56 +169,54 @@ class Setting(NamedTuple):
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
-def measured_learner(spec: RunSpec, cpus: int, world: World) -> RunSpec:
+def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, str]:
     """Return ``spec`` with the policy of its algorithm, and the time of its learner, unless the user has stated it.
 
-    Nothing changes if torch is missing, or if the user's policy is not a network. Raises UsageError if the algorithm
-    does not fit the task.
+    If they cannot be measured, ``spec`` does not change, and the second result says why. Raises UsageError if the
+    algorithm does not fit the task.
     """
-    overlaps = Training(spec.algorithm).known.overlaps
+    why = "" if importable(TORCH.module) else f"torch is missing ({how_to_install([TORCH])})"
+    if spec.policy != TAPED and not spec.policy.is_network:
+        why = f"{spec.policy.label} is not a network"
+    overlaps = Training(spec.algorithm).method.overlaps
     if spec.learner is not None:
         spec = replace(spec, learner=replace(spec.learner, overlaps=overlaps))
-    if not importable(TORCH.module) or not (spec.policy == TAPED or spec.policy.is_network):
-        return spec
     loop = replace(spec, backends=(BackendChoice(registry.REFERENCE),), workers=(cpus,))
     plan, _ = session.plan_here(loop, world)
     session.refuse_idle(plan)
     widest = max(plan.cells, key=lambda cell: len(cell.cpus))
-    found = _ask(replace(widest, job=Updating(str(spec.algorithm), _LEARNING_S), patience=60.0), loop, world)
-    if isinstance(found, Failure):
-        raise UsageError(f"--for {spec.algorithm}: {found.reason.removeprefix('ValueError: ')}")
-    if not isinstance(found, UpdateTimes):
-        return spec
+    job = Updating(str(spec.algorithm), 0.0 if why else _LEARNING_S)
+    found = _ask(replace(widest, job=job, patience=60.0), loop, world)
+    if isinstance(found, UpdateTimes) and found.refusal:
+        raise UsageError(f"--for {spec.algorithm}: {found.refusal}")
+    if why or not isinstance(found, UpdateTimes):
+        return spec, why or str(found)
     policy = parse_policy(found.policy)
-    known = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").known
-    times = [round(known.updates * fmean(each) * _NANO, 9) for each in found.update_ns]
+    method = Training(spec.algorithm, pictures=policy.kind == "nature-cnn").method
+    times = [round(method.gradient_steps * fmean(each) * _NANO, 9) for each in found.update_ns]
     fastest = times.index(min(times))
-    if not overlaps and policy.threads == 1:  # workers wait while the policy acts
+    if not overlaps and spec.policy == TAPED:  # workers wait while the policy acts
         policy = replace(policy, threads=1 << fastest)
     stretches = Sample(tuple(1 / ns for ns in found.update_ns[fastest]), one_process=True)
     error = sqrt(stretches.own_error.variance)
-    learner = LearnerStep(times[fastest], known.steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
-    return replace(spec, policy=policy, learner=spec.learner or learner)
+    learner = LearnerStep(times[fastest], method.env_steps, 1 << fastest, tuple(times[:fastest]), error, overlaps)
+    return replace(spec, policy=policy, learner=spec.learner or learner), ""
 
 
-def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> object:
-    """Return the answer of a cell with a job, None if it has none."""
+def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> Answer | str:
+    """Return the answer of a cell with a job, or why there is none."""
     try:
         with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
-            return next(iter(child.messages()), None)
+            answer = next(iter(child.messages()))
     except InterruptedCellError:
         raise InterruptedRunError(f"interrupted: {go_on}") from None
-    except (CellError, OSError):
-        return None
+    except (CellError, OSError) as error:
+        return str(error)
+    return answer.reason if isinstance(answer, Failure) else answer
 
 
 def settings(
-    choices: Sequence[BackendChoice],
-    cpus: int,
-    batch: int | None = None,
-    cores: int | None = None,
-    *,
-    apart: bool = False,
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None, apart: bool = False
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
@@ -344,7 +349,9 @@ class TuneRace:
     """One race, written to one run file."""
 
     def __init__(self, plan: Plan, measuring: Session, margin: float, world: World, budget: TuneBudget) -> None:
-        self._plan, self._session, self._margin, self._world, self._budget = plan, measuring, margin, world, budget
+        self._plan, self._session, self._margin, self._budget = plan, measuring, margin, budget
+        host = world.read_host()  # during the race, this process is kept off the CPUs of cells
+        self._world = replace(world, read_host=lambda: host)
         self._budget.records = by_cell(measuring.run)
         self._knowledge = session.known()
         self._looks = 1
@@ -389,44 +396,40 @@ class TuneRace:
             return cells
         capped = []
         for cell in cells:
-            own = learner.on(self.run.header.usable_cpus - cell.cpus_owned)
-            most = cell.built.frame_skip * (own.steps or cell.built.batch_size) / own.seconds
+            trained = cell.figures.learning
+            most = trained.steps_per_second * trained.at_most * cell.built.frame_skip if trained else 0.0
             rates = tuple(min(rate, most) for rate in cell.sample.rates)
             capped.append(replace(cell, sample=replace(cell.sample, rates=rates)))
         return tuple(capped)
 
     def _measure_usual(self, found: Choice) -> None:
         """Measure the recommended setting along with the usual backend and as many environments, if there is time."""
-        key = found.chosen and found.chosen.key
+        spec, key = self._plan.spec, found.chosen and found.chosen.key
         chosen = next((cell for cell in self._plan.cells if cell.key.without_repeat == key), None)
-        if self._plan.spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
+        if spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:
             return
         self._budget.kept = 0.0
-        cpus = max((cell.cpus for cell in self._plan.cells), key=len)
-        number, choice = chosen.shape.num_envs, BackendChoice(registry.USUAL)
-        workers = max(count for count in range(1, len(cpus) + 1) if number % count == 0)
-        usual = replace(
-            chosen,
-            backend=choice,
-            workers=workers,
-            envs_per_worker=number // workers,
-            shape=choice.entry.shape_of(workers, number // workers, workers, {}),
-            cpus=cpus[:workers],
-            interpreter=CellPython(),
-        )
-        pair = [replace(cell, repeat=max(next_repeats(self._session.run).values())) for cell in (chosen, usual)]
-        for _ in range(_PASSES_OF_USUAL):
-            if sum(map(self._budget.cost, pair)) > self._budget.left or number > MOST_PROCESSES:
+        number, most = chosen.shape.num_envs, self._session.run.header.usable_cpus
+        if spec.learner.overlaps and not spec.pin.reserve:
+            most = max(1, most - 1)  # the learner needs a CPU of its own
+        workers = max(count for count in range(1, most + 1) if number % count == 0)
+        alone = replace(spec, backends=(BackendChoice(registry.USUAL),), only=(), base=False)
+        alone = replace(alone, workers=(workers,), envs_per_worker=(number // workers,))
+        plan, _ = session.plan_here(alone, self._world)
+        usual = plan.cells[0]
+        if usual.skip is not None or number > MOST_PROCESSES:
+            return
+        first = max(next_repeats(self._session.run).values())
+        for repeat in range(first, first + _PASSES_OF_USUAL):
+            pair = [replace(cell, repeat=repeat) for cell in (chosen, usual)]
+            if sum(map(self._budget.cost, pair)) > self._budget.left:
                 break
             self._measure(pair)
-            pair = [replace(cell, repeat=cell.repeat + 1) for cell in pair]
 
     def _time_steps(self) -> None:
         """Time steps of one environment, which also shows how slow the machine is."""
-        loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
-        if not loops:
-            return
-        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
+        loops = (cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1)
+        loop = replace(next(loops), job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
         began = self._world.clock()
         timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
         if isinstance(timed, Timed):
@@ -498,9 +501,8 @@ class TuneRace:
             # With so few steps, no episode would end, so shorten episodes.
             if not timed.ends or timed.steps / timed.ends > steps * TIMES_LONGER / ENDS:
                 episode = steps // (ENDS + 1)
-        backends = (unknown[0].built.choice,)
-        spec = replace(self._plan.spec, only=(), backends=backends, envs_per_worker=(1,), timeout=seconds)
-        proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
+        spec = replace(self._plan.spec, only=(), backends=(unknown[0].built.choice,), envs_per_worker=(1,))
+        proving.learn(replace(spec, timeout=seconds), self._knowledge, self._world, steps=steps, episode=episode)
         return True
 
     def _measure(self, cells: Sequence[Cell]) -> None:

@@ -54,11 +54,10 @@ def _send_again(raised: sys.UnraisableHookArgs) -> None:
 
     For example, Python itself runs a callback after each import.
     """
-    from threading import Timer, main_thread
+    from threading import Timer
 
     if raised.exc_type is KeyboardInterrupt:
-        # A signal to another thread would not end a sleep of the main thread. It comes after this callback has ended.
-        Timer(0.1, signal.pthread_kill, (main_thread().ident, signal.SIGINT)).start()
+        Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(raised)
 

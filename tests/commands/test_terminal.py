@@ -76,8 +76,8 @@ def test_what_has_no_code_is_ascii_everywhere(sweep: Run, tmp_path: Path, monkey
     assert "+-" in done.stdout.partition("# Throughput")[0]
 
 
-# In short sleeps: a signal that comes right before a sleep does not end it.
-WAITS = "import pathlib, time; pathlib.Path('here').touch(); any(map(time.sleep, [0.1] * 6000))"
+# In short sleeps: a signal that comes right before a sleep, or to another thread, does not end it.
+WAITS = "import pathlib, time; pathlib.Path('here').touch()\nfor _ in range(6000): time.sleep(0.1)"
 
 
 LOADED = {

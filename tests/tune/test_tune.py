@@ -205,7 +205,7 @@ def test_nothing_is_recommended_if_a_disturbed_setting_may_be_faster(vebench: Co
 @pytest.mark.parametrize("noise", [0.02, 0.1])
 def test_no_setting_is_faster_than_the_recommended_one_beyond_its_interval(vebench: Command, noise: float) -> None:
     machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.2))
-    asked = ("tune", "-e", "Acrobot", *OURS, "--batch", "16", "--budget", "60s", "-f", "json", "-o", "a.jsonl")
+    asked = ("tune", "-e", "Acrobot", *OURS, "--batch", "16", "--budget", "90s", "-f", "json", "-o", "a.jsonl")
     found = json.loads(vebench(*asked, world=machine).out)
     cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
     chosen = cells[found["chosen"]["setting"]]

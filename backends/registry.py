@@ -234,6 +234,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
+        environment_seconds={"atari": 0.09},
         scope=Scope(
             frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
             name_of=lambda task: None if task.arguments else task.id,  # there is no environment that takes arguments
@@ -245,6 +246,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "returns at once: shows the cost of the measuring loop itself",
         role="null",
         steps_gymnasium=False,
+        environment_seconds=dict.fromkeys(SUITES, 0.0),
     ),
     BackendEntry(
         YARDSTICK,
@@ -252,6 +254,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a fixed amount of work: shows how fast the machine is",
         role="yardstick",
         steps_gymnasium=False,
+        environment_seconds=dict.fromkeys(SUITES, 0.0),
         by_default=False,
     ),
     *map(_peer, _PEERS["backends"]),

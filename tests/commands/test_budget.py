@@ -71,6 +71,16 @@ def test_the_rest_of_a_plan_is_measured_on_request(vebench: Command) -> None:
     assert all(whole[name][size] >= count for name, sizes in first.items() for size, count in sizes.items())
 
 
+def test_a_check_measures_only_the_cells_that_its_baseline_has(vebench: Command) -> None:
+    machine = Machine(topology_of(cores=2))
+    assert vebench(*SMALL, "--budget", "60", "-q", world=machine.world()).status == 0
+    done = vebench("check", "run.jsonl", "-o", "new.jsonl", "-b", "fast-sync,gym-async", world=machine.world())
+    assert done.status == 0
+    of_baseline, again = passes(), passes("new.jsonl")
+    assert 32 not in of_baseline["gym-async"]
+    assert {name: set(sizes) for name, sizes in again.items()} == {n: set(sizes) for n, sizes in of_baseline.items()}
+
+
 def test_a_run_without_time_for_a_rate_has_no_result(vebench: Command) -> None:
     done = vebench(*SMALL, "--budget", "100ms", world=Machine(topology_of(cores=2)).world())
     assert done.status == 3

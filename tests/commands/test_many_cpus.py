@@ -145,6 +145,18 @@ def test_a_run_names_the_fastest_and_its_display_fits_a_terminal(
     assert 0.85 * 600 < machine.clock.now < 630
 
 
+@pytest.mark.parametrize("name", SIMULATED)
+def test_the_planned_time_is_the_time_that_all_cells_take(vebench: Command, name: str) -> None:
+    machine = Machine(SIMULATED[name], memory=256 * GIB)
+    # With this seed, the random part of the warm-ups has about its mean length, as in the plan.
+    length = ("--budget", "none", "--passes", "2", "--seed", "14")
+    asked = ("run", "-e", "Pong", "-w", f"1..{len(machine.topology.online)}", *length)
+    plan = vebench(*asked, "--dry-run", world=machine.world())
+    (minutes, seconds), *_ = re.findall(r"Time: about (\d+) min (\d+) s", plan.out)
+    assert vebench(*asked, "-q", world=machine.world()).status == 0
+    assert 60 * int(minutes) + int(seconds) == pytest.approx(machine.clock.now, rel=0.15)
+
+
 def test_a_cell_above_memory_is_killed(vebench: Command) -> None:
     machine = Machine(topology_of(cores=4), memory=GIB, costs={"for-loop": Costs(environment=2 * GIB)})
     asked = ("-b", "for-loop", "-w", "1", "--no-base", "--proof", "off")

@@ -154,6 +154,10 @@ def _measure(
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
     with asked_in(request.baseline, spec, allowed=request.allowed, named=named):
         plan, head = plan_here(spec, world)
+    # The budget of the baseline may have left out cells.
+    there = {cell.key for cell in old}
+    plan = replace(plan, cells=tuple(cell for cell in plan.cells if cell.key.without_repeat in there))
+    head = msgspec.structs.replace(head, cells=len(plan.cells))
     refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
         lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"

@@ -466,9 +466,9 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
             # A comparison takes a fifth of the stepping time.
             proofs += 0.2 * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
             proofs += 0.0 if spec.takes_turns else start
-        # Because of noise, a warm-up takes more than its shortest length. Before the first window, cells step for up to
-        # a quarter of the time of all windows, if episodes are long.
-        warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 8
+        # Because of noise, a warm-up takes more than its shortest length. If episodes are long, cells then step for a
+        # random time, on average a quarter of the time of all windows.
+        warm_up = 1.6 * spec.warmup + spec.windows * spec.duration / 4
         rest += warm_up + spec.windows * (spec.duration + AROUND_S) + END_S
     return PlannedTime(starts, proofs, starts + proofs + rest)
 

@@ -20,7 +20,6 @@ from vebench.commands.session import Session, World, known, plan_here, refuse_us
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.equality.diff import PairPage
-from vebench.equality.shrink import FirstDifference
 from vebench.equality.verify import VerifyPage
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
@@ -180,12 +179,6 @@ class PairVerification(Judgement[PairPage]):
     def verdict(self) -> str:
         """``identical``, ``equal``, ``within limits``, ``same distribution``, ``different`` or ``unverified``."""
         return self.page.verdict.word
-
-    @property
-    def parting(self) -> FirstDifference | None:
-        """The first row that differs in the smallest example, None without an example."""
-        example = self.page.verdict.example
-        return None if example is None else example.difference
 
     @property
     def script(self) -> str:

@@ -158,11 +158,6 @@ class Comparison(Judgement[CheckPage]):
         """A ``verdict``, ``ratio`` and ``why`` for each cell."""
         return self.page.comparison.cells
 
-    @property
-    def differences(self) -> tuple[str, ...]:
-        """Conditions in which the two runs differ, a sentence each."""
-        return self.page.differences
-
 
 class Verification(Judgement[VerifyPage]):
     """Whether backends do the same work as a plain loop."""
@@ -247,7 +242,6 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     metric: Metric = "yardstick",
     envs: Texts = (),
     backends: Texts = (),
-    allow_different_host: bool = False,
     history: str | Path | None = None,
     budget: float | str = 600.0,
     output: str | Path | None = None,
@@ -268,8 +262,6 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         ``"fps"``: the rates.
     envs, backends
         Compare only these, by default all of ``a``.
-    allow_different_host
-        Whether to compare although machines or package versions differ.
     history
         A folder of earlier runs, from which the variance between runs is estimated.
     budget, output, world
@@ -284,7 +276,6 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             metric=metric,
             envs=OPTIONS["envs"].value(envs) if envs else (),
             backends=OPTIONS["backends"].value(backends) if backends else (),
-            allow_different_host=allow_different_host,
             history=None if history is None else Path(history),
             budget=_BUDGET.value(budget),
         )

@@ -24,7 +24,7 @@ from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
 from vebench.process_guard import terminable
 from vebench.reports import console
-from vebench.reports.console import Outlet, other_work, show
+from vebench.reports.console import Outlet, show
 from vebench.reports.document import View
 from vebench.reports.formats import TERMINAL, Format
 from vebench.reports.overview import Machine, machine_page, plan_page
@@ -109,8 +109,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     whole = page(measuring.run)
     outlet.publish(whole, quiet=quiet)
     (section,) = whole.sections
-    if other := [cell for cell in section.cells if cell.work.found_to_differ]:
-        console.note(other_work(other))
+    if any(cell.work.found_to_differ for cell in section.cells):
         return 1
     useless = section.notice or not any(cell.rate for cell in section.cells)
     return 3 if status == 0 and useless else status

@@ -26,7 +26,7 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_yo
 from vebench.gates import check as checking
 from vebench.gates.gate import CheckPage
 from vebench.plan.grammar import seconds
-from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
+from vebench.plan.spec import FIELDS, MOST_SLOWER, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
 from vebench.reports.document import Page
 from vebench.reports.run import RunPage
@@ -272,7 +272,7 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             a.path if isinstance(a, Run) else Path(a),
             b.path if isinstance(b, Run) else None if b is None else Path(b),
             None if output is None else store.output_path(str(output)),
-            tolerance=tolerance,
+            tolerance=MOST_SLOWER.value(tolerance),
             metric=metric,
             envs=OPTIONS["envs"].value(envs) if envs else (),
             backends=OPTIONS["backends"].value(backends) if backends else (),
@@ -313,7 +313,8 @@ def compare(
         spec = spec_of("compare", given)
         path = None if output is None else store.output_path(str(output))
         longest = None if budget is None else _BUDGET.value(budget)
-        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
+        share = MOST_SLOWER.value(tolerance)
+        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=share, budget=longest)
         return Comparison(found)
 
 

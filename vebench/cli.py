@@ -186,7 +186,7 @@ def report_(call: Call) -> None:
     argument("runs", "RUN...", Path),
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
-    options.MOST_SLOWER,
+    options.SLOWER,
     option(VERDICT, "--metric METRIC", "yardstick (rates over fixed work), speedup or fps.", METRICS, "yardstick"),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
     options.form("check"),
@@ -227,7 +227,7 @@ def check_(call: Call) -> int:
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
     option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
-    options.MOST_SLOWER,
+    options.SLOWER,
     options.form("check"),
     options.output("check", "Run files, with -a and -b added to the name"),
 )

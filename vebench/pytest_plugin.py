@@ -105,6 +105,7 @@ class VectorEnvRate:
         from vebench.errors import UsageError
         from vebench.gates.check import compared
         from vebench.plan.grammar import HOW_LONG, Option, seconds
+        from vebench.plan.spec import MOST_SLOWER
 
         if (run is None) == (not (env or backend or python)):
             raise UsageError(
@@ -122,7 +123,8 @@ class VectorEnvRate:
         theirs = {**plan, "envs": env or self.env, "backends": backend or plan["backends"]}
         spec, other = (spec_of("compare", each, "low") for each in (plan, theirs))
         pythons = python or sys.executable, sys.executable
-        return compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
+        share = MOST_SLOWER.value(tolerance)
+        return compared(pythons, spec, output, world, tolerance=share, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
         """Add the comparison to the test's properties. Fail or skip the test if it does not pass."""

@@ -100,12 +100,10 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     with Session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
             status = measuring.measure(plan, left, partial(page, early=True))
-        except InterruptedRunError as interrupt:
-            try:
-                if any(cell.windows for cell in measuring.run.cells):
-                    outlet.publish(page(measuring.run), quiet=quiet)
-            finally:  # even if the page cannot be written
-                raise interrupt
+        except InterruptedRunError:
+            if any(cell.windows for cell in measuring.run.cells):
+                outlet.publish(page(measuring.run), quiet=quiet)
+            raise
     whole = page(measuring.run)
     outlet.publish(whole, quiet=quiet)
     (section,) = whole.sections

@@ -58,7 +58,6 @@ class CheckRequest:
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
     """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if no verdict is possible."""
-    gate.check_tolerance(request.tolerance)
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
@@ -235,7 +234,6 @@ def compared(
     ``budget`` seconds are over. Without a ``budget``, the passes of ``spec`` are measured. ``instead``: the first
     Python measures this spec. Its environments and backends correspond to the ones of ``spec``, in the same order.
     """
-    gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:

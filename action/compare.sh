@@ -61,6 +61,8 @@ if [ -n "${HISTORY-}" ] && [ -s report.md ]; then
 		"$work/gate/bin/vebench" history "$work/history" --store "$work"/run-*.jsonl -f markdown > "$work/history.md" ||
 			found=$?
 		[ "$found" != 2 ]
+		git -C "$work/history" add --all
+		git -C "$work/history" commit --quiet --message "Add $(basename "$work"/run-*.jsonl)"
 		pushed=0
 		git -C "$work/history" push --quiet origin "HEAD:refs/heads/$HISTORY" || pushed=$?
 		[ "$pushed" != 0 ] || break

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import CountsInside, Spaces, make, read_spaces
+from vebench.backends.environments.making import CountsInside, Spaces, make, read_spaces, spaces_of
 from vebench.backends.interface import (
     ActionSpace,
     BackendInfo,
@@ -61,12 +60,6 @@ def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> Non
     environment.reset = seeded
 
 
-def spaces_of(task: Task) -> Spaces:
-    """Return the spaces of ``task``. Makes an environment, and closes it."""
-    with closing(make(task)) as example:
-        return read_spaces(task, example.observation_space, example.action_space)
-
-
 def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
     """Return the spaces of a task. Raises ValueError unless each is one array. ``dicts`` also allows observed dicts."""
     spaces = spaces_of(setup.task)
@@ -77,12 +70,10 @@ def spaces_for(setup: Setup, library: str, *, dicts: bool = False) -> Spaces:
     return spaces
 
 
-def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
+def kill_all(processes: Sequence[Any], patience: float = 0.0) -> None:
     """Wait ``patience`` seconds for each process, then kill and join all."""
-    processes = list(processes)
-    if patience:
-        for process in processes:
-            process.join(patience)
+    for process in processes:
+        process.join(patience)
     for process in processes:
         process.kill()
     for process in processes:

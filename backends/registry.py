@@ -47,8 +47,6 @@ def _seconds(text: str) -> float:
 
 
 _START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
-
-
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
 

@@ -15,18 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import CountsInside, make, read_spaces
+from vebench.backends.environments.making import CountsInside, make, read_spaces, spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import (
-    CLOSE_S,
-    LOOK_S,
-    OneInFlight,
-    RowsOfAll,
-    kill_all,
-    restrict_worker,
-    spaces_of,
-)
+from vebench.backends.one_in_flight import CLOSE_S, LOOK_S, OneInFlight, RowsOfAll, kill_all, restrict_worker
 from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of

@@ -9,7 +9,7 @@ import stat
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
@@ -321,12 +320,3 @@ def _setting(cell: Cell) -> str:
     return one_line(
         f"{cell.backend.label} with {cell.key.size}{f', {cell.interpreter.side}' if cell.interpreter.side else ''}"
     )
-
-
-def other_work(cells: Sequence[CellSummary]) -> str:
-    """Return a note that these cells, at least one, did other work while they were measured."""
-    first, *others = cells
-    more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
-    why = "rows differ" if first.work.proof is None else proof_difference(first.work.proof)
-    what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured{more}: {why}"
-    return one_line(f"{what}; {'these rates are' if others else 'its rate is'} struck, not removed")

@@ -16,7 +16,7 @@ from vebench.analysis.cell import CellSummary, Code, Gravity, in_report_order
 from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison, Names, TaskComparison, compared_tasks
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import seconds_taken, summarise
+from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import Cause
@@ -235,9 +235,12 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def time_of_run(run: Run) -> str:
-    """Return the time that the run took; empty if unknown."""
-    seconds = seconds_taken(run.cells)
-    return "" if seconds is None else figures.long_time(seconds)
+    """Return the time that the cells of a run and their proofs took; empty if unknown."""
+    times = [cell.took_ns for cell in run.cells if cell.took_ns is not None]
+    proofs = [cell.proof.seconds or 0.0 for cell in run.cells if cell.proof is not None]
+    if not times or len(times) < len(run.cells):
+        return ""
+    return figures.long_time(sum(times) / 1e9 + sum(proofs))
 
 
 def rate_tables(

@@ -64,14 +64,13 @@ def properties() -> dict[str, str]:
         (as_fast(1.0, noise=1.0), FAST, "skipped", "inconclusive"),
     ],
 )
-def test_a_test_has_the_outcome_of_the_verdict_and_says_so_in_summary_and_junit(
+def test_a_test_has_the_outcome_of_the_verdict_and_says_so_in_junit(
     suite: Suite, script: Scripted, body: str, outcome: str, verdict: str
 ) -> None:
     done = suite(body, world(script))
     done.assert_outcomes(**{outcome: 1})
     told = properties()
     assert (told["verdict"], float(told["low"]) < float(told["ratio"]) < float(told["high"])) == (verdict, True)
-    done.stdout.re_match_lines([r"=+ vebench =+", rf"\S+::test_rate: for-loop, 1 worker: {verdict}, .*x ±.*"])
     if outcome == "failed":
         assert float(told["ratio"]) == pytest.approx(0.5, rel=0.02)
         done.stdout.re_match_lines([r"vebench: for-loop on CartPole-v1 is slower: 0\.50x ±.*, tolerance 0\.1, 1 cell$"])
@@ -113,9 +112,7 @@ def test_backends_can_be_parameters_and_each_is_judged_by_itself(suite: Suite) -
         also=", backend",
     )
     done.assert_outcomes(passed=1, failed=1)
-    done.stdout.re_match_lines_random(
-        [r".*\[gym-sync\]: gym-sync, 2 workers", r".*\[gym-async\]: gym-async, 2 workers"]
-    )
+    done.stdout.re_match_lines([r"vebench: gym-async on CartPole-v1 is slower: "])
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, "passed"), (0.25, "failed")])
@@ -199,4 +196,4 @@ def test_two_environments_are_measured_for_real(suite: Suite) -> None:
     named = 'vector_env_rate("CartPole", duration=0.02, warmup=0.01, windows=2, passes=2)'
     done = suite(f'{named}.not_slower_than(env="gymnasium:CartPole-v0")', World(), "--vebench-budget=1s")
     assert sum(done.parseoutcomes().values()) == 1
-    done.stdout.re_match_lines([r".*::test_rate: for-loop, 1 worker: .*, [\d,]+ frames/s, [\d.]+x"])
+    assert float(properties()["ratio"]) > 0

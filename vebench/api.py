@@ -20,13 +20,12 @@ from vebench.commands.session import Session, World, known, plan_here, refuse_us
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.equality.diff import PairPage
-from vebench.equality.shrink import FirstDifference
 from vebench.equality.verify import VerifyPage
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates.gate import CheckPage
 from vebench.plan.grammar import seconds
-from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
+from vebench.plan.spec import FIELDS, MOST_SLOWER, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
 from vebench.reports.document import Page
 from vebench.reports.run import RunPage
@@ -158,11 +157,6 @@ class Comparison(Judgement[CheckPage]):
         """A ``verdict``, ``ratio`` and ``why`` for each cell."""
         return self.page.comparison.cells
 
-    @property
-    def differences(self) -> tuple[str, ...]:
-        """Conditions in which the two runs differ, a sentence each."""
-        return self.page.differences
-
 
 class Verification(Judgement[VerifyPage]):
     """Whether backends do the same work as a plain loop."""
@@ -180,12 +174,6 @@ class PairVerification(Judgement[PairPage]):
     def verdict(self) -> str:
         """``identical``, ``equal``, ``within limits``, ``same distribution``, ``different`` or ``unverified``."""
         return self.page.verdict.word
-
-    @property
-    def parting(self) -> FirstDifference | None:
-        """The first row that differs in the smallest example, None without an example."""
-        example = self.page.verdict.example
-        return None if example is None else example.difference
 
     @property
     def script(self) -> str:
@@ -247,7 +235,6 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     metric: Metric = "yardstick",
     envs: Texts = (),
     backends: Texts = (),
-    allow_different_host: bool = False,
     history: str | Path | None = None,
     budget: float | str = 600.0,
     output: str | Path | None = None,
@@ -268,8 +255,6 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         ``"fps"``: the rates.
     envs, backends
         Compare only these, by default all of ``a``.
-    allow_different_host
-        Whether to compare although machines or package versions differ.
     history
         A folder of earlier runs, from which the variance between runs is estimated.
     budget, output, world
@@ -280,11 +265,10 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             a.path if isinstance(a, Run) else Path(a),
             b.path if isinstance(b, Run) else None if b is None else Path(b),
             None if output is None else store.output_path(str(output)),
-            tolerance=tolerance,
+            tolerance=MOST_SLOWER.value(tolerance),
             metric=metric,
             envs=OPTIONS["envs"].value(envs) if envs else (),
             backends=OPTIONS["backends"].value(backends) if backends else (),
-            allow_different_host=allow_different_host,
             history=None if history is None else Path(history),
             budget=_BUDGET.value(budget),
         )
@@ -322,7 +306,8 @@ def compare(
         spec = spec_of("compare", given)
         path = None if output is None else store.output_path(str(output))
         longest = None if budget is None else _BUDGET.value(budget)
-        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
+        share = MOST_SLOWER.value(tolerance)
+        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=share, budget=longest)
         return Comparison(found)
 
 

@@ -186,10 +186,9 @@ def report_(call: Call) -> None:
     argument("runs", "RUN...", Path),
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
-    options.MOST_SLOWER,
+    options.SLOWER,
     option(VERDICT, "--metric METRIC", "yardstick (rates over fixed work), speedup or fps.", METRICS, "yardstick"),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
-    option(ADVANCED, "--allow-different-host", "Compare even if machines or simulators differ."),
     options.form("check"),
     options.output("check", "Run file of the candidate"),
     options.ALLOW_CODE,
@@ -214,7 +213,7 @@ def check_(call: Call) -> int:
     if candidates:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
         call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
-    names = ("tolerance", "metric", "envs", "backends", "allow_different_host", "history", "budget")
+    names = ("tolerance", "metric", "envs", "backends", "history", "budget")
     how = {name: getattr(call, name) for name in names}
     candidate = candidates[0] if candidates else None
     request = check.CheckRequest(baseline, candidate, file, allowed=call.allow_code, **how)
@@ -228,7 +227,7 @@ def check_(call: Call) -> int:
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
     option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
-    options.MOST_SLOWER,
+    options.SLOWER,
     options.form("check"),
     options.output("check", "Run files, with -a and -b added to the name"),
 )
@@ -291,7 +290,7 @@ def bisect_(call: Call) -> int:
     "Regressions",
     argument("folder", "[DIR]", Path, default=Path(".vebench")),
     *options.ONLY,
-    option(OUTPUT, "--store RUN", "Copy this run file to DIR first, and commit it if DIR is a git work tree.", FILE),
+    option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
     options.form("history", default=None),
     options.output("history"),
 )

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from vebench.gates.gate import CheckPage
 
-_SUMMARY = pytest.StashKey[list[str]]()  # a line for each cell
-
 pytest.register_assert_rewrite("vebench.testing")
 
 
@@ -31,13 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="60s",
         help="longest time for which vector_env_rate measures a comparison (default: 60s)",
     )
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the comparisons, if there were any."""
-    if lines := config.stash.get(_SUMMARY, []):
-        terminalreporter.section("vebench")
-        terminalreporter.write_line("\n".join(lines))
 
 
 @pytest.fixture
@@ -114,6 +105,7 @@ class VectorEnvRate:
         from vebench.errors import UsageError
         from vebench.gates.check import compared
         from vebench.plan.grammar import HOW_LONG, Option, seconds
+        from vebench.plan.spec import MOST_SLOWER
 
         if (run is None) == (not (env or backend or python)):
             raise UsageError(
@@ -131,10 +123,11 @@ class VectorEnvRate:
         theirs = {**plan, "envs": env or self.env, "backends": backend or plan["backends"]}
         spec, other = (spec_of("compare", each, "low") for each in (plan, theirs))
         pythons = python or sys.executable, sys.executable
-        return compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
+        share = MOST_SLOWER.value(tolerance)
+        return compared(pythons, spec, output, world, tolerance=share, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
-        """Add the comparison to the summary and to the test's properties. Fail or skip the test if it does not pass."""
+        """Add the comparison to the test's properties. Fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.analysis.comparison import group_of
         from vebench.errors import one_line
@@ -142,12 +135,6 @@ class VectorEnvRate:
         from vebench.reports import figures
 
         found = page.comparison
-        lines = self.test.config.stash.setdefault(_SUMMARY, [])
-        for cell in found.cells:
-            before, after = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
-            ratio = figures.with_spread(cell.ratio, "x") if cell.ratio else "-"
-            rates = f"{after} frames/s, {ratio} the baseline's {before}"
-            lines.append(f"{self.test.nodeid}: {cell.key.backend}, {cell.key.size}: {cell.verdict}, {rates}")
         # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
         # but it warns unless the family of the JUnit XML is xunit1 or legacy.
         order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")

@@ -6,6 +6,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,8 +66,7 @@ def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:
 
 def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
     """Return the frames of each environment as an array, None if one environment's frames are unknown."""
-    known = [count for count in frames if count is not None]
-    return np.array(known, np.int64) if len(known) == len(frames) else None
+    return None if None in frames else np.array(frames, np.int64)
 
 
 class CountsInside:
@@ -122,6 +122,12 @@ def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasi
         _tree("observations", observations, lambda space: ArraySpec(space.shape or (), np.dtype(space.dtype))),
         _tree("actions", actions, partial(action_space, task)),
     )
+
+
+def spaces_of(task: Task) -> Spaces:
+    """Return the spaces of ``task``. Makes an environment, and closes it."""
+    with closing(make(task)) as example:
+        return read_spaces(task, example.observation_space, example.action_space)
 
 
 def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Space[Any]], Any]) -> Tree:

@@ -164,7 +164,6 @@ class AtariBatch(FastBatch):
 
     def __init__(self, task: AtariTask, rows: RowArrays) -> None:
         (observations,), rewards, terminated, truncated, (actions,) = rows
-        assert actions.dtype == np.int64  # noqa: S101 - Gymnasium's type of a Discrete space
         settings, count = task.settings, len(rewards)
         self._noop_max = settings.noop_max
         self._ales = [task.emulator() for _ in range(count)]
@@ -275,7 +274,6 @@ class PictureMaker:
         """Return the memory of pictures in ``into``, ``(count, rows, columns)``, where only C may write."""
         memory = np.zeros((len(into), needed().vebench_picture_size(self._height)), np.uint8)
         for picture, shown in zip(memory, into, strict=True):
-            assert shown.flags.c_contiguous  # noqa: S101 - true of a picture in a row
             needed().vebench_picture_prepare(pointer(picture), pointer(self._maker), pointer(shown))
         return memory
 

@@ -289,26 +289,26 @@ class FastShare:
                 self._batch.close()
 
 
-class _OwnClasses:
-    """Environments of the own class or, if it cannot be used, of Gymnasium's class in processes."""
-
-    @staticmethod
-    def stepped(task: Task) -> Stepped:
-        """Return how the environments of a task are stepped."""
-        fast, own = build_task(task.id, fast_settings(task))
-        if fast is None:
-            return gymnasium_classes(task)._replace(own_classes=own)
-        return Stepped(
-            read_spaces(task, fast.observation_space, fast.action_space),
-            lambda division: make_share(fast, division, "NextStep"),
-            own,
-            tuple(Difference(text) for text in fast.leaves_out),
-        )
+def _own_classes(task: Task) -> Stepped:
+    """Return how our own class steps a task's environments, or Gymnasium's class if ours cannot be used."""
+    fast, own = build_task(task.id, fast_settings(task))
+    if fast is None:
+        return gymnasium_classes(task)._replace(own_classes=own)
+    return Stepped(
+        read_spaces(task, fast.observation_space, fast.action_space),
+        lambda division: make_share(fast, division, "NextStep"),
+        own,
+        tuple(Difference(text) for text in fast.leaves_out),
+    )
 
 
-class FastSync(_OwnClasses, ShmSync):
+class FastSync(ShmSync):
     """``ShmSync`` with our own classes for the environments, and threads in place of its processes."""
 
+    stepped = staticmethod(_own_classes)
 
-class FastAsync(_OwnClasses, ShmAsync):
+
+class FastAsync(ShmAsync):
     """``ShmAsync`` with our own classes for the environments, and threads in place of its processes."""
+
+    stepped = staticmethod(_own_classes)

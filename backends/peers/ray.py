@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from vebench.backends.environments.making import make
+from vebench.backends.environments.making import make, spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import OneInFlight, RowsOfAll, spaces_of
+from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree, as_rows, mapped, part
 from vebench.machine import kernel
 
@@ -64,17 +64,14 @@ class RayActors(OneInFlight):
         self._shares = [slice(each * worker, each * (worker + 1)) for worker in range(setup.workers)]
         self._actors: list[Any] = []
         self._answers: list[Any] = []
-        self._running = ExitStack()
-        try:
-            self._running.enter_context(local_ray(setup.workers))
+        with ExitStack() as running:
+            running.enter_context(local_ray(setup.workers))
             actor: Any = ray.remote(num_cpus=1)(_Actor)
             for worker, share in enumerate(self._shares):
                 cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
                 self._actors.append(actor.remote(setup.task, self._rows.part(share), cpu))
             ray.get([actor.ready.remote() for actor in self._actors])
-        except BaseException:
-            self._end()
-            raise
+            self._running = running.pop_all()
 
     def _reset(self, seed: int) -> Tree:
         self._answers = [actor.reset.remote(seed) for actor in self._actors]

@@ -14,17 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vebench.backends.environments.making import make, sample
+from vebench.backends.environments.making import make, sample, spaces_of
 from vebench.backends.interface import Setup, Task
-from vebench.backends.one_in_flight import (
-    FLOAT32_REWARDS,
-    LOOK_S,
-    OneInFlight,
-    RowsOfAll,
-    kill_all,
-    raise_if_dead,
-    spaces_of,
-)
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, LOOK_S, OneInFlight, RowsOfAll, kill_all, raise_if_dead
 from vebench.backends.trees import Tree
 
 _CHECKOUT = Path(os.environ.get("RLPYT", ""))

@@ -85,15 +85,13 @@ class TianshouDummy(OneInFlight):
     The library never resets by itself. Like its ``Collector``, the adapters reset ended environments in the same step.
     """
 
-    kind = "DummyVectorEnv"
-
-    def __init__(self, setup: Setup, environments: list[Any] | None = None) -> None:
+    def __init__(self, setup: Setup, environments: list[Any] | None = None, *, kind: str = "DummyVectorEnv") -> None:
         from tianshou import env
 
         spaces = spaces_for(setup, "tianshou")
-        processes = 1 if self.kind == "DummyVectorEnv" else setup.batch_size
+        processes = 1 if kind == "DummyVectorEnv" else setup.batch_size
         self._report(setup, spaces, autoreset="same_step", processes=processes)
-        self._vector = getattr(env, self.kind)(environments or makers(setup))
+        self._vector = getattr(env, kind)(environments or makers(setup))
 
     def _reset(self, seed: int) -> Tree:
         for index, worker in enumerate(self._vector.workers):
@@ -112,33 +110,22 @@ class TianshouDummy(OneInFlight):
             self._vector.close()
 
 
-class TianshouSubproc(TianshouDummy):
-    """``SubprocVectorEnv``: a process for each environment. Observations go over pipes, too."""
-
-    kind = "SubprocVectorEnv"
-
-
-class TianshouShmem(TianshouDummy):
-    """``ShmemVectorEnv``: a process for each environment, with observations copied from shared memory."""
-
-    kind = "ShmemVectorEnv"
+# A process for each environment. Observations go over pipes, or are copied from shared memory.
+TianshouSubproc = partial(TianshouDummy, kind="SubprocVectorEnv")
+TianshouShmem = partial(TianshouDummy, kind="ShmemVectorEnv")
 
 
 class TianshouRay(TianshouDummy):
     """``RayVectorEnv``: an actor for each environment, in a separate Ray, which ends with the adapter."""
 
-    kind = "RayVectorEnv"
-
     def __init__(self, setup: Setup) -> None:
         from vebench.backends.peers.ray import local_ray
 
-        self._ray = ExitStack()
-        try:
-            self._ray.enter_context(local_ray(len(setup.cpus)))
-            super().__init__(setup, [partial(_ToBeMade, maker) for maker in makers(setup)])
-        except BaseException:
-            self._end()
-            raise
+        with ExitStack() as ray:
+            ray.enter_context(local_ray(len(setup.cpus)))
+            made_there = [partial(_ToBeMade, maker) for maker in makers(setup)]
+            super().__init__(setup, made_there, kind="RayVectorEnv")
+            self._ray = ray.pop_all()
 
     def _end(self) -> None:
         self._ray.close()  # ends every actor

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make
+from vebench.backends.environments.making import ArraySpec, Spaces, as_counts, frames_of, make, spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Difference, OwnClasses, Setup, Task
-from vebench.backends.one_in_flight import spaces_of
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 from vebench.backends.shared_memory.team import RUNNING, InFlight, OverdueError, State, Team
 from vebench.backends.trees import Tree, as_rows

@@ -34,7 +34,9 @@ def test_an_entrys_adapter_is_there(entry: BackendEntry) -> None:
         found = find_spec(module)
         assert found is not None
         tree = ast.parse(Path(str(found.origin)).read_text())
-        assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        bound = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        bound |= {ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)}
+        assert name in bound
 
 
 OF_PEERS = {

@@ -1,23 +1,14 @@
 """A window: bounds on what it holds, and how counters and replicas make one."""
 
-import dataclasses
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from various import MuteError
 
-from vebench.child.answers import (
-    MOST,
-    Window,
-    check_counts,
-    describe,
-    difference,
-    joined,
-)
-
-Holder = dataclasses.make_dataclass("Holder", ["first", "second"])
+from vebench.child.answers import MOST, Done, Window, describe, difference, joined
 
 
 @pytest.mark.parametrize(
@@ -27,12 +18,12 @@ Holder = dataclasses.make_dataclass("Holder", ["first", "second"])
         *((-1, -1), (MOST + 1, MOST + 1), ((1, (2, -3)), -3)),
     ],
 )
-def test_an_integer_that_is_no_count_is_named_with_its_field(value: object, wrong: int | None) -> None:
+def test_an_integer_that_is_no_count_is_named_with_its_field(value: Any, wrong: int | None) -> None:
     if wrong is None:
-        check_counts(Holder(0, value))
+        Done(0, value)
         return
-    with pytest.raises(ValueError, match=rf"^second must be a whole number from 0 to {MOST}, not {wrong}$"):
-        check_counts(Holder(0, value))
+    with pytest.raises(ValueError, match=rf"^seats must be a whole number from 0 to {MOST}, not {wrong}$"):
+        Done(0, value)
 
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])

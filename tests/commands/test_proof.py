@@ -155,9 +155,6 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
     world = fake_world(FakeStart(proofs={"gym-sync": [OTHER]}))
     found = vebench(*ASKED, world=world)
     assert found.status == 1
-    last = found.err.splitlines()[-1]
-    assert last.startswith("vebench: gym-sync with 1 worker on CartPole-v1 did other work while it was measured: ")
-    assert "first at environment 0, step 7: rewards 0.5 instead of 1.0" in last
     assert "other work" in found.out
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)

@@ -1,7 +1,6 @@
 """``vebench history``: what a folder of runs says, in which format, and with which exit status."""
 
 import json
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -140,26 +139,3 @@ def test_a_stored_run_is_in_the_folder_and_its_history(vebench: Command) -> None
         assert (len(found["runs"]), found["runs"][-1]["file"]) == (21, "runs/head.jsonl")
     taken = vebench("history", "runs", "--store", "new/019.jsonl")
     assert (taken.status, taken.err.count("\n")) == (2, 1)
-
-
-def test_a_run_is_committed_where_the_folder_is_a_git_work_tree(
-    vebench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = write(make_runs({ASYNC: STEADY}), "new") / "000.jsonl"
-    git = ["git", "-C", "runs"]
-    Path("runs").mkdir()
-    subprocess.run([*git, "init", "--quiet"], check=True)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    subprocess.run([*git, "config", "user.useConfigOnly", "true"], check=True)
-    nameless = vebench("history", "runs", "--store", str(run))
-    assert (nameless.status, nameless.err.count("\n")) == (2, 1)
-    assert subprocess.check_output([*git, "status", "--porcelain"], text=True) == "?? 000.jsonl\n"
-    for key in ("user.name", "user.email"):
-        subprocess.run([*git, "config", key, "ci"], check=True)
-    for _ in range(2):  # again changes nothing
-        assert vebench("history", "runs", "--store", str(run)).status == 3  # one run is too few
-    assert subprocess.check_output([*git, "show", "--format=%s", "--name-only"], text=True).split() == [
-        "Add",
-        "000.jsonl",
-        "000.jsonl",
-    ]

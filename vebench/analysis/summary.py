@@ -5,7 +5,7 @@ Pure functions. ``windows`` decides which windows count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
@@ -306,13 +306,3 @@ def proof_difference(proof: CellProof) -> str:
 def why_not_same(proof: CellProof) -> str | None:
     """Return why a proof does not show that the work is the same; None if it shows this."""
     return proof_difference(proof) if proof.verdict == "different" else proof.reason
-
-
-def seconds_taken(cells: Iterable[CellRecord]) -> float | None:
-    """Return the seconds that cells and their proofs took; None if there are no cells, or if a time is unknown."""
-    seconds = []
-    for cell in cells:
-        if cell.took_ns is None:
-            return None
-        seconds.append(cell.took_ns * _NANO + ((cell.proof.seconds or 0.0) if cell.proof else 0.0))
-    return sum(seconds) or None

@@ -17,24 +17,6 @@ from vebench.machine import kernel
 MOST = 2**63 - 1
 
 
-def check_counts(record: Any, positive: tuple[str, ...] = ()) -> None:
-    """Raise ValueError unless every integer in the fields of ``record`` is a count.
-
-    A count is from 0 to ``MOST``, or from 1 in fields named in ``positive``. Integers in tuples are checked, too.
-    """
-    for name in record.__dataclass_fields__:
-        least = 1 if name in positive else 0
-        for number in _integers(getattr(record, name)):
-            if not least <= number <= MOST:
-                raise ValueError(f"{name} must be a whole number from {least} to {MOST}, not {number}")
-
-
-def _integers(value: object) -> list[int]:
-    if type(value) is int:
-        return [value]
-    return [number for item in value for number in _integers(item)] if isinstance(value, tuple) else []
-
-
 Counters = dict[str, "int | None"]
 
 # The clock is read about this often in a window. A reading takes 50 ns, so this is less than 0.001 % of a one-second
@@ -189,14 +171,24 @@ class Cause(Enum):
         return "no time was left: use a larger --budget" if self is Cause.GIVEN_UP else "interrupted"
 
 
+def _integers(value: object) -> list[int]:
+    if type(value) is int:
+        return [value]
+    return [number for item in value for number in _integers(item)] if isinstance(value, tuple) else []
+
+
 @dataclass(frozen=True)
 class _Counted:
-    """An answer whose integers are checked when it is made. They are at least 0, or 1 in ``positive`` fields."""
+    """An answer whose integers, also in tuples, must be from 0 to ``MOST``, or from 1 in ``positive`` fields."""
 
     positive: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        check_counts(self, self.positive)
+        for item in fields(self):
+            least = 1 if item.name in self.positive else 0
+            for number in _integers(getattr(self, item.name)):
+                if not least <= number <= MOST:
+                    raise ValueError(f"{item.name} must be a whole number from {least} to {MOST}, not {number}")
 
 
 @dataclass(frozen=True)
@@ -316,7 +308,6 @@ class Proof(_Compared):
     # Frames that the simulators have counted, and that the backend claims; None if not counted:
     simulated: int | None = None
     claimed: int | None = None
-    frames_from: str | None = None
     fewest_ends: int = 0  # the smallest number of ends of any environment
     cut_off: int = 0  # the number of ends by a time limit
     excused: int = 0  # the number of rows with declared differences

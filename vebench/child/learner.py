@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import ArraySpec, make, read_spaces
+from vebench.backends.environments.making import ArraySpec, spaces_of
 from vebench.backends.interface import Setup
 from vebench.backends.training import ALGORITHMS, Algorithm, Training
 from vebench.child.actions import TAPED, PolicyChoice, layers_of, make_policy
@@ -27,8 +26,7 @@ def time_updates(setup: Setup, job: Updating, policy: PolicyChoice, clock: Calla
 
     ``policy`` is the network, if it is one.
     """
-    with closing(make(setup.task)) as environment:
-        spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
+    spaces = spaces_of(setup.task)
     usual = ALGORITHMS[job.algorithm]
     if usual.discrete is not None and any(leaf.integer != usual.discrete for leaf in trees.leaves(spaces.actions)):
         kind = "discrete" if usual.discrete else "continuous"

@@ -24,7 +24,7 @@ from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
 from vebench.process_guard import terminable
 from vebench.reports import console
-from vebench.reports.console import Outlet, other_work, show
+from vebench.reports.console import Outlet, show
 from vebench.reports.document import View
 from vebench.reports.formats import TERMINAL, Format
 from vebench.reports.overview import Machine, machine_page, plan_page
@@ -100,17 +100,14 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     with Session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
             status = measuring.measure(plan, left, partial(page, early=True))
-        except InterruptedRunError as interrupt:
-            try:
-                if any(cell.windows for cell in measuring.run.cells):
-                    outlet.publish(page(measuring.run), quiet=quiet)
-            finally:  # even if the page cannot be written
-                raise interrupt
+        except InterruptedRunError:
+            if any(cell.windows for cell in measuring.run.cells):
+                outlet.publish(page(measuring.run), quiet=quiet)
+            raise
     whole = page(measuring.run)
     outlet.publish(whole, quiet=quiet)
     (section,) = whole.sections
-    if other := [cell for cell in section.cells if cell.work.found_to_differ]:
-        console.note(other_work(other))
+    if any(cell.work.found_to_differ for cell in section.cells):
         return 1
     useless = section.notice or not any(cell.rate for cell in section.cells)
     return 3 if status == 0 and useless else status

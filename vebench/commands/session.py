@@ -466,8 +466,6 @@ class Session:
 
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and the command that continues."""
-        for file in self._files.values():
-            file.check_present()
         here, whole = done + sum(not cell.broken_off for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"

@@ -51,7 +51,6 @@ class CheckRequest:
     metric: Metric = "yardstick"
     envs: tuple[str, ...] = ()  # compare only these tasks; empty: all tasks of the baseline
     backends: tuple[BackendChoice, ...] = ()
-    allow_different_host: bool = False
     history: Path | None = None  # a folder of earlier runs, which show how much runs differ
     budget: float = 600.0  # seconds of measuring
     allowed: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
@@ -59,7 +58,6 @@ class CheckRequest:
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
     """Return the verdicts. Raises NotComparableError, RunFileError or UsageError if no verdict is possible."""
-    gate.check_tolerance(request.tolerance)
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
@@ -112,17 +110,16 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     conditions = records.what_differs(before, after, ignoring=records.OUR_PACKAGES)
     if "pin" in of_plan:
         conditions.insert(0, of_plan.pop("pin"))
-    if not request.allow_different_host:
-        instead = "measure a baseline here, or compare with another --metric or --allow-different-host"
-        if conditions and request.metric == "fps":
-            raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
-        # The yardstick runs on Python and numpy, so other versions make it another program.
-        one, other = (
-            f"Python {head.host.python.rpartition('.')[0]} and numpy {head.packages.get('numpy', 'unknown')}"
-            for head in (before, after)
-        )
-        if one != other and request.metric == "yardstick":
-            raise NotComparableError(one_line(f"{both}: the yardstick ran on {one} against {other}: {instead}"))
+    instead = "measure a baseline here, compare with another --metric, or see the ratios in vebench report A B"
+    if conditions and request.metric == "fps":
+        raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
+    # The yardstick runs on Python and numpy, so other versions make it another program.
+    one, other = (
+        f"Python {head.host.python.rpartition('.')[0]} and numpy {head.packages.get('numpy', 'unknown')}"
+        for head in (before, after)
+    )
+    if one != other and request.metric == "yardstick":
+        raise NotComparableError(one_line(f"{both}: the yardstick ran on {one} against {other}: {instead}"))
     return [one_line(text) for text in (*conditions, *of_plan.values())]
 
 
@@ -241,7 +238,6 @@ def compared(
     ``budget`` seconds are over. Without a ``budget``, the passes of ``spec`` are measured. ``instead``: the first
     Python measures this spec. Its environments and backends correspond to the ones of ``spec``, in the same order.
     """
-    gate.check_tolerance(tolerance)
     base = output or store.default_path(world.now(), spec.envs)
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:

@@ -183,12 +183,6 @@ def exit_status(found: Comparison) -> Status:
     return Status.UNDECIDED if unanswered or not verdicts or "inconclusive" in verdicts else Status.DONE
 
 
-def check_tolerance(share: float) -> None:
-    """Raise UsageError for a tolerance with which every cell, or none, would pass."""
-    if not 0 < share < 1:
-        raise UsageError(f"--tolerance {share:.4g}: must be between 0% and 100%")
-
-
 def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
     """Return a run's cells in the order of reports. Findings quote the file name."""
     return in_report_order(summarise(run, one_line(str(path))), run.header.spec)

@@ -1,17 +1,14 @@
 """``vebench history``: the levels of cells over many runs, when they changed, and how much runs differ.
 
 A series has the levels of one cell under the same conditions: on the same machine with the same packages or, for
-speedups, with the same packages on any machine. Changes are found by e-divisive. It looks for the place that divides a
-stretch into the two parts that are farthest apart, and then divides the parts in the same way. As in Hunter, a place is
-tested by Student's t, so that a series always has the same answer, first at a lenient level, then again between its
-neighbours. The search uses windows, so that a long history hides nothing (docs/method.md has the sources).
+speedups, with the same packages on any machine. E-divisive finds the places of changes, in windows, so that a long
+history hides nothing. Student's t tests them, so that a series always has the same answer (docs/method.md).
 """
 
 from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +90,7 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
 
 
 def _store_run(run: Path, folder: Path) -> None:
-    """Copy a run file to ``folder``, and commit it if the folder is the root of a git work tree. Raises UsageError."""
+    """Copy a run file to ``folder``. Raises UsageError if another run file has its name, or it cannot be written."""
     store.read(run)
     target = folder / run.name
     try:
@@ -103,19 +100,6 @@ def _store_run(run: Path, folder: Path) -> None:
             shutil.copyfile(run, target)
     except OSError as error:
         raise UsageError(f"--store: cannot write {target}: {error.strerror}") from None
-    if not (folder / ".git").exists():
-        return
-
-    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["git", *arguments, "--", run.name]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-    done = git("add")
-    if not done.returncode and git("diff", "--cached", "--quiet").returncode:
-        done = git("commit", "--quiet", "--message", f"Add {run.name}")
-    if done.returncode:
-        git("reset", "--quiet")
-        raise UsageError(f"--store: git failed in {folder}: {one_line(done.stderr or done.stdout)}")
 
 
 @dataclass(frozen=True)

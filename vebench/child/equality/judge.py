@@ -525,7 +525,6 @@ class Judge:
             mismatch = self._first_excused
             share = f"{self._applied / self._steps:.0%}"
             fault = f"declared differences affect {share} of all rows; at most 20% are allowed"
-        counted = self._simulated is not None
         return Proof(
             verdict if mismatch is None else "different",
             self._rows,
@@ -536,8 +535,7 @@ class Judge:
             engines=self.info.engines,
             own_classes=self.info.own_classes,
             simulated=self._simulated,
-            claimed=self._claimed if counted else None,
-            frames_from="the simulator" if counted else None,
+            claimed=None if self._simulated is None else self._claimed,
             fewest_ends=self._fewest_ends,
             cut_off=self._cut_off,
             excused=self._excused,

@@ -6,9 +6,6 @@ of the reset. The actions before batch ``number`` are the tape's batch ``(tape_a
 for the environments of batch ``number - 1``, in the order of its rows. ``Acted`` holds actions of a policy instead.
 ``Order`` says which environments are in which batch, unless the adapter declares ``in_order`` or every batch is
 recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record.
-
-Rows are compared field by field. Flags must be the same. One side may round a reward to float32. Arrays must have the
-same bytes, unless casts or limits are allowed.
 """
 
 from __future__ import annotations
@@ -271,7 +268,7 @@ class Gap(NamedTuple):
 
 @dataclass
 class Comparer:
-    """Compares values by one set of rules, and counts casts and uses of limits."""
+    """Compares values, and counts casts and uses of limits. One side may round a reward to float32."""
 
     limits: Mapping[str, Tolerance] = field(default_factory=dict)  # by field, or by the parent field of leaves
     may_cast: bool = False  # whether arrays may have different types

@@ -230,7 +230,7 @@ def _merged(proofs: Sequence[Proof]) -> Proof:
     sums = {name: sum(getattr(proof, name) for proof in proofs) for name in ("rows", "ends", "cut_off", "excused")}
     firsts = {
         name: next(filter(None, (getattr(proof, name) for proof in (worst, *proofs))), getattr(worst, name))
-        for name in ("reason", "engines", "own_classes", "frames_from", "invalid")
+        for name in ("reason", "engines", "own_classes", "invalid")
     }
     counted = [proof for proof in proofs if proof.simulated is not None]
     return replace(

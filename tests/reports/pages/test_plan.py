@@ -38,7 +38,7 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert "skipped: envpool-sync, envpool-async at 1, 4 workers: EnvPool has no Own-v0" in " ".join(planned.split())
     # Pong on 4 backends, Own-v0 on 1 and 3 skipped; each at 2 worker counts, twice, for 7 seconds.
     assert "20 cells in 2 passes, 6 skipped" in planned
-    assert "about 3 min 15 s, with 25 s to start cells" in planned
+    assert "about 3 min 30 s, with 24 s to start cells" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 
 

@@ -1,13 +1,14 @@
 """The next pass of a run whose plan does not fit its budget: the cells that decide most come first. Pure functions.
 
 The first pass has all backends, with one worker and with about as many workers as CPUs, and with other counts if there
-is time. More workers of a backend follow while its rate rises. The fastest cells get passes until no other backend may
-be faster, and other cells get the rest of the time.
+is time. More workers of a backend follow while its rate rises, first of the backends near the highest rate. The fastest
+cells get passes until no other backend may be faster, and other cells get the rest of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import log
 
@@ -80,15 +81,15 @@ def _useful(
     again = next_repeats(run).keys() & planned.keys()
     alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
     wide = frozenset[CellKey]() if spec.until is None else wide_cells(run, spec.until)
+    nearer, farther = _larger(curves(cells.values()), alive, planned)
+    rising = {of_key(key) for key in nearer}
     fastest = [key for key in _best(cells.values(), alive) if key in again]
-    best = [key for key in fastest if _is_unsettled(cells[key], spec, alive, wide)]
+    best = [key for key in fastest if of_key(key) not in rising and _is_unsettled(cells[key], spec, alive, wide)]
     # After a larger cell, there must be time to repeat the best cells.
     kept = sum(costs.seconds(planned[key]) for key in best)
-    larger = [
-        key for key in _larger(curves(cells.values()), alive, planned) if costs.seconds(planned[key]) < left - kept
-    ]
+    larger = [key for key in (*nearer, *farther) if costs.seconds(planned[key]) < left - kept]
     second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
-    kinds = [(best, 1.0, 0.0), (larger, 1.0, kept), (second, 0.5, 0.0)]
+    kinds = [(nearer, 1.0, kept), (best, 1.0, 0.0), (farther, 0.5, 0.0), (second, 0.5, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
     bases = [key for key, cell in planned.items() if key in again and is_base(cell)]
@@ -99,7 +100,7 @@ def _useful(
         for key in keys:
             cell = planned[key]
             seconds = costs.seconds(cell)
-            if keys is larger and memory is not None and (needed := costs.bytes(cell)) > memory:
+            if key not in cells and memory is not None and (needed := costs.bytes(cell)) > memory:
                 chosen[key] = replace(cell, skip=too_much_memory(needed, memory))
             elif key not in chosen and seconds <= room:
                 chosen[key] = cell
@@ -144,22 +145,32 @@ def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[Ce
     return sorted(found, key=lambda key: (found[key], key))
 
 
-def _larger(known: Iterable[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]) -> list[CellKey]:
-    """Return the next size of each backend whose rate still rises; first come backends that may win.
+def _larger(
+    known: Sequence[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]
+) -> tuple[list[CellKey], list[CellKey]]:
+    """Return the next size of each backend whose rate still rises: of those near the highest rate, and of others.
 
-    A backend that may win also gets a size after the first that does not raise its rate.
+    A backend is near if it may win, and reaches the highest rate if its rate grows in proportion to its workers. Then
+    it also gets a size after the first that does not raise its rate. In both lists, the fastest backends come first.
     """
-    found = []
+    highest: defaultdict[str, float] = defaultdict(float)  # by task
     for curve in known:
+        rates = [cell.rate for cell in curve if not cell.reference_row]
+        highest[curve[-1].env] = max([highest[curve[-1].env], *rates])
+    near, far = [], []
+    for curve in sorted(known, key=lambda curve: -curve[-1].rate):
         last = curve[-1]
         more = [key for key in planned if of_key(key) == of_key(last.key) and key.workers > last.workers]
         if not more or last.status != "ok" or last.reference_row:
             continue
         following = min(more, key=lambda key: key.workers)
-        wins = (last.env, last.label) in alive
-        if _rises(curve) or (wins and _rises(curve[:-1])):
-            found.append((not wins, planned[following].shape.num_envs, following))
-    return [key for *_, key in sorted(found)]
+        grown = last.rate * following.workers / last.workers
+        is_near = (last.env, last.label) in alive and grown >= highest[last.env]
+        if is_near and (_rises(curve) or _rises(curve[:-1])):
+            near.append(following)
+        elif _rises(curve):
+            far.append(following)
+    return near, far
 
 
 def _rises(curve: Curve) -> bool:

@@ -111,7 +111,7 @@ class _Pool:
         self._pool = make(*name, **self._counts, **settings)
         if self._setup.pinned:
             # The last threads step the environments.
-            started = sorted(kernel.own_threads() - before)
+            started = [thread for thread in kernel.own_threads() if thread not in before]
             kernel.pin_threads(started[-self._counts["num_threads"] :], self._setup.cpus)
 
     def recv(self) -> Batch:

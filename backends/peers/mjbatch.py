@@ -57,7 +57,8 @@ class _Simulations:
         before = kernel.own_threads()
         self._batch = Simulations(self._origin.model, setup.batch_size, num_threads=threads)
         if setup.pinned:  # the caller is the first thread, and keeps the first CPU
-            kernel.pin_threads(sorted(kernel.own_threads() - before), setup.cpus[1:])
+            started = [thread for thread in kernel.own_threads() if thread not in before]
+            kernel.pin_threads(started, setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
         self._rows: Any = rows  # observations are one array in all of MuJoCo's tasks
         self._age = np.zeros(setup.batch_size, np.int64)

@@ -57,8 +57,8 @@ def assert_each_worker_keeps_to_a_cpu_of_its_own(cells: dict[str, dict[str, Any]
         if backend not in cells:
             continue
         caller, *workers = cells[backend]["seats"]
-        # The threads of EnvPool's one process that were made last are those that step.
-        stepping = [thread for process in workers for thread in process] or caller[-2:]
+        # In EnvPool's one process, only the threads that step have one CPU each.
+        stepping = [thread for process in workers for thread in process] or [seat for seat in caller if "-" not in seat]
         seats = [*(caller if caller_steps else ()), *stepping]
         assert sorted(seats) == sorted(map(str, cells[backend]["cpus"])), backend
 

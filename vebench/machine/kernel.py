@@ -213,10 +213,10 @@ def allowed() -> tuple[int, ...] | None:
     return tuple(sorted(os.sched_getaffinity(0))) if SUPPORTED else None
 
 
-def own_threads() -> set[int]:
-    """Return the ids of this process's threads; none if the system does not list them."""
+def own_threads() -> list[int]:
+    """Return the ids of this process's threads, the oldest first; none if the system does not list them."""
     tasks = Path("/proc/self/task")
-    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
+    return [int(thread.name) for thread in tasks.iterdir()] if tasks.exists() else []
 
 
 def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:

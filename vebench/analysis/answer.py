@@ -32,6 +32,8 @@ _Cells = Sequence[CellSummary]
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
 BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
 PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
+_MARGIN = 0.05  # a simpler cell is recommended if it is at most this share slower, by the measured rates
+_HOPELESS = 0.6  # with fewer passes, a cell below this share of another's rate counts as slower without a test
 
 
 class Reason(Enum):
@@ -86,7 +88,8 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = True) -> TaskAnswer:
     """Return the answer for one task, given its cells. ``usable``: the run as a whole is not too disturbed.
 
-    The simplest cell wins among the cells that have intervals within 20 % and are not distinguishable from the fastest.
+    The simplest cell wins among the cells that have intervals within 20 %, are not distinguishable from the fastest,
+    and have at least 95 % of its rate.
     There is no winner if another backend has a higher but uncertain rate that is not distinguishable. A cell with a
     wide interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
     """
@@ -115,7 +118,8 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
         if _are_younger(candidates, valid, cells):
             reason = Reason.AGED
     if reason is None:
-        fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.conditions.disturbed))
+        near = [cell for cell in candidates if cell.rate >= (1 - _MARGIN) * fastest.rate]
+        fit = (cell for cell in near if cell is fastest or (cell in known and not cell.conditions.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
     smaller = _smaller(best, known, significantly=reason is None)
@@ -194,15 +198,19 @@ def _contest(valid: _Cells, known: _Cells) -> tuple[CellSummary, tuple[CellSumma
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
     """Return the rivals that are not significantly slower, corrected for all pairs among ``best`` and rivals.
 
-    If others took a share of a rival's CPU time, the rival counts as slower only beyond this share.
+    With few passes, a much lower rate is enough. If others took a share of a rival's CPU time, the rival counts as
+    slower only beyond this share.
     """
     ratios = {}
     for cell in rivals:
         left = cell.conditions.share_left
+        few = min(cell.sample.processes, best.sample.processes) < PASSES_TO_COMPARE
+        if few and cell.rate < _HOPELESS * left * best.rate:
+            continue
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
     judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))
-    return tuple(cell for cell in rivals if judged[cell.key] != "slower")
+    return tuple(cell for cell in rivals if judged.get(cell.key, "slower") != "slower")
 
 
 def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[CellSummary, Estimate] | None:
@@ -243,8 +251,6 @@ def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Ra
 
 def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:
     """Return the cells whose positive rate may exceed the rate of ``key`` by more than the tolerance."""
-    # A setting below this share of the leader's rate is dropped after one pass, although one pass allows no test.
-    hopeless = 0.6
     against = {}
     for other in rates.keys() - {key}:
         # A single pass does not show how processes vary.
@@ -254,7 +260,7 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
     return {
         other
         for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= hopeless)
+        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
     }
 
 

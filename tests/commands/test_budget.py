@@ -99,7 +99,7 @@ def test_without_a_budget_all_cells_are_measured(vebench: Command) -> None:
 def test_a_size_whose_memory_smaller_sizes_show_is_left_out_with_the_number(
     vebench: Command, memory: int, options: tuple[str, ...]
 ) -> None:
-    costs = {**COSTS, "gym-async": Costs(10e-6, batch=2e-3, environment=200 * MIB)}
+    costs = {**COSTS, "gym-async": Costs(10e-6, batch=2e-4, environment=200 * MIB)}
     machine = Machine(topology_of(cores=2), memory=memory, costs=costs)
     assert vebench(*SMALL, *options, "--budget", "150", "-q", world=machine.world()).status == 0
     assert machine.most_bytes < machine.memory

@@ -89,7 +89,9 @@ def _useful(
     kept = sum(costs.seconds(planned[key]) for key in best)
     larger = [key for key in (*nearer, *farther) if costs.seconds(planned[key]) < left - kept]
     second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
-    kinds = [(nearer, 1.0, kept), (best, 1.0, 0.0), (farther, 0.5, 0.0), (second, 0.5, 0.0)]
+    kinds = [(nearer, 1.0, kept), (best, 1.0, 0.0), (second, 0.5, 0.0)]
+    if not nearer:
+        kinds += [(farther, 0.25, 0.0)]
     if not larger and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
     bases = [key for key, cell in planned.items() if key in again and is_base(cell)]

@@ -81,18 +81,18 @@ def _useful(
     again = next_repeats(run).keys() & planned.keys()
     alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
     wide = frozenset[CellKey]() if spec.until is None else wide_cells(run, spec.until)
-    nearer, farther = _larger(curves(cells.values()), alive, planned)
+    # After a larger cell, there must be time to repeat it and the best cells.
+    larger = _larger(curves(cells.values()), alive, planned)
+    nearer, farther = ([key for key in keys if costs.seconds(planned[key]) < left / 2] for keys in larger)
     rising = {of_key(key) for key in nearer}
     fastest = [key for key in _best(cells.values(), alive) if key in again]
     best = [key for key in fastest if of_key(key) not in rising and _is_unsettled(cells[key], spec, alive, wide)]
-    # After a larger cell, there must be time to repeat the best cells.
     kept = sum(costs.seconds(planned[key]) for key in best)
-    larger = [key for key in (*nearer, *farther) if costs.seconds(planned[key]) < left - kept]
     second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
     kinds = [(nearer, 1.0, kept), (best, 1.0, 0.0), (second, 0.5, 0.0)]
     if not nearer:
         kinds += [(farther, 0.25, 0.0)]
-    if not larger and all(cells[key].repeats >= _SETTLED for key in best):
+    if not (nearer or farther) and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
     bases = [key for key, cell in planned.items() if key in again and is_base(cell)]
     left -= sum(costs.seconds(planned[key]) for key in bases)

@@ -17,6 +17,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.backends.training import Training
 from vebench.errors import one_line
+from vebench.plan.spec import MARGIN
 from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import DISTRIBUTION
 from vebench.reports import figures
@@ -102,7 +103,7 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
         most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
         faster = f" (at most {figures.number(most)}x as fast)" if most > 1 else ""
         others = _listed([setting_of(cell) for cell in answer.tied])
-        yield f"Named is the simplest within 5% of the fastest; others not distinguishable{faster}: {others}."
+        yield f"Named is the simplest within {MARGIN:.0%} of the fastest; others not distinguishable{faster}: {others}."
     interface, whole = answer.in_gymnasium, answer.of_gymnasium
     if interface is not None:
         yield f"The fastest with Gymnasium's interface is {_over_loop(interface)}."

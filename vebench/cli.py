@@ -17,7 +17,7 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, discar
 from vebench.options import Call, argument, command, option
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, FILE, HOW_LONG, OUTPUT, VERDICT, WHAT, Kind, listed, share, whole, word
-from vebench.plan.spec import OPTIONS, RunSpec, asked
+from vebench.plan.spec import MARGIN, OPTIONS, RunSpec, asked
 
 if TYPE_CHECKING:
     from vebench.commands.session import World
@@ -116,7 +116,7 @@ def run_(call: Call) -> int:
     option(WHAT, "--batch N", "Rows that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
     option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
     option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 120.0),
-    option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), 0.05),
+    option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), MARGIN),
     options.form("tune"),
     options.output("tune", "Run file"),
     options.RESUME,

@@ -24,7 +24,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
 from vebench.machine.host import order_of, place
 from vebench.plan.cells import Cell, CellKey, is_base, rank
-from vebench.plan.spec import PASSES_OF_ALL, RunSpec
+from vebench.plan.spec import MARGIN, PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
 
 _Cells = Sequence[CellSummary]
@@ -32,7 +32,6 @@ _Cells = Sequence[CellSummary]
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
 BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
 PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
-_MARGIN = 0.05  # a simpler cell is recommended if it is at most this share slower, by the measured rates
 _HOPELESS = 0.6  # with fewer passes, a cell below this share of another's rate counts as slower without a test
 
 
@@ -88,10 +87,10 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = True) -> TaskAnswer:
     """Return the answer for one task, given its cells. ``usable``: the run as a whole is not too disturbed.
 
-    The simplest cell wins among the cells that have intervals within 20 %, are not distinguishable from the fastest,
-    and have at least 95 % of its rate.
-    There is no winner if another backend has a higher but uncertain rate that is not distinguishable. A cell with a
-    wide interval wins only if all other backends are significantly slower. Cells with an objection cannot win.
+    The simplest cell with an interval within 20 % wins, if it is not distinguishable from the fastest and has at least
+    95 % of its rate. There is no winner if another backend has a higher but uncertain rate that is not distinguishable.
+    A cell with a wide interval wins only if all other backends are significantly slower. Cells with an objection cannot
+    win.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     by_rate = fastest_first(choices)
@@ -118,7 +117,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
         if _are_younger(candidates, valid, cells):
             reason = Reason.AGED
     if reason is None:
-        near = [cell for cell in candidates if cell.rate >= (1 - _MARGIN) * fastest.rate]
+        near = [cell for cell in candidates if cell.rate >= (1 - MARGIN) * fastest.rate]
         fit = (cell for cell in near if cell is fastest or (cell in known and not cell.conditions.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)

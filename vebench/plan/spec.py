@@ -25,6 +25,7 @@ PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
 PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
 TOLERANCE = 0.1  # the share by which a backend may be slower, by default
+MARGIN = 0.05  # the share of the highest rate that a simpler setting may lack, by default
 _SLOWER = "How much slower a backend may be: 5% or 0.05."
 MOST_SLOWER = Option("tolerance", ("--tolerance",), grammar.VERDICT, "SHARE", _SLOWER, grammar.share())
 

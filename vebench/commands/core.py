@@ -15,7 +15,7 @@ from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
 from vebench.commands import proving
 from vebench.commands.session import Session, World, known, plan_here, plan_to_finish, refuse_idle, refuse_useless
-from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
+from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_line, shown
 from vebench.interpreters import packages_here
 from vebench.machine import kernel
 from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
@@ -107,7 +107,8 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     whole = page(measuring.run)
     outlet.publish(whole, quiet=quiet)
     (section,) = whole.sections
-    if any(cell.work.found_to_differ for cell in section.cells):
+    if other := next((cell for cell in section.cells if cell.work.found_to_differ), None):
+        console.note(one_line(f"{other.label} with {other.key.size} did other work: its rate is struck, not removed"))
         return 1
     useless = section.notice or not any(cell.rate for cell in section.cells)
     return 3 if status == 0 and useless else status

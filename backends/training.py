@@ -184,7 +184,8 @@ class Training:
             fields["settings"] = library.settings[algorithm].format(**fields)
             imports += [line.format(**fields) for line in (*library.imports, needed) if line]
             lines += [line.format(**fields) for line in (own, *library.lines) if line]
-        script = (
-            built.script((), built.guarded(lines)) if "{n}" in own else entry.lines(replace(built, then=tuple(lines)))
-        )
+        if "{n}" in own:
+            script = built.script((), built.guarded(lines))
+        else:
+            script = entry.lines(replace(built, then=tuple(lines)))
         return (*imports, *script) if script else ()

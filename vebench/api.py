@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Texts = str | Sequence[str]
 Subject = str | Callable[..., object]
-_BUDGET = replace(OPTIONS["budget"], kind=seconds())  # gates have no run without a limit
+_BUDGET = replace(OPTIONS["budget"], kind=seconds())  # unlike a run, a gate always has a limit
 AnyPage = TypeVar("AnyPage", bound=Page)
 JudgedPage = TypeVar("JudgedPage", CheckPage, VerifyPage, PairPage)
 

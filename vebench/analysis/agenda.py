@@ -150,7 +150,7 @@ def _best(cells: Collection[CellSummary], alive: Collection[Backend]) -> list[Ce
 def _larger(
     known: Sequence[Curve], alive: Collection[Backend], planned: Mapping[CellKey, Cell]
 ) -> tuple[list[CellKey], list[CellKey]]:
-    """Return the next size of each backend whose rate still rises: of those near the highest rate, and of others.
+    """Return the next sizes of backends whose rate still rises, near the highest rate and far from it, as two lists.
 
     A backend is near if it may win, and reaches the highest rate if its rate grows in proportion to its workers. Then
     it also gets a size after the first that does not raise its rate. In both lists, the fastest backends come first.

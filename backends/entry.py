@@ -18,8 +18,8 @@ Options = Mapping[str, OptionValue]
 # relative to it. The ceiling, null and the yardstick are only measured for comparison.
 Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
 
-# Where steps run: the caller, a process for each environment or worker, or a process or thread for each CPU
-# owned, at most one for each worker.
+# Where steps run: the caller, a process for each environment or worker, or processes or threads as in
+# ``Setup.at_once``.
 Steppers = Literal["caller", "process each", "process per worker", "processes", "threads"]
 
 MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has more CPUs
@@ -144,9 +144,9 @@ class BackendEntry:
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
     lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
 
-    def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
+    def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options, waits: bool = False) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
-        batch, at_once = workers * envs_per_worker, min(workers, cpus)
+        batch, at_once = workers * envs_per_worker, workers if waits else min(workers, cpus)
         if self.role == "ceiling":  # processes that make bursts of steps. Each counts as an environment.
             return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
         ratio = self.options.get("ratio")

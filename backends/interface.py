@@ -64,11 +64,17 @@ class Setup:
     cpus: tuple[int, ...] = (0,)  # the CPUs owned
     seed: int = 0  # the seed of random numbers before the first ``reset``, which may have another seed
     pinned: bool = False  # whether the process is already restricted to its CPUs, so that threads may be placed on them
+    waits: bool = False  # whether steps wait, so that CPUs have time for more processes or threads
 
     @property
     def batch_size(self) -> int:
         """Environments stepped at a time."""
         return self.workers * self.envs_per_worker
+
+    @property
+    def at_once(self) -> int:
+        """The number of processes or threads that step: one per worker, at most one per CPU unless steps wait."""
+        return self.workers if self.waits else min(self.workers, len(self.cpus))
 
 
 class VectorBackend(Protocol):

@@ -9,6 +9,7 @@ import queue
 import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ _FORK = multiprocessing.get_context("fork")
 
 
 def _shares(setup: Setup) -> list[slice]:
-    """Return the rows of each of ``min(workers, CPUs owned)`` workers."""
-    count, workers = setup.batch_size, min(setup.workers, len(setup.cpus))
+    """Return the rows of each process or thread."""
+    count, workers = setup.batch_size, setup.at_once
     return [slice(count * number // workers, count * (number + 1) // workers) for number in range(workers)]
 
 
@@ -44,7 +45,7 @@ class Threads(CountsInside, OneInFlight):
         self._rows = spaces.rows(setup.batch_size)
         self._shares = _shares(setup)
         self._loops = [EnvironmentLoop(self._inside[share], self._rows.part(share)) for share in self._shares]
-        cpus = deque((cpu,) if setup.pinned else () for cpu in setup.cpus[: len(self._shares)])
+        cpus = deque((cpu,) if setup.pinned else () for cpu in islice(cycle(setup.cpus), len(self._shares)))
         self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: kernel.restrict(cpus.popleft()))
         self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
 
@@ -141,9 +142,9 @@ class QueueBackend(OneInFlight):
         self._failures = _FORK.SimpleQueue()
         self._awaited = 0  # workers that have not answered the last call
         self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True)
-        cpus = setup.cpus if setup.pinned else [None] * len(self._shares)
+        cpus = cycle(setup.cpus if setup.pinned else [None])
         self._processes = [
-            _FORK.Process(target=self._work, args=(setup.task, number, cpus[number], os.getpid()), daemon=True)
+            _FORK.Process(target=self._work, args=(setup.task, number, next(cpus), os.getpid()), daemon=True)
             for number in range(len(self._shares))
         ]
         with sigint_blocked():

@@ -16,6 +16,7 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.backends.training import Training
+from vebench.child.answers import StepTime
 from vebench.errors import one_line
 from vebench.plan.spec import MARGIN
 from vebench.plan.tasks import recorded_task
@@ -86,15 +87,18 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
         if answer.winner is None:
             texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
         else:
-            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer))
+            waiting = (cell.figures.step for cell in section.cells if cell.env == env and cell.figures.step.waits)
+            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, next(waiting, None)))
             code = code_of(answer.winner, section.head)
             texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
     return tuple(texts)
 
 
-def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterator[str]:
+def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, waiting: StepTime | None) -> Iterator[str]:
     """Yield the sentences about a winner, the most important first."""
     yield f"{subject}: {_in_full(winner)}."
+    if waiting is not None:
+        yield of_waiting(waiting, winner)
     if answer.doubted and answer.doubted[0][0].rate > winner.rate:
         cell, why = answer.doubted[0]
         yield f"Excluded although faster: {setting_of(cell)}, {rate_of(cell)}; it {DOUBTS[why]}."
@@ -205,6 +209,16 @@ def of_loop(cell: CellSummary) -> str:
     if cell.speedup is None or cell.label == REFERENCE:
         return ""
     return f", {figures.in_sentence(cell.speedup, 'x a plain loop')}"
+
+
+def of_waiting(step: StepTime, cell: CellSummary) -> str:
+    """Return in one sentence that steps wait, and the rate that batches of the cell cannot exceed."""
+    built = cell.built
+    count = max(built.batch_size, cell.entry.at_work(built.processes, built.threads, built.options))
+    whole, works, wait = map(figures.short_time, (step.ns, step.ns - step.idle_ns, step.idle_ns))
+    most = figures.number(count * 1e9 / step.idle_ns)
+    why = f"Steps wait: of {whole}, a CPU works for {works}, so more processes than CPUs are useful"
+    return f"{why}; {count} at the same time make at most {most} steps/s ({count} / {wait})."
 
 
 def _over_loop(cell: CellSummary) -> str:

@@ -329,7 +329,9 @@ def _plan_needs(plan: Plan) -> Iterator[str]:
     sizes = {(cell.workers, 1) for cell in plan.cells if cell.workers > len(cell.cpus)}
     if sizes:
         cpus = counted(max(len(cell.cpus) for cell in plan.cells), "CPU")
-        yield f"{figures.sizes(sizes, sizes)} share {cpus}: they only enlarge batches."
+        known = all(SUITES[cell.task.suite].ours for cell in plan.cells)  # their steps do not wait
+        unless = "" if known else ", unless steps wait"
+        yield f"{figures.sizes(sizes, sizes)} share {cpus}: they only enlarge batches{unless}."
 
 
 def _cells_table(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:

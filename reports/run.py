@@ -267,7 +267,8 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    notes = (*_notes(cells, crowded), *_left_out(cells, head, view))
+    waits = env in head.spec.waiting or any(cell.figures.step.waits for cell in cells)
+    notes = (*_notes(cells, crowded, waits=waits), *_left_out(cells, head, view))
     yield replace(last, notes=notes, details=tuple(_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
@@ -318,14 +319,15 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text((shown, figures.with_spread(cell.speedup, "x")), tone, rate, short=short)
 
 
-def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator[str]:
+def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int], *, waits: bool) -> Iterator[str]:
     """Yield notes on reading the table. ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
         yield f"no speedups: {REFERENCE} with one worker has no rate"
     if crowded:
         cpus = figures.counted(max(crowded.values()), "CPU")
-        yield f"! more workers than their {cpus}: they only enlarge batches"
+        more = f"! more workers than their {cpus}: they only enlarge batches"
+        yield f"! more processes than their {cpus}: steps wait" if waits else more
     work = {}
     for label in dict.fromkeys(cell.label for cell in cells):
         # Use the longest text among the backend's cells with the worst verdict.

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,8 +119,8 @@ class _SharedMemoryBackend:
         spaces, make_share_for, own_classes, differences = self.stepped(setup.task)
         self._before = os.sched_getaffinity(0) if setup.pinned else None
         available = len(setup.cpus)
-        cpus = setup.cpus if setup.pinned else None
-        asked = Division(num_envs, min(setup.workers, available), caller_steps, cpus, spin, one_by_one, available)
+        cpus = [*islice(cycle(setup.cpus), max(available, setup.at_once))] if setup.pinned else None
+        asked = Division(num_envs, setup.at_once, caller_steps, cpus, spin, one_by_one, available)
         division, make_share = make_share_for(asked)
         actions = [ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)]
         self._team = Team(division, trees.leaves(spaces.observations), actions, make_share, context)
@@ -147,7 +148,7 @@ class _SharedMemoryBackend:
 
 
 class ShmSync(_SharedMemoryBackend):
-    """``min(workers, CPUs owned)`` processes that step all environments. Rewards are float64."""
+    """``Setup.at_once`` processes that step all environments. Rewards are float64."""
 
     def __init__(self, setup: Setup, **options: Any) -> None:
         super().__init__(setup, setup.batch_size, one_by_one=False, **options)

@@ -18,7 +18,7 @@ class Threads:
     def __init__(self, setup: Setup) -> None:
         self.envs = [make(setup.task) for _ in range(setup.batch_size)]  # as all backends have them
         spaces = read_spaces(setup.task, self.envs[0].observation_space, self.envs[0].action_space)
-        threads = min(setup.workers, len(setup.cpus))
+        threads = setup.at_once
         self.pool = ThreadPoolExecutor(threads)
         self.rows = spaces.rows(setup.batch_size)  # a Batch with a row for each environment
         self.ended = [False] * setup.batch_size

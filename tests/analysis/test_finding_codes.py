@@ -75,6 +75,13 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
     (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=REFUSED),)),
     (Code.OVERSUBSCRIBED, (make_cell(workers=4, steps=STEADY),)),
+    (
+        Code.WAITING,
+        (
+            make_cell("for-loop", 1, windows=window(cpu_ns=10**8)),
+            make_cell("shm-sync", 4, windows=window(cpu_ns=10**8), processes=2),
+        ),
+    ),
     (Code.SKIPPED, (make_cell(status="skipped", reason="no memory"),)),
 ]
 # What is different on the machine.

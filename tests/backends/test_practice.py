@@ -8,8 +8,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from vebench.backends.environments.suites import OTHER
+from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import Setup, Task
+from vebench.backends.registry import find
 from vebench.backends.workers import QueueBackend, _Semaphores
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
@@ -38,3 +39,18 @@ def test_a_worker_that_fails_says_why(kind: type[QueueBackend]) -> None:
                 backend.send(np.zeros(5, np.int64))
                 backend.recv()
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("name", ["shm-sync", "shm-async", "threads", "queue"])
+@pytest.mark.parametrize("waits", [True, False])
+def test_each_worker_is_a_process_or_thread_if_steps_wait(name: str, waits: bool) -> None:
+    task = Task("vebench/Sleep-1000us-v0", OTHER.name, 1, module="timed")
+    cpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    with closing(load_target(find(name).target)(Setup(task, 3, cpus=cpus, pinned=True, waits=waits))) as backend:
+        backend.reset(0)
+        batch = backend.recv()
+        backend.send(np.zeros(len(batch.rewards), np.int64))
+        assert backend.recv().rewards.shape == (3,)
+        planned = find(name).shape_of(3, 1, 1, {}, waits)
+        assert (backend.info.processes, backend.info.threads) == (planned.processes, planned.threads)
+        assert planned.processes * planned.threads == (3 if waits else 1)

@@ -1,6 +1,7 @@
 """The timed loop on a fake clock: its counts, and how often it reads the clock. Also ``time_steps``."""
 
 import itertools
+from time import perf_counter_ns
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
 from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import time_steps
@@ -110,3 +112,9 @@ def test_ends_of_episodes_are_counted_apart_from_resets_that_were_made_on_purpos
     assert found.resets == max(found.ends + 1, 5)
     assert (found.ends >= found.steps // 7) == (limit == 7)
     assert (found.step_p50_ns, found.reset_p50_ns) == (1_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("Sleep", True), ("Busy", False)])
+def test_an_environment_that_leaves_its_cpu_idle_waits(kind: str, waits: bool) -> None:
+    task = Task(f"vebench/{kind}-2000us-v0", OTHER.name, 1, module="timed")
+    assert time_steps(Setup(task, workers=1), 0.1, perf_counter_ns).each.waits is waits

@@ -81,7 +81,7 @@ NAMED: dict[str, list[dict[str, Any]]] = {
 HARMLESS = {
     *("workers", "envs_per_worker", "only", "duration", "windows", "warmup", "passes", "until", "budget", "base"),
     *("interleave", "isolation", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
-    *("suite", "algorithm", "library"),
+    *("suite", "algorithm", "library", "waiting"),
 }
 HOSTILE = [spec for specs in NAMED.values() for spec in specs]
 COMMANDS = (

@@ -200,7 +200,7 @@ ANOTHER = {
 # Runs that differ in these fields are compared cell by cell.
 NO_CONDITIONS = {
     *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
-    *("algorithm", "library"),
+    *("algorithm", "library", "waiting"),
     *("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout"),
 }
 

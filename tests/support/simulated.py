@@ -63,7 +63,8 @@ def topology_of(
 class Costs:
     """The costs of a backend, in seconds of one CPU and in bytes.
 
-    A batch takes ``batch + rows x (row + step / CPUs)``. So the rate grows with CPUs, and is below 1 / ``row``.
+    A batch takes ``batch + rows x (row + step / CPUs)``, and the steps that each process makes wait one after another.
+    So the rate grows with CPUs, and is below 1 / ``row``.
     """
 
     step: float = 100e-6  # of one environment, by a worker
@@ -72,6 +73,7 @@ class Costs:
     make: float = 0.18  # to make and reset an environment, by a worker
     environment: int = 7 * MIB
     process: int = 4 * MIB  # of one more process
+    wait: float = 0.0  # of a step, without a CPU
 
     def bytes(self, cell: Cell) -> int:
         """Return the memory of a cell."""
@@ -147,7 +149,8 @@ class Machine:
         working = min(cell.entry.at_work(shape.processes, shape.threads, cell.backend.options), shape.num_envs)
         first = {core[0] for core in self.topology.cores}
         speeds = [1.0 if cpu in first else SECOND_THREAD for cpu in cell.cpus[:working]]
-        return cost.batch + shape.batch_size * (cost.row + cost.step / sum(speeds))
+        waits = cost.wait * ceil(shape.batch_size / working)
+        return cost.batch + shape.batch_size * (cost.row + cost.step / sum(speeds)) + waits
 
     def fastest(self, cells: Sequence[Cell]) -> Cell:
         """Return the cell with the highest true rate, without reference rows."""
@@ -221,7 +224,8 @@ class Machine:
             before = round(stepped / each)
             stepped += span
             self.clock.now += span + self.around
-            yield Window(round(span * SECOND), batches * shape.batch_size, 0, steps_before=before)
+            worked = round(batches * shape.batch_size * cost.step * SECOND) if cost.wait else None
+            yield Window(round(span * SECOND), batches * shape.batch_size, 0, cpu_ns=worked, steps_before=before)
         yield Done(cost.bytes(cell), warmup_ns=round(warm * SECOND), settled=True)
 
     def _replayed(self, job: Replaying, spec: RunSpec) -> Iterator[CellProof]:
@@ -237,7 +241,8 @@ class Machine:
         for answer in steady(cell, spec):
             self.clock.now += 1.0
             if isinstance(cell.job, Timing):
-                step, make = round(cost.step * SECOND), round(cost.make * SECOND)
-                yield Timed(1000, step, 2 * step, 5, make // 2, make_ns=make // 2)
+                step, make = round((cost.step + cost.wait) * SECOND), round(cost.make * SECOND)
+                idle = round(cost.wait * SECOND)
+                yield Timed(1000, step, 2 * step, 5, make // 2, make_ns=make // 2, mean_ns=step, idle_ns=idle)
             else:
                 yield answer

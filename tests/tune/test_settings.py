@@ -52,8 +52,8 @@ def test_cells_that_start_slowly_are_passed_over() -> None:
     assert len(found.fitting(cells[:1] * 20)) == 8
 
 
-def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None) -> list[str]:
-    return [one.place for one in settings(parse_backends(names), cpus, batch, cores)]
+def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None, most: int = 0) -> list[str]:
+    return [one.place for one in settings(parse_backends(names), cpus, batch, cores, most=most)]
 
 
 def test_the_settings_that_are_tried() -> None:
@@ -67,3 +67,11 @@ def test_the_settings_that_are_tried() -> None:
         *("shm-async:8x2", "shm-async:4x4", "shm-async:2x8", "shm-async:1x16"),
         "shm-async[ratio=3]:8x2",
     }
+
+
+def test_where_steps_wait_more_workers_than_cpus_are_tried_up_to_one_for_each_environment() -> None:
+    tried = places("shm-async", "gym-async", cpus=2, batch=48, most=100)
+    assert {place for place in tried if place.startswith("shm-async:")} >= {"shm-async:48x1", "shm-async:6x8"}
+    assert {place for place in tried if not place.startswith("shm-async:")} == {"gym-async:2x24", "gym-async:1x48"}
+    assert max(int(place.split(":")[1].split("x")[0]) for place in places("shm-sync", cpus=2, batch=48, most=12)) == 12
+    assert "shm-sync:32x1" in places("shm-sync", cpus=2, most=100)

@@ -17,6 +17,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Ready, Timed
 from vebench.child.request import Judging, Stepping, Timing
+from vebench.commands import session
 from vebench.commands.session import World
 from vebench.engine.runner import CellError
 from vebench.plan import verdicts
@@ -319,8 +320,8 @@ def test_bad_input_is_one_line_and_status_2(vebench: Command, arguments: tuple[s
 
 
 def test_a_tuning_of_real_processes_has_times_and_a_rate(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, fewer in {"_SETTLED": 2, "_TIMING_S": 0.2}.items():
-        monkeypatch.setattr(race, name, fewer)
+    monkeypatch.setattr(race, "_SETTLED", 2)
+    monkeypatch.setattr(session, "TIMING_S", 0.2)
     asked = ("-b", "for-loop", "--batch", "2", "--budget", "15s", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)

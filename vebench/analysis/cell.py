@@ -11,7 +11,7 @@ from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
 from vebench.analysis.windows import STEADY, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
-from vebench.child.answers import CellProof, HostShare, WorkVerdict
+from vebench.child.answers import UNTIMED, CellProof, HostShare, StepTime, WorkVerdict
 from vebench.plan.cells import CellKey, report_order
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
@@ -75,6 +75,7 @@ class Code(StrEnum):
     OUTLIERS = "outliers", Gravity.NOTE  # outliers are kept, and the interval includes them
     SLOWER = "slower", Gravity.NOTE  # slower than the plain loop; the rate is valid
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
+    WAITING = "waiting", Gravity.NOTE  # steps wait, and more workers would give a higher rate
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
     SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding has the reason and the remedy
 
@@ -173,6 +174,7 @@ class Figures:
     acting: PolicyTime | None = None
     rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None
+    step: StepTime = UNTIMED  # known for a plain loop with one worker
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was dis
 # Patterns in the reason of a failure, each with its remedy; the first match counts.
 _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
-    r"daemonic processes": "choose a backend without workers, or let the environment start its process by subprocess",
+    r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
+    r"daemonic processes": "choose a backend without workers, or start the process by subprocess, or pass daemon=False",
     r"in one process|per process": "choose a backend with a process for each environment",
     r"timed out .*(while it was built|in reset)": "if it lost a lock in a fork, give it [context=spawn]",
     r"(Assertion|Index|Key|Value)Error.*, in step": "if only some actions are legal, give --policy MODULE:FUNCTION",
@@ -124,6 +125,11 @@ class Sweep:
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
                 tests[cell.key] = cell.sample, self.by_key[base_of(cell.key)].sample
         return _slower(tests)
+
+    def waits(self, cell: CellSummary) -> bool:
+        """Return whether steps of the cell's task wait, as the plan or the plain loop says."""
+        loop = self.by_key.get(base_of(cell.key))
+        return cell.env in self.head.spec.waiting or (loop is not None and loop.figures.step.waits)
 
     @cached_property
     def ceilings(self) -> Mapping[CellKey, CellSummary]:
@@ -277,10 +283,15 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
 
 
-def _contention(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
+def _contention(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     conditions, owned = cell.conditions, cell.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
-    if conditions.oversubscribed_by is not None and cell.status != "skipped":
+    if sweep.waits(cell):
+        few = cell.entry.at_work(cell.built.processes, cell.built.threads, cell.built.options) < cell.built.batch_size
+        if few and cell.status == "ok" and cell.entry.steppers not in ("caller", "process each"):
+            message = "steps wait, but only a part of a batch is stepped at the same time"
+            yield Finding(Code.WAITING, message, "measure with more --workers: each is a process or thread")
+    elif conditions.oversubscribed_by is not None and cell.status != "skipped":
         what = "workers" if conditions.oversubscribed_by == "workers" else "processes or threads"
         remedy = f"measure with --workers up to {owned}, a smaller --envs-per-worker, or on more CPUs"
         yield Finding(Code.OVERSUBSCRIBED, f"more {what} than {cpus}", remedy)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.errors import message_of
@@ -335,6 +335,21 @@ class Failure:
     reason: str
 
 
+class StepTime(NamedTuple):
+    """The mean time of a step of one environment, in nanoseconds, with its share of the time of resets."""
+
+    ns: float = 0.0
+    idle_ns: float = 0.0  # the part in which the environment's CPU was idle, 0 or NaN if unknown
+
+    @property
+    def waits(self) -> bool:
+        """Whether the CPU is idle for most of a step, so that it has time for further processes."""
+        return self.idle_ns > self.ns / 2
+
+
+UNTIMED = StepTime()
+
+
 @dataclass(frozen=True)
 class Timed:
     """Times of an environment's steps and resets, in nanoseconds: the median, and for steps the 99th percentile."""
@@ -346,6 +361,13 @@ class Timed:
     reset_p50_ns: int
     make_ns: int = 0  # the time to make the environment
     ends: int = 0  # the number of episodes that ended in the steps
+    mean_ns: int = 0  # for this and ``idle_ns``, see ``StepTime``
+    idle_ns: int = 0
+
+    @property
+    def each(self) -> StepTime:
+        """The mean time of a step."""
+        return StepTime(self.mean_ns, self.idle_ns)
 
 
 @dataclass(frozen=True)

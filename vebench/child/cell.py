@@ -366,6 +366,8 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> answer
         drawn = sample(spaces.actions, np.random.default_rng(setup.seed), 256)
         tape = cycle([trees.part(drawn, number) for number in range(256)])
         reset(seed=setup.seed)
+        processes = kernel.process_tree(os.getpid())
+        before = kernel.demand_ns(processes)
         spent, began = 0, clock()
         fewest_steps, most_steps, fewest_resets = 20, 200_000, 5
         while len(steps) < (most_steps if spent < span else fewest_steps) and spent < 3 * span:
@@ -376,10 +378,13 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> answer
             if terminated or truncated:
                 reset()
             spent = clock() - began
+        after = kernel.demand_ns(processes)
         ends, began = len(resets) - 1, clock()
         while len(resets) < fewest_resets and clock() - began < 3 * span:
             reset()
     finally:
         environment.close()
     typical, late = np.percentile(steps, (50, 99))
-    return answers.Timed(len(steps), round(typical), round(late), len(resets), round(median(resets)), made, ends)
+    idle = 0 if before is None or after is None else max(0, spent - (after - before))
+    times = len(steps), round(typical), round(late), len(resets), round(median(resets)), made, ends
+    return answers.Timed(*times, spent // len(steps), idle // len(steps))

@@ -13,7 +13,7 @@ from vebench import interpreters
 from vebench.analysis.rules import Surroundings, of_host
 from vebench.backends.packages import Installation
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, missing_packages, standings
-from vebench.commands import proving
+from vebench.commands import proving, session
 from vebench.commands.session import Session, World, known, plan_here, plan_to_finish, refuse_idle, refuse_useless
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_line, shown
 from vebench.interpreters import packages_here
@@ -48,6 +48,8 @@ def start(
     if dry_run:
         return _shown(plan)
     refuse_useless(plan)
+    if waiting := session.waiting_tasks(plan, world):
+        plan, head = plan_here(replace(spec, waiting=waiting), world)
     if verify:
         knowledge = known()
         try:

@@ -26,8 +26,11 @@ from vebench import hosts, interpreters
 from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import next_repeats, wide_cells
+from vebench.backends import registry
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
-from vebench.child.answers import Cause
+from vebench.child.answers import Answer, Cause, Failure, Timed
+from vebench.child.request import Timing
 from vebench.engine import runner
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone, RunStarted
@@ -40,6 +43,7 @@ from vebench.plan import tasks
 from vebench.plan.cells import (
     Cell,
     CellKey,
+    CellPython,
     Plan,
     Where,
     expand,
@@ -49,6 +53,7 @@ from vebench.plan.cells import (
     placement_of,
     without,
 )
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
@@ -62,6 +67,7 @@ from vebench.results.store import RunWriter
 
 _note_once = cache(console.note)
 _launcher = partial(Launcher, note=_note_once)
+TIMING_S = 1.0  # the seconds for which steps of one environment are timed
 
 
 @dataclass(frozen=True)
@@ -227,6 +233,37 @@ def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     tasks = world.resolve(spec.envs, here)
     plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
+
+
+def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
+    """Return the answer of a cell with a job, or why there is none."""
+    try:
+        with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
+            answer = next(iter(child.messages()))
+    except runner.InterruptedCellError:
+        raise InterruptedRunError("interrupted: nothing was measured") from None
+    except (runner.CellError, OSError) as error:
+        return str(error)
+    return answer.reason if isinstance(answer, Failure) else answer
+
+
+def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:
+    """Return times of steps of one environment of the cell's task, on the cell's first CPU. None if that fails."""
+    loop, cpus = BackendChoice(registry.REFERENCE), cell.cpus[:1]
+    alone = replace(cell, backend=loop, workers=1, cpus=cpus, replicas=(), interpreter=CellPython(), group=None)
+    found = ask(replace(alone, job=Timing(TIMING_S), patience=10.0), spec, world)
+    return found if isinstance(found, Timed) else None
+
+
+def waiting_tasks(plan: Plan, world: World) -> tuple[str, ...]:
+    """Return the ids of the tasks whose steps wait. Only tasks with more workers than CPUs are timed.
+
+    Suites of vebench are not timed, because their steps never wait.
+    """
+    cells = [cell for cell in plan.cells if cell.workers > len(cell.cpus) and cell.skip is None]
+    crowded = {cell.task: cell for cell in cells if plan.spec.hosts is None and not SUITES[cell.task.suite].ours}
+    found = {task.id: timed_steps(cell, plan.spec, world) for task, cell in crowded.items()}
+    return tuple(name for name, timed in found.items() if timed is not None and timed.each.waits)
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:

@@ -163,6 +163,7 @@ class Launcher:
                 replica.cpus,
                 start if cell.backend.is_ours else built,  # EnvPool can only be seeded when it is built
                 self._spec.pin.pins and _is_timed(cell),
+                cell.task.id in self._spec.waiting,
             ),
             backend=cell.backend.name,
             target=cell.entry.target,

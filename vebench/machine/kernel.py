@@ -119,6 +119,13 @@ def cpu_time_ns(pids: list[int]) -> int | None:
         return None
 
 
+def demand_ns(pids: list[int]) -> int | None:
+    """Return for how long these processes have used or waited for a CPU, summed, in nanoseconds; None if unknown."""
+    used = cpu_time_ns(pids)
+    fields = [text_of(task / "schedstat").split() for task in _tasks(pids)]
+    return None if used is None else used + sum(int(waited) for _, waited, _ in filter(None, fields))
+
+
 def proportional_memory(pids: list[int]) -> int | None:
     """Return the memory of these processes in bytes. A page that n processes share counts as 1/n in each process."""
     found = [re.search(r"^Pss:\s+(\d+)", text_of(PROC / str(pid) / "smaps_rollup"), re.MULTILINE) for pid in pids]

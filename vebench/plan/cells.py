@@ -277,7 +277,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
     least = memory_of(task, choice, entry.shape_of(1, 1, 1, choice.options))  # for one worker with one environment
     room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):
-        for replicas in _replicas(spec, choice, workers, envs, where):
+        for replicas in _replicas(spec, choice, workers, envs, where, waits=task.id in spec.waiting):
             shapes = [replica.shape for replica in replicas]
             together = Shape(
                 sum(shape.num_envs for shape in shapes),
@@ -307,7 +307,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
 
 
 def _replicas(
-    spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: Where
+    spec: RunSpec, choice: BackendChoice, workers: int, envs: int, where: Where, *, waits: bool
 ) -> Iterator[tuple[Replica, ...]]:
     """Yield the replicas of each cell with this size. There is one cell, or one for each count of hosts."""
     if spec.hosts is None:
@@ -318,7 +318,7 @@ def _replicas(
     replicas: list[Replica] = []
     first = 0
     for host, placement, share, cpus in parts:
-        shape = choice.entry.shape_of(share, envs, len(cpus), choice.options)
+        shape = choice.entry.shape_of(share, envs, len(cpus), choice.options, waits=waits)
         replicas.append(Replica(share, shape, cpus, placement.nodes(cpus), first, host))
         first += shape.num_envs
     for number in (len(parts),) if spec.hosts is None else spec.hosts.numbers:

@@ -76,6 +76,9 @@ class RunSpec:
     envs_per_worker: tuple[int, ...] = setting(grammar.counts(), WHAT, "COUNTS", _EACH, default=(1,))
     # The cells to measure, as texts of ``CellKey.place``. Empty: all cells of the plan.
     only: tuple[str, ...] = ()
+    # The ids of tasks whose steps wait, as ``run`` and ``tune`` have timed. Then each worker is a process or thread,
+    # even if there are more workers than CPUs.
+    waiting: tuple[str, ...] = ()
     duration: float = setting(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
     windows: int = setting(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
     warmup: float = setting(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
@@ -154,6 +157,7 @@ OPTIONS: Mapping[str, Option] = {
 _OF_TUNE = ("algorithm", "library")
 _OF_CELLS = (
     *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
+    "waiting",
     *_OF_TUNE,
 )
 OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout")

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
 
-from vebench.analysis.answer import affordable, level_of_look, standing
+from vebench.analysis.answer import HOPELESS, affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import Answer, Cause, Failure, Timed, UpdateTimes
+from vebench.child.answers import UNTIMED, Cause, StepTime, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
-from vebench.child.request import Timing, Updating
+from vebench.child.request import Updating
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World
-from vebench.engine.runner import CellError, InterruptedCellError
-from vebench.errors import InterruptedRunError, UsageError
+from vebench.errors import UsageError
 from vebench.plan.cells import (
     FORK_S,
     LOAD_S,
@@ -43,7 +43,6 @@ from vebench.plan.cells import (
 )
 from vebench.plan.grammar import BackendChoice, LearnerStep
 from vebench.plan.spec import FORK, RunSpec, check_spec
-from vebench.process_guard import Interrupts
 from vebench.reports.console import Outlet
 from vebench.results import store
 from vebench.results.records import CellRecord, Run, with_current_verdicts
@@ -52,7 +51,7 @@ from vebench.tune.choice import LEARNER, Choice, TunePage, choose, too_large
 
 _NANO = 1e-9
 _SETTLED = 6  # passes of the recommended setting, so that the interval of its rate is useful
-_TIMING_S = 1.0  # the seconds for which steps of one environment are timed
+_MOST_ENVS = 16  # the most environments for each CPU, unless the user states the batch
 _TOGETHER = 8  # the largest number of cells in one interleaved group
 _LEAST_S = 5.0  # no cell is given up before these seconds, and no work is compared in less
 _LEARNING_S = 1.0  # the seconds for which updates are timed with each number of threads
@@ -96,9 +95,11 @@ def start_tuning(
     for choice in spec.backends:
         if why := training.refusal(choice.entry):
             raise UsageError(f"--backend {choice.label}: {why}")
+    loop = BackendChoice(registry.REFERENCE)
+    loops, _ = session.plan_here(replace(spec, backends=(loop,), workers=(cpus,)), world)
     choices, why_not = spec.backends, {}
     if not choices:
-        (task,) = world.resolve(spec.envs, ())
+        task = loops.cells[0].task
         usual = [entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task)]
         choices = tuple(BackendChoice(entry.name) for entry in usual if not training.refusal(entry))
         found = (entry for entry in usual if training.refusal(entry) and entry.library.installation is None)
@@ -107,9 +108,14 @@ def start_tuning(
     if not choices:
         raise UsageError("--async no: all backends named with -b are asynchronous: name another one")
     if spec.algorithm:
-        spec, why_not[LEARNER] = measured_learner(spec, cpus, world)
+        spec, why_not[LEARNER] = measured_learner(spec, loops, world)
+    budget = TuneBudget(spec, began, world.clock)
+    budget.time_steps(loops.cells[0], world)
+    spec, step = budget.spec, budget.step
+    # Twice as many workers as keep the CPUs busy, none if steps do not wait.
+    most = min(MOST_PROCESSES, int(2 * cpus * step.ns / max(1.0, step.ns - step.idle_ns)))
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
-    tried = settings(choices, cpus, batch, cores, apart=apart)
+    tried = settings(choices, cpus, batch, cores, apart=apart, most=most)
     if not tried:
         raise UsageError(f"--batch {batch}: no backend can have batches of this size on {cpus} CPUs")
     spec = replace(
@@ -124,7 +130,7 @@ def start_tuning(
     file = RunWriter.create(
         path or store.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
     )
-    return _race(file, plan, margin, began, outlet, world, why_not)
+    return _race(file, plan, margin, budget, outlet, world, why_not)
 
 
 def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, world: World, *, allowed: bool) -> int:
@@ -134,25 +140,28 @@ def resume_tuning(path: Path, margin: float, budget: float, outlet: Outlet, worl
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is not a run of vebench tune: finish it with vebench run --resume")
     plan = replace(plan, spec=replace(plan.spec, budget=budget))
-    return _race(RunWriter.resume(path), plan, margin, began, outlet, world, {})
+    time = TuneBudget(plan.spec, began, world.clock)
+    time.time_steps(plan.cells[0], world)
+    return _race(RunWriter.resume(path), plan, margin, time, outlet, world, {})
 
 
 def _race(
-    file: RunWriter, plan: Plan, margin: float, began: float, outlet: Outlet, world: World, why_not: dict[str, str]
+    file: RunWriter, plan: Plan, margin: float, time: TuneBudget, outlet: Outlet, world: World, why_not: dict[str, str]
 ) -> int:
     # The loop that speedups need comes first, then the settings in the order of ``only``. The yardstick is left out.
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
     cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     plan = replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
-    # The learner was measured before.
+    # The learner and steps were measured before.
     now = world.clock()
-    budget = TuneBudget(replace(plan.spec, budget=max(0.0, began + plan.spec.budget - now)), now, world.clock)
+    time.spec = replace(plan.spec, budget=max(0.0, time.start + plan.spec.budget - now))
+    time.start = now
     with session.Session(file, world, quiet=False, outlet=outlet) as measuring:
-        race = TuneRace(plan, measuring, margin, world, budget)
+        race = TuneRace(plan, measuring, margin, world, time)
         found = race.run_to_end()
         why_not.update(race.passed_over)
-        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, budget.steps, why_not))
+        outlet.publish(TunePage(str(measuring.path), race.run, found, margin, time.steps, why_not))
     return 0 if found.decided else 3
 
 
@@ -169,11 +178,11 @@ class Setting(NamedTuple):
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
-def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, str]:
+def measured_learner(spec: RunSpec, loops: Plan, world: World) -> tuple[RunSpec, str]:
     """Return ``spec`` with the policy of its algorithm, and the time of its learner, unless the user has stated it.
 
     If they cannot be measured, ``spec`` does not change, and the second result says why. Raises UsageError if the
-    algorithm does not fit the task.
+    algorithm does not fit the task. ``loops`` has a plain loop on all CPUs.
     """
     why = "" if importable(TORCH.module) else f"torch is missing ({how_to_install([TORCH])})"
     if spec.policy != TAPED and not spec.policy.is_network:
@@ -181,12 +190,10 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, s
     overlaps = Training(spec.algorithm).method.overlaps
     if spec.learner is not None:
         spec = replace(spec, learner=replace(spec.learner, overlaps=overlaps))
-    loop = replace(spec, backends=(BackendChoice(registry.REFERENCE),), workers=(cpus,))
-    plan, _ = session.plan_here(loop, world)
-    session.refuse_idle(plan)
-    widest = max(plan.cells, key=lambda cell: len(cell.cpus))
+    session.refuse_idle(loops)
+    widest = max(loops.cells, key=lambda cell: len(cell.cpus))
     job = Updating(str(spec.algorithm), 0.0 if why else _LEARNING_S)
-    found = _ask(replace(widest, job=job, patience=60.0), loop, world)
+    found = session.ask(replace(widest, job=job, patience=60.0), loops.spec, world)
     if isinstance(found, UpdateTimes) and found.refusal:
         raise UsageError(f"--for {spec.algorithm}: {found.refusal}")
     if why or not isinstance(found, UpdateTimes):
@@ -203,36 +210,33 @@ def measured_learner(spec: RunSpec, cpus: int, world: World) -> tuple[RunSpec, s
     return replace(spec, policy=policy, learner=spec.learner or learner), ""
 
 
-def _ask(cell: Cell, spec: RunSpec, world: World, go_on: str = "nothing was measured") -> Answer | str:
-    """Return the answer of a cell with a job, or why there is none."""
-    try:
-        with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
-            answer = next(iter(child.messages()))
-    except InterruptedCellError:
-        raise InterruptedRunError(f"interrupted: {go_on}") from None
-    except (CellError, OSError) as error:
-        return str(error)
-    return answer.reason if isinstance(answer, Failure) else answer
-
-
 def settings(
-    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None, apart: bool = False
+    choices: Sequence[BackendChoice],
+    cpus: int,
+    batch: int | None = None,
+    cores: int | None = None,
+    apart: bool = False,
+    most: int = 0,
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
     Options that are worth trying are tried on all CPUs, for backends to which the user gave no options. ``apart``:
-    leave 1, 2, 4 ... CPUs to the learner, at most half of them.
+    leave 1, 2, 4 ... CPUs to the learner, at most half of them. ``most``: the most workers, if more than CPUs. Then
+    steps wait, and such options hardly matter.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(4)}  # all CPUs, a half, a quarter and an eighth of them
     if cores is not None and 0 < cores < cpus:
         counts.add(cores)
     if apart:
         counts = {max(1, cpus - (1 << power)) for power in range(max(1, cpus.bit_length() - 1))}
-    found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch)]
+    largest = batch or _MOST_ENVS * cpus
+    halves = [largest >> halvings for halvings in range(largest.bit_length())]
+    counts.update(count for count in halves if cpus < count <= most)
+    found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch, cpus)]
     for choice in choices:
-        if not choice.options:
+        if not choice.options and most <= cpus:
             for options in choice.entry.worth_trying:
-                found += _sizes(replace(choice, options=dict(options)), [max(counts)], batch)
+                found += _sizes(replace(choice, options=dict(options)), [max(counts)], batch, cpus)
     given = {choice.label for choice in choices}
 
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
@@ -244,11 +248,16 @@ def settings(
     return tuple(sorted(found, key=order))
 
 
-def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
-    for workers in [1] if _steps_in_caller(choice.entry) else counts:
+def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus: int) -> Iterator[Setting]:
+    if _steps_in_caller(choice.entry):
+        counts = [1]
+    elif choice.entry.steppers == "process each":  # more workers would not add processes
+        counts = [count for count in counts if count <= cpus]
+    for workers in counts:
         if batch is None:
-            for envs in (1, 4, 16):
-                yield Setting(choice, workers, envs)
+            for envs in (1, 4, _MOST_ENVS):
+                if workers * envs <= _MOST_ENVS * cpus:
+                    yield Setting(choice, workers, envs)
         elif batch % workers == 0 and batch // workers <= 1 << 12:  # more environments take too long to build
             yield Setting(choice, workers, batch // workers)
 
@@ -295,6 +304,28 @@ class TuneBudget:
             # A larger slowdown was a pause, which predicts nothing.
             self.slowdown = min(10.0, max(1.0, (self.clock() - began) / expected))
 
+    def time_steps(self, cell: Cell, world: World) -> None:
+        """Time steps of one environment of the cell's task. Learn whether they wait, and how slow the machine is."""
+        began = self.clock()
+        timed = session.timed_steps(cell, self.spec, world)
+        if timed is not None:
+            resets = timed.make_ns + timed.resets * timed.reset_p50_ns
+            self.learn(began, self.load + session.TIMING_S + resets * _NANO)
+            self.steps = timed
+            if timed.each.waits and not SUITES[cell.task.suite].ours:
+                self.spec = replace(self.spec, waiting=(cell.task.id,))
+
+    @property
+    def step(self) -> StepTime:
+        """The time of a step, if steps wait; otherwise nothing."""
+        return self.steps.each if self.steps is not None and self.spec.waiting else UNTIMED
+
+    def most(self, cell: Cell) -> float:
+        """Return the frames/s that a cell cannot exceed, because steps wait. Infinity if they do not wait."""
+        if not self.step.waits:
+            return inf
+        return _at_work(cell) * cell.task.frame_skip / (self.step.idle_ns * _NANO)
+
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
         known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
@@ -303,14 +334,17 @@ class TuneBudget:
     def expected(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
         spec, shape, steps = self.spec, cell.shape, self.steps
-        at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-        each, batch = 0.0, 0.0
+        working = max(1, min(_at_work(cell), len(cell.cpus)))
+        idle = self.step.idle_ns / self.step.ns if self.step.waits else 0.0
+        # CPUs share the work, but all processes wait at the same time.
+        share = (1 - idle) / working + idle / max(1, _at_work(cell))
+        made, batch = 0.0, 0.0
         if steps is not None:
-            each = (steps.make_ns + steps.reset_p50_ns) * _NANO
-            batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
+            made = (steps.make_ns / working + steps.reset_p50_ns * share) * _NANO * shape.num_envs
+            batch = steps.step_p50_ns * share * _NANO * shape.batch_size
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
         labels = {record.label for record in chain.from_iterable(self.records.values())}
-        start = (FORK_S if cell.backend.label in labels else self.load) + each * shape.num_envs / at_once
+        start = (FORK_S if cell.backend.label in labels else self.load) + made
         # A cell makes at least 9 batches while it warms up, and 3 in each turn. The rest is for counters and the end.
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
 
@@ -330,7 +364,8 @@ class TuneBudget:
         largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
         for cell, cost in zip(cells, costs, strict=True):
-            if len(chosen) < _TOGETHER and cost <= min(largest, room):
+            may_win = not chosen or self.most(cell) >= HOPELESS * self.most(chosen[0])
+            if may_win and len(chosen) < _TOGETHER and cost <= min(largest, room):
                 chosen.append(cell)
                 room -= cost
         return chosen
@@ -345,6 +380,12 @@ class TuneBudget:
         return f"its setting {alike[0].workers}x{alike[0].envs_per_worker} failed: {alike[0].reason}"
 
 
+def _at_work(cell: Cell) -> int:
+    """Return how many environments of a cell step at the same time."""
+    shape = cell.shape
+    return cell.entry.at_work(shape.processes, shape.threads, cell.backend.options)
+
+
 class TuneRace:
     """One race, written to one run file."""
 
@@ -356,6 +397,7 @@ class TuneRace:
         self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
+        self._outdone: list[Cell] = []  # settings that were not tried, because their steps wait too long
         self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
 
     @property
@@ -365,7 +407,6 @@ class TuneRace:
 
     def run_to_end(self) -> Choice:
         """Measure until the race is decided or the time is spent. Returns the choice."""
-        self._time_steps()
         self._budget.kept = _COMPARING * self._budget.spec.budget if self._plan.spec.learner else 0.0
         self._try_each()
         while True:
@@ -374,6 +415,7 @@ class TuneRace:
             rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
             race = standing(rates, self._looks, self._margin)
             if self._compare_work([by_key[key] for key in race.alive]):
+                self._try(self._outdone)  # the fastest setting may do other work
                 continue
             found = self._choice(cells)
             close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
@@ -384,7 +426,10 @@ class TuneRace:
                 break
             self._looks += 1
         tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
+        tried.update(cell.backend.label for cell in self._outdone)
         untried = any(cell.backend.label not in tried for cell in self._plan.cells)
+        why = "steps wait: it can make at most {:,.0f} frames/s"
+        self.passed_over |= {cell.key.place: why.format(self._budget.most(cell)) for cell in self._outdone}
         chosen = replace(self._choice(cells, last=True), untried=untried)
         self._measure_usual(chosen)
         return chosen
@@ -426,34 +471,36 @@ class TuneRace:
                 break
             self._measure(pair)
 
-    def _time_steps(self) -> None:
-        """Time steps of one environment, which also shows how slow the machine is."""
-        loops = (cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1)
-        loop = replace(next(loops), job=Timing(_TIMING_S), envs_per_worker=1, patience=10.0)
-        began = self._world.clock()
-        timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
-        if isinstance(timed, Timed):
-            resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self._budget.learn(began, self._budget.load + _TIMING_S + resets * _NANO)
-            self._budget.steps = timed
-
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as there is time."""
         left = without(self._plan, session.measured(self._plan, self._session.run))
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
+        # If steps wait, the settings that can be fastest come first.
         untried = [cell for cell in left.cells if cell.skip is None]
-        while untried:
-            group = self._budget.fitting(untried)
+        self._try(sorted(untried, key=self._budget.most, reverse=True))
+
+    def _try(self, untried: list[Cell]) -> None:
+        """Give settings their first pass, as far as there is time, except those that wait too long to win."""
+        while left := self._with_a_chance(untried):
+            group = self._budget.fitting(left)
             if not any(record.status == "ok" for record in self._session.run.cells):
                 # The smallest cell probably starts first, and shows how long other cells take.
-                group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
+                group = [min(left, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
             if not group:
                 break
             self._measure(group)
             untried = [cell for cell in untried if cell not in group]
             self.passed_over |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
             untried = [cell for cell in untried if cell.key.place not in self.passed_over]
+
+    def _with_a_chance(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells that may win. The others are kept in ``_outdone``."""
+        best = 0.0
+        if self._budget.step.waits:
+            best = max((cell.rate for cell in self._cells() if self._may_win(cell)), default=0.0)
+        self._outdone = [cell for cell in cells if self._budget.most(cell) < HOPELESS * best]
+        return [cell for cell in cells if cell not in self._outdone]
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""

@@ -31,6 +31,7 @@ ILLEGAL = "RuntimeError: environment 0: ValueError: job 0 is done: legal are [1,
     ("backend", "reason", "helps"),
     [
         ("gym-async", "OSError: [Errno 24] Too many open files, while it was built", "ulimit -n"),
+        ("gym-async", "BlockingIOError: [Errno 11] Resource temporarily unavailable, while it was built", "ulimit -u"),
         ("gym-async", "AssertionError: daemonic processes are not allowed to have children", "subprocess"),
         ("gym-async", "timed out after 10 s (--timeout), while it was built", "[context=spawn]"),
         ("gym-async", "timed out after 10 s (--timeout), in step 3", ""),

@@ -172,6 +172,10 @@ class BackendEntry:
         limit = options.get("max_concurrency") if "max_concurrency" in self.options else None
         return (min(processes, limit) if isinstance(limit, int) else processes) * threads
 
+    def spares(self, options: Options) -> int:
+        """Return the number of spare environments of each environment, which threads reset ahead."""
+        return int(options.get("spares", 0))
+
     def process_bytes(self, options: Options) -> int:
         """Return the memory of one more worker process, its environment included."""
         if self.library.worker_bytes is not None:

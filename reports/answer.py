@@ -12,10 +12,12 @@ from vebench.analysis.answer import Reason, TaskAnswer
 from vebench.analysis.cell import CellSummary, Code, Exclusion, Finding
 from vebench.analysis.rules import why_never
 from vebench.analysis.statistics import Estimate, ratio
+from vebench.analysis.unevenness import predicted
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import AHEAD, PARTIAL, REFERENCE
 from vebench.backends.training import Training
+from vebench.child.answers import Timed
 from vebench.errors import one_line
 from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import DISTRIBUTION
@@ -32,6 +34,7 @@ DOUBTS = {
     Exclusion.CONTESTED: "polls on CPUs that other processes used, so its rate is not valid",
     Exclusion.NO_INTERVAL: "has only one window",
 }
+_WORTH_SAYING = 1.05  # a smaller predicted ratio is not shown
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,19 @@ def _listed(names: Sequence[str]) -> str:
     if len(first) > 3:  # noqa: PLR2004 - longer lists are skipped
         first, last = [*names[:3]], f"{len(names) - 3} others"
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
+    """Yield the times of steps and resets. If they are uneven, yield what that costs a cell of the size of ``cell``."""
+    times = timed.step_p50_ns, timed.step_p99_ns, timed.reset_p50_ns, timed.reset_p99_ns
+    step, late, reset, late_reset = map(figures.short_time, times)
+    rows = cell.workers * cell.envs_per_worker
+    found = predicted(timed, cell.cpus_owned, rows)
+    of_time = f"; resets take {found.resets:.0%} of a plain loop's time" if found and timed.lengths else ""
+    yield f"A step of one environment takes {step} (p99 {late}), a reset {reset} (p99 {late_reset}){of_time}."
+    if found is not None and max(found.partial, found.ahead) >= _WORTH_SAYING:
+        ways = f"{found.partial:.2f}x with partial batches ({PARTIAL}), {found.ahead:.2f}x with resets ahead ({AHEAD})"
+        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted rates: {ways}."
 
 
 def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison,
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
+from vebench.analysis.unevenness import mix
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import Cause
@@ -25,7 +26,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers, setting_of
+from vebench.reports.answer import Section, answers, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
@@ -267,8 +268,9 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    notes = (*_notes(cells, crowded), *_left_out(cells, head, view))
-    yield replace(last, notes=notes, details=tuple(_differences(cells)))
+    notes, details = _unevenness(cells)
+    notes = [*_notes(cells, crowded), *_left_out(cells, head, view), *notes]
+    yield replace(last, notes=tuple(notes), details=(*details, *_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -364,6 +366,21 @@ def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iter
     above = [(workers, 1) for workers in head.spec.workers if workers > largest]
     if above:
         yield f"No backend was measured with {figures.sizes(above, above)}"
+
+
+def _unevenness(cells: Sequence[CellSummary]) -> tuple[list[str], list[str]]:
+    """Return notes on what uneven steps cost, if much, and details: times of steps, and shares of slow steps."""
+    notes, details = list[str](), list[str]()
+    timed = next((cell.built.timed for cell in cells if cell.built.timed is not None), None)
+    if timed is not None:
+        backends = (cell for cell in cells if not cell.reference_row)
+        largest = max(backends, key=lambda cell: (cell.cpus_owned, -cell.workers, cell.envs_per_worker))
+        times, *notes = step_words(timed, largest)
+        details.append(times)
+    for cell in cells:
+        if (found := mix(cell.work.proof)) is not None:
+            details.append(f"{setting_of(cell)}: {found.words}")
+    return notes, details
 
 
 def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:

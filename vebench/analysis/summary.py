@@ -268,6 +268,7 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
         worst,
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
         invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
+        costs=tuple(cost for proof in proofs for cost in proof.costs),
         **{name: sum([getattr(proof, name) for proof in proofs]) for name in counts},
     )
 

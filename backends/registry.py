@@ -82,9 +82,8 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         )
         lines = built.guarded((note, *call("envs = make_vec", arguments)))
         return ("from vebench.backends.fast import make_vec", "", *lines)
-    made = "make_env"
-    if "spares" in built.options:
-        made = f"lambda: shared_memory.ResetAhead(make_env, {built.options['spares']})"
+    spares = built.options.get("spares")
+    made = f"lambda: shared_memory.ResetAhead(make_env, {spares})" if spares else "make_env"
     arguments = (
         f"[{made}] * {built.num_envs}",
         *settings,

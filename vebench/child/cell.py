@@ -351,8 +351,8 @@ def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any = None) -> answers.Timed:
     """Return how long the task's environment takes to be made, to step and to reset, timed for ``seconds``.
 
-    At least 20 steps and 5 resets are timed even if they are slow, up to three times ``seconds``. ``clock`` returns
-    nanoseconds. If a plain ``loop`` is given, its first environment is timed.
+    At least 20 steps, 5 resets and 10 episodes, if any ends, are timed even if they are slow, up to three times
+    ``seconds``. ``clock`` returns nanoseconds. If a plain ``loop`` is given, its first environment is timed.
     """
     steps: list[int] = []
     resets: list[int] = []
@@ -375,8 +375,9 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any
         tape = cycle([trees.part(drawn, number) for number in range(256)])
         reset(seed=setup.seed)
         spent, began = 0, clock()
-        fewest_steps, most_steps, fewest_resets = 20, 200_000, 5
-        while len(steps) < (most_steps if spent < span else fewest_steps) and spent < 3 * span:
+        fewest_steps, most_steps, fewest_resets, fewest_ends = 20, 200_000, 5, 10
+        most_ns = span
+        while spent < most_ns and len(steps) < most_steps:
             action = next(tape)
             last = clock()
             _, _, terminated, truncated, _ = environment.step(action)
@@ -385,6 +386,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any
                 reset()
                 ends.append(len(steps))
             spent = clock() - began
+            most_ns = 3 * span if len(steps) < fewest_steps or 0 < len(ends) < fewest_ends else span
         began = clock()
         while len(resets) < fewest_resets and clock() - began < 3 * span:
             reset()

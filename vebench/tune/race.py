@@ -434,7 +434,8 @@ class TuneRace:
         timed = _ask(loop, self._plan.spec, self._world, self._session.go_on)
         if isinstance(timed, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self._budget.learn(began, self._budget.load + _TIMING_S + resets * _NANO)
+            steps = max(_TIMING_S, timed.steps * timed.step_p50_ns * _NANO)
+            self._budget.learn(began, self._budget.load + steps + resets * _NANO)
             self._budget.steps = timed
 
     def _try_each(self) -> None:

@@ -48,10 +48,10 @@ def mix(proof: CellProof | None) -> Mix | None:
     weights = [one.steps / max(1, one.batches) for one in known]
     slow = [one.slow / one.steps for one in known]
     times = [float(one.mean_ns) for one in known]
-    cost = fmean(times, weights) / fmean(times)
-    # If environments differ by chance alone, this variance is the mean of 1 - cost, which hardly ever is five times it.
+    cost, least = fmean(times, weights) / fmean(times), 0.05
+    # If environments differ by chance alone, 1 - cost is this variance on average, and hardly ever five times it.
     chance = fmean((one.error_ns / fmean(times)) ** 2 for one in known)
-    return Mix(fmean(slow, weights), fmean(slow), cost, cost + 5 * chance < 0.95)
+    return Mix(fmean(slow, weights), fmean(slow), cost, 1 - cost > least + 5 * chance)
 
 
 @cache

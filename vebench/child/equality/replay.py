@@ -299,8 +299,9 @@ def _judged(
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
     times = []
-    for env_id in judge.followed.keys() & set(chosen) if len(judge.seeds) == 1 else ():
-        followed = judge.followed[env_id]
+    for env_id, followed in judge.followed.items():
+        if env_id not in chosen or len(judge.seeds) > 1:
+            continue
         with suppress(CutOffError):  # rows of a slow environment are rarely recorded, so step it to the last batch
             followed.go_to(judge.batch, None, ())
         times.append((judge.batch + 1, followed.times))

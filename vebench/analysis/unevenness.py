@@ -76,9 +76,7 @@ def _times(timed: Timed, env_id: int) -> Iterator[int]:
         yield -max(1, choice(timed.reset_ns))
 
 
-def _played(
-    timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False
-) -> tuple[float, float]:
+def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False) -> tuple[float, float]:
     """Play a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
     A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives

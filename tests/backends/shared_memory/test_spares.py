@@ -138,7 +138,7 @@ def test_the_refusal_reaches_the_caller_from_any_process(caller_steps: bool) -> 
         }
         ours.reset(1)
         ours.recv()
-        with pytest.raises(RuntimeError, match="environment [01]: RuntimeError: a step drew from np_random"):
+        with pytest.raises(RuntimeError, match=r"environment [01]: RuntimeError: a step drew from np_random"):
             for _ in range(10):
                 ours.send(actions)
                 ours.recv()

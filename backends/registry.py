@@ -24,6 +24,7 @@ from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, S
 
 REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
 USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` compares others with it
+PARTIAL, AHEAD = "shm-async", "shm-sync[spares=1]"  # named by reports for uneven steps, and for slow resets
 
 
 def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
@@ -81,8 +82,10 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         )
         lines = built.guarded((note, *call("envs = make_vec", arguments)))
         return ("from vebench.backends.fast import make_vec", "", *lines)
+    spares = built.options.get("spares")
+    made = f"lambda: shared_memory.ResetAhead(make_env, {spares})" if spares else "make_env"
     arguments = (
-        f"[make_env] * {built.num_envs}",
+        f"[{made}] * {built.num_envs}",
         *settings,
         f"caller_steps={literal(built.options.get('caller_steps', True))}",
         "infos=False",
@@ -115,6 +118,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     )
     if not fast:
         options["context"] = Option(_START_METHOD, "fork", "fork, forkserver or spawn")
+        options["spares"] = Option(whole_number, None, "spares of each environment, reset ahead (default: none)")
     own_classes = Scope(
         name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
         own_classes=classes.expected_classes,

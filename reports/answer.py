@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vebench.analysis.answer import Reason, TaskAnswer
 from vebench.analysis.cell import CellSummary, Code, Exclusion, Finding
 from vebench.analysis.rules import why_never
 from vebench.analysis.statistics import Estimate, ratio
+from vebench.analysis.unevenness import predicted
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import AHEAD, PARTIAL, REFERENCE
 from vebench.backends.training import Training
-from vebench.child.answers import StepTime
+from vebench.child.answers import Timed
 from vebench.errors import one_line
 from vebench.plan.spec import MARGIN
 from vebench.plan.tasks import recorded_task
@@ -34,6 +35,7 @@ DOUBTS = {
     Exclusion.CONTESTED: "polls on CPUs that other processes used, so its rate is not valid",
     Exclusion.NO_INTERVAL: "has only one window",
 }
+_WORTH_SAYING = 1.05  # a smaller predicted ratio is not shown
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,18 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
         if answer.winner is None:
             texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
         else:
-            waiting = (cell.figures.step for cell in section.cells if cell.env == env and cell.figures.step.waits)
-            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, next(waiting, None)))
+            timed = times_of(cell for cell in section.cells if cell.env == env)
+            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, timed))
             code = code_of(answer.winner, section.head)
             texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
     return tuple(texts)
 
 
-def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, waiting: StepTime | None) -> Iterator[str]:
+def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, timed: Timed | None) -> Iterator[str]:
     """Yield the sentences about a winner, the most important first."""
     yield f"{subject}: {_in_full(winner)}."
-    if waiting is not None:
-        yield of_waiting(waiting, winner)
+    if timed is not None and timed.waits:
+        yield of_waiting(timed, winner)
     if answer.doubted and answer.doubted[0][0].rate > winner.rate:
         cell, why = answer.doubted[0]
         yield f"Excluded although faster: {setting_of(cell)}, {rate_of(cell)}; it {DOUBTS[why]}."
@@ -211,12 +213,17 @@ def of_loop(cell: CellSummary) -> str:
     return f", {figures.in_sentence(cell.speedup, 'x a plain loop')}"
 
 
-def of_waiting(step: StepTime, cell: CellSummary) -> str:
+def times_of(cells: Iterable[CellSummary]) -> Timed | None:
+    """Return the times of a task's steps and resets, given its cells; None if they were not timed."""
+    return next((cell.built.timed for cell in cells if cell.built.timed is not None), None)
+
+
+def of_waiting(timed: Timed, cell: CellSummary) -> str:
     """Return in one sentence that steps wait, and the rate that batches of the cell cannot exceed."""
     built = cell.built
     count = max(built.batch_size, cell.entry.at_work(built.processes, built.threads, built.options))
-    whole, works, wait = map(figures.short_time, (step.ns, step.ns - step.idle_ns, step.idle_ns))
-    most = figures.number(count * 1e9 / step.idle_ns)
+    whole, works, wait = map(figures.short_time, (timed.mean_ns, timed.mean_ns - timed.idle_ns, timed.idle_ns))
+    most = figures.number(count * 1e9 / timed.idle_ns)
     why = f"Steps wait: of {whole}, a CPU works for {works}, so more processes than CPUs are useful"
     return f"{why}; {count} at the same time make at most {most} steps/s ({count} / {wait})."
 
@@ -231,6 +238,19 @@ def _listed(names: Sequence[str]) -> str:
     if len(first) > 3:  # noqa: PLR2004 - longer lists are skipped
         first, last = [*names[:3]], f"{len(names) - 3} others"
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
+    """Yield the times of steps and resets. If they are uneven, yield what that costs a cell of the size of ``cell``."""
+    times = timed.step_p50_ns, timed.step_p99_ns, timed.reset_p50_ns, timed.reset_p99_ns
+    step, late, reset, late_reset = map(figures.short_time, times)
+    rows = cell.workers * cell.envs_per_worker
+    found = predicted(timed, cell.workers if timed.waits else cell.cpus_owned, rows)
+    of_time = f"; resets take {found.resets:.0%} of a plain loop's time" if found and timed.lengths else ""
+    yield f"A step of one environment takes {step} (p99 {late}), a reset {reset} (p99 {late_reset}){of_time}."
+    if found is not None and max(found.partial, found.ahead) >= _WORTH_SAYING:
+        ways = f"{found.partial:.2f}x with partial batches ({PARTIAL}), {found.ahead:.2f}x with resets ahead ({AHEAD})"
+        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted rates: {ways}."
 
 
 def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:

@@ -17,15 +17,16 @@ from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison,
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
+from vebench.analysis.unevenness import mix
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import Cause
+from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers, setting_of
+from vebench.reports.answer import Section, answers, setting_of, step_words, times_of
 from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
@@ -267,9 +268,11 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    waits = env in head.spec.waiting or any(cell.figures.step.waits for cell in cells)
-    notes = (*_notes(cells, crowded, waits=waits), *_left_out(cells, head, view))
-    yield replace(last, notes=notes, details=tuple(_differences(cells)))
+    timed = times_of(cells)
+    waits = env in head.spec.waiting or (timed is not None and timed.waits)
+    notes, details = _unevenness(cells, timed)
+    notes = [*_notes(cells, crowded, waits=waits), *_left_out(cells, head, view), *notes]
+    yield replace(last, notes=tuple(notes), details=(*details, *_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -366,6 +369,20 @@ def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iter
     above = [(workers, 1) for workers in head.spec.workers if workers > largest]
     if above:
         yield f"No backend was measured with {figures.sizes(above, above)}"
+
+
+def _unevenness(cells: Sequence[CellSummary], timed: Timed | None) -> tuple[list[str], list[str]]:
+    """Return notes on what uneven steps cost, if much, and details: times of steps, and shares of slow steps."""
+    notes, details = list[str](), list[str]()
+    if timed is not None:
+        backends = (cell for cell in cells if not cell.reference_row)
+        largest = max(backends, key=lambda cell: (cell.cpus_owned, -cell.workers, cell.envs_per_worker))
+        times, *notes = step_words(timed, largest)
+        details.append(times)
+    for cell in cells:
+        if (found := mix(cell.work.proof)) is not None:
+            details.append(f"{setting_of(cell)}: {found.words}")
+    return notes, details
 
 
 def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:

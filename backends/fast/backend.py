@@ -289,11 +289,11 @@ class FastShare:
                 self._batch.close()
 
 
-def _own_classes(task: Task) -> Stepped:
+def _own_classes(task: Task, spares: int = 0) -> Stepped:
     """Return how our own class steps a task's environments, or Gymnasium's class if ours cannot be used."""
     fast, own = build_task(task.id, fast_settings(task))
     if fast is None:
-        return gymnasium_classes(task)._replace(own_classes=own)
+        return gymnasium_classes(task, spares)._replace(own_classes=own)
     return Stepped(
         read_spaces(task, fast.observation_space, fast.action_space),
         lambda division: make_share(fast, division, "NextStep"),

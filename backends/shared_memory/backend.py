@@ -38,8 +38,10 @@ class LoopShare:
 
     current: int | None = None  # the loop's exceptions name their environment
 
-    def __init__(self, task: Task, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int) -> None:
-        self._task = task
+    def __init__(
+        self, task: Task, spares: int, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int
+    ) -> None:
+        self._task, self._spares = task, spares
         rows, actions = _as_trees(spaces, arrays, start)
         count = max(1, stop - start)
         size = 1 if one_by_one else count
@@ -53,8 +55,13 @@ class LoopShare:
 
     def open(self) -> None:
         """Build every environment."""
+        make_one: Callable[[], Any] = partial(make, self._task)
+        if self._spares:
+            from vebench.backends.shared_memory.spares import ResetAhead
+
+            make_one = partial(ResetAhead, make_one, self._spares)
         for rows in self._rows:
-            environments = [make(self._task) for _ in rows.env_ids]
+            environments = [make_one() for _ in rows.env_ids]
             self._environments.extend(environments)
             self.loops.append(EnvironmentLoop(environments, rows))
         if not self._copies:
@@ -95,10 +102,10 @@ class Stepped(NamedTuple):
     differences: tuple[Difference, ...] = ()
 
 
-def gymnasium_classes(task: Task) -> Stepped:
-    """Return how environments of Gymnasium's classes are stepped."""
+def gymnasium_classes(task: Task, spares: int = 0) -> Stepped:
+    """Return how environments of Gymnasium's classes are stepped. Each has ``spares``, which are reset ahead."""
     spaces = spaces_of(task)
-    return Stepped(spaces, lambda division: (division, partial(LoopShare, task, spaces, division.one_by_one)))
+    return Stepped(spaces, lambda division: (division, partial(LoopShare, task, spares, spaces, division.one_by_one)))
 
 
 class _SharedMemoryBackend:
@@ -115,8 +122,9 @@ class _SharedMemoryBackend:
         spin: int | None = None,
         caller_steps: bool = True,
         context: str = "fork",
+        spares: int = 0,
     ) -> None:
-        spaces, make_share_for, own_classes, differences = self.stepped(setup.task)
+        spaces, make_share_for, own_classes, differences = self.stepped(setup.task, spares)
         self._before = os.sched_getaffinity(0) if setup.pinned else None
         available = len(setup.cpus)
         cpus = [*islice(cycle(setup.cpus), max(available, setup.at_once))] if setup.pinned else None

@@ -12,7 +12,7 @@ from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.packages import ENVPOOL
-from vebench.child.answers import CellProof, Window
+from vebench.child.answers import CellProof, StepCosts, Window
 from vebench.results.records import CellRecord, Run, TopologyRecord
 
 NOWHERE = Surroundings()
@@ -37,6 +37,7 @@ def window(**counters: int) -> tuple[Window, ...]:
     return (Window(**{"ns": 10**9, "rows": 1000, "resets": 0, **counters}),) * 4
 
 
+CHEAPER = CellProof("identical", rows=9, costs=(StepCosts(9, 9, 0, 300, 1), StepCosts(9, 1, 1, 9000, 1)))
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
@@ -72,6 +73,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.INVALID_VALUES, (make_cell("gym-sync", 1, STEADY, proof=CellProof("identical", invalid="NaN")),)),
     (Code.OUTLIERS, (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),)),
     (Code.FEW_RESETS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
+    (Code.CHEAPER_STEPS, (make_cell("shm-async", 1, STEADY, proof=CHEAPER),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
     (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=REFUSED),)),
     (Code.OVERSUBSCRIBED, (make_cell(workers=4, steps=STEADY),)),

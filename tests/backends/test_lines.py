@@ -52,6 +52,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         *((BY_NAME[name], OWN, {}) for name in ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async")),
         (BY_NAME["gym-async"], CARTPOLE, {"max_concurrency": 1, "context": "fork"}),
         (BY_NAME["shm-sync"], CARTPOLE, {"spin": 0, "caller_steps": False}),
+        (BY_NAME["shm-sync"], CARTPOLE, {"spares": 1}),
         (BY_NAME["fast-sync"], PONG, {"compiled": False}),
     ],
     ids=lambda value: value.name if isinstance(value, BackendEntry) else getattr(value, "id", str(value)),

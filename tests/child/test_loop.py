@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vebench.backends.environments.suites import OTHER
+from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
 from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import time_steps
@@ -111,10 +112,22 @@ def test_ends_of_episodes_are_counted_apart_from_resets_that_were_made_on_purpos
     found = time_steps(Setup(task, workers=1, envs_per_worker=1, cpus=(0,), pinned=False), 0.06, lambda: next(clock))
     assert found.resets == max(found.ends + 1, 5)
     assert (found.ends >= found.steps // 7) == (limit == 7)
-    assert (found.step_p50_ns, found.reset_p50_ns) == (1_000_000, 1_000_000)
+    assert (found.step_p50_ns, found.reset_p50_ns, found.reset_p99_ns) == (1_000_000, 1_000_000, 1_000_000)
+    assert set(found.step_ns) == set(found.reset_ns) == {1_000_000}
+    assert set(found.lengths) == ({7} if limit == 7 else set(found.lengths))
+    assert len(found.lengths) == found.ends
+
+
+def test_of_a_plain_loop_the_first_environment_is_timed_and_goes_on() -> None:
+    setup, clock = Setup(Task("CartPole-v1", "classic", 1), workers=2, cpus=(0,)), itertools.count(0, 1_000_000)
+    backend = ForLoop(setup)
+    found = time_steps(setup, 0.06, lambda: next(clock), backend)
+    assert (found.make_ns, found.resets) == (1_000_000, max(found.ends + 1, 5))
+    assert [environment.reset()[0].shape for environment in backend.environments] == [(4,), (4,)]
+    backend.close()
 
 
 @pytest.mark.parametrize(("kind", "waits"), [("Sleep", True), ("Busy", False)])
 def test_an_environment_that_leaves_its_cpu_idle_waits(kind: str, waits: bool) -> None:
     task = Task(f"vebench/{kind}-2000us-v0", OTHER.name, 1, module="timed")
-    assert time_steps(Setup(task, workers=1), 0.1, perf_counter_ns).each.waits is waits
+    assert time_steps(Setup(task, workers=1), 0.1, perf_counter_ns).waits is waits

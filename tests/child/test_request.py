@@ -55,9 +55,9 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     CellProof("different", 9, 2, environments=4, steps=7, of_steps=9, mismatch=Mismatch(0, 3, "x", "1", "0"), seed=7),
-    Done(9, (("0", "0-1"), ("1",)), 11, settled=False),
+    Done(9, (("0", "0-1"), ("1",)), 11, settled=False, timed=Timed(100, 5, 9, 3, 7, reset_ns=(7,))),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),
-    Timed(100, 5, 9, 3, 7),
+    Timed(100, 5, 9, 3, 7, step_ns=(4, 6), lengths=(33,)),
     Failure("ValueError: \u00e9"),
 )
 

@@ -63,6 +63,19 @@ def test_an_honest_adapter_is_identical_to_the_last_window(
     assert min(proof.rows, proof.environments) > 1
 
 
+def test_a_cell_of_the_rows_that_are_ready_first_says_what_the_steps_of_each_environment_cost(
+    vebench: Command, tmp_path: Path
+) -> None:
+    assert vebench(*HERE, "-b", "shm-async", *BRIEF, world=world_here()).status == 0
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    proof = cell.proof
+    assert proof.verdict == "identical"
+    assert {one.batches for one in proof.costs} == {proof.costs[0].batches}
+    assert len(proof.costs) == 4
+    assert all(0 <= one.slow < one.steps < one.batches for one in proof.costs)
+    assert min(one.mean_ns for one in proof.costs) > 0
+
+
 @pytest.mark.parametrize(
     ("backend", "words"),
     [

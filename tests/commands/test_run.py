@@ -45,6 +45,9 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
         assert all(window["ns"] > 0 for window in cell["windows"])
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
+    timed = {(cell["backend"], cell["workers"]): cell["timed"] for cell in measured if cell["timed"]}
+    assert timed.keys() == {("for-loop", 1)}
+    assert timed["for-loop", 1]["steps"] > 20
     if kernel.SUPPORTED and header["host"]["usable_cpus"] >= 2:
         of_two = {cell["backend"]: cell for cell in measured if cell["workers"] == 2}
         assert_each_worker_keeps_to_a_cpu_of_its_own(of_two)

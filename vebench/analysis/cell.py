@@ -11,7 +11,7 @@ from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
 from vebench.analysis.windows import STEADY, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
-from vebench.child.answers import UNTIMED, CellProof, HostShare, StepTime, WorkVerdict
+from vebench.child.answers import CellProof, HostShare, WorkVerdict
 from vebench.plan.cells import CellKey, report_order
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
@@ -67,6 +67,7 @@ class Code(StrEnum):
     LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
     SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
     FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
+    CHEAPER_STEPS = "cheaper-steps", Gravity.WARNING  # batches of the rows that are ready first have fewer slow steps
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs
     INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment returns them; the work may still be the same
     CLOCKS = "clocks", Gravity.WARNING
@@ -174,7 +175,6 @@ class Figures:
     acting: PolicyTime | None = None
     rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None
-    step: StepTime = UNTIMED  # known for a plain loop with one worker
 
 
 @dataclass(frozen=True)

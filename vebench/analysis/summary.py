@@ -19,7 +19,7 @@ from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import UNTIMED, CellProof, WorkVerdict
+from vebench.child.answers import CellProof, WorkVerdict
 from vebench.machine.kernel import ranges
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
@@ -74,7 +74,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             acting=of_windows.acting(counting),
             rows_per_batch=of_windows.rows_per_batch(counting),
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
-            step=of_windows.step_time(counting) if key == base_of(key) else UNTIMED,
         )
         cells.append(replace(cell, by_cpu_time=by_cpu_time[key], figures=figures))
     sweep = replace(sweep, cells=tuple(cells))
@@ -269,6 +268,7 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
         worst,
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
         invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
+        costs=tuple(cost for proof in proofs for cost in proof.costs),
         **{name: sum([getattr(proof, name) for proof in proofs]) for name in counts},
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, Estimate, student_quantile
-from vebench.child.answers import MOST_TRIES, UNTIMED, StepTime, Window, too_much
+from vebench.child.answers import MOST_TRIES, Window, too_much
 from vebench.plan.grammar import LearnerStep
 from vebench.results.records import CellRecord
 
@@ -334,16 +334,6 @@ def acting(windows: Windows) -> PolicyTime | None:
         latency_p99_ns=_median(known["latency_p99_ns"]),
         age=float(np.nansum(known["aged"])) / max(1.0, float(known["rows"].sum())),
     )
-
-
-def step_time(windows: Windows) -> StepTime:
-    """Return the time of a step of a plain loop with one worker. With a policy, only the wait for rows counts."""
-    steps = float(windows["steps"].sum())
-    if not steps:
-        return UNTIMED
-    ns = np.where(np.isnan(windows["waited_ns"]), windows["ns"], windows["waited_ns"])
-    idle = float((ns - windows["cpu_ns"] - windows["taken_ns"]).sum())
-    return StepTime(float(ns.sum()) / steps, idle / steps)
 
 
 def rows_per_batch(windows: Windows) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.errors import message_of
@@ -256,6 +256,7 @@ class Done(_Counted):
     settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
     hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
     priorities: tuple[str, ...] = ()  # thread priorities after the last window that no thread had at the start
+    timed: Timed | None = None  # times of one environment, after the last window; see ``Request.times``
 
 
 @dataclass(frozen=True)
@@ -315,6 +316,17 @@ class Proof(_Compared):
 
 
 @dataclass(frozen=True)
+class StepCosts(_Counted):
+    """The steps of one environment in a measured cell, as the comparison has repeated them."""
+
+    batches: int  # the batches of the cell in which they were made
+    steps: int
+    slow: int  # the steps that took more than twice the median time of all environments' steps
+    mean_ns: int  # the time of all steps and resets, divided by the number of steps
+    error_ns: int  # the standard error of ``mean_ns``
+
+
+@dataclass(frozen=True)
 class CellProof(_Compared):
     """A sample of a measured cell's rows, compared with the reference. The cell cannot foresee which rows."""
 
@@ -326,6 +338,7 @@ class CellProof(_Compared):
     impossible: bool = False  # whether ``reason`` is from the table of backends, so that nothing can ever be compared
     num_envs: int = 0
     cause: Cause | None = None
+    costs: tuple[StepCosts, ...] = ()  # if batches have the rows that are ready first
 
 
 @dataclass(frozen=True)
@@ -335,24 +348,9 @@ class Failure:
     reason: str
 
 
-class StepTime(NamedTuple):
-    """The mean time of a step of one environment, in nanoseconds, with its share of the time of resets."""
-
-    ns: float = 0.0
-    idle_ns: float = 0.0  # the part in which the environment's CPU was idle, 0 or NaN if unknown
-
-    @property
-    def waits(self) -> bool:
-        """Whether the CPU is idle for most of a step, so that it has time for further processes."""
-        return self.idle_ns > self.ns / 2
-
-
-UNTIMED = StepTime()
-
-
 @dataclass(frozen=True)
-class Timed:
-    """Times of an environment's steps and resets, in nanoseconds: the median, and for steps the 99th percentile."""
+class Timed(_Counted):
+    """Times of an environment's steps and resets, in nanoseconds. A distribution has means of up to 100 equal parts."""
 
     steps: int
     step_p50_ns: int
@@ -361,13 +359,18 @@ class Timed:
     reset_p50_ns: int
     make_ns: int = 0  # the time to make the environment
     ends: int = 0  # the number of episodes that ended in the steps
-    mean_ns: int = 0  # for this and ``idle_ns``, see ``StepTime``
-    idle_ns: int = 0
+    mean_ns: int = 0  # the mean time of a step, with its share of the time of resets
+    idle_ns: int = 0  # the part of ``mean_ns`` in which the environment's CPU was idle; 0 if unknown
+    reset_p99_ns: int = 0
+    reset_cpu_ns: int = 0  # the mean CPU time of a reset in the calling thread
+    step_ns: tuple[int, ...] = ()  # the distribution of steps
+    reset_ns: tuple[int, ...] = ()  # the distribution of resets
+    lengths: tuple[int, ...] = ()  # the distribution of the steps of an episode; empty if none ended
 
     @property
-    def each(self) -> StepTime:
-        """The mean time of a step."""
-        return StepTime(self.mean_ns, self.idle_ns)
+    def waits(self) -> bool:
+        """Whether the CPU is idle for most of a step, so that it has time for further processes."""
+        return self.idle_ns > self.mean_ns / 2
 
 
 @dataclass(frozen=True)

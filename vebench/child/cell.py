@@ -11,7 +11,9 @@ from math import inf, sqrt
 from operator import length_hint
 from random import Random
 from statistics import median, stdev
+from time import thread_time_ns
 from types import FrameType
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +100,7 @@ def measure(
             warmup_ns=warmup_ns,
             settled=settled,
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
+            timed=time_steps(request.setup, request.times, clock, backend) if request.times else None,
         )
     )
     return backend
@@ -344,22 +347,26 @@ def _settled(rates: Sequence[float], most_noise: float = inf) -> bool:
     return noise <= most_noise * level and gap <= max(0.02 * level, 2 * noise)
 
 
-def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> answers.Timed:
+def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any = None) -> answers.Timed:
     """Return how long the task's environment takes to be made, to step and to reset, timed for ``seconds``.
 
-    At least 20 steps and 5 resets are timed even if they are slow, up to three times ``seconds``. ``clock`` returns
-    nanoseconds.
+    At least 20 steps, 5 resets and 10 episodes, if any ends, are timed even if they are slow, up to three times
+    ``seconds``. ``clock`` returns nanoseconds. If a plain ``loop`` is given, its first environment is timed.
     """
     steps: list[int] = []
     resets: list[int] = []
+    ends: list[int] = []  # the number of steps made when an episode ended
+    cpu_ns = 0
 
     def reset(seed: int | None = None) -> None:
-        began = clock()
+        nonlocal cpu_ns
+        began, cpu_began = clock(), thread_time_ns()
         environment.reset(seed=seed)
         resets.append(clock() - began)
+        cpu_ns += thread_time_ns() - cpu_began
 
     began = clock()
-    environment = make(setup.task)
+    environment = make(setup.task) if loop is None else loop.environments[0]
     made, span = clock() - began, seconds * _NANO
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
@@ -369,22 +376,46 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> answer
         processes = kernel.process_tree(os.getpid())
         before = kernel.demand_ns(processes)
         spent, began = 0, clock()
-        fewest_steps, most_steps, fewest_resets = 20, 200_000, 5
-        while len(steps) < (most_steps if spent < span else fewest_steps) and spent < 3 * span:
+        fewest_steps, most_steps, fewest_resets, fewest_ends = 20, 200_000, 5, 10
+        most_ns = span
+        while spent < most_ns and len(steps) < most_steps:
             action = next(tape)
             last = clock()
             _, _, terminated, truncated, _ = environment.step(action)
             steps.append(clock() - last)
             if terminated or truncated:
                 reset()
+                ends.append(len(steps))
             spent = clock() - began
+            most_ns = 3 * span if len(steps) < fewest_steps or 0 < len(ends) < fewest_ends else span
         after = kernel.demand_ns(processes)
-        ends, began = len(resets) - 1, clock()
+        began = clock()
         while len(resets) < fewest_resets and clock() - began < 3 * span:
             reset()
     finally:
-        environment.close()
-    typical, late = np.percentile(steps, (50, 99))
+        if loop is None:
+            environment.close()
     idle = 0 if before is None or after is None else max(0, spent - (after - before))
-    times = len(steps), round(typical), round(late), len(resets), round(median(resets)), made, ends
-    return answers.Timed(*times, spent // len(steps), idle // len(steps))
+    (step, late_step), (typical, late_reset) = (np.percentile(times, (50, 99)) for times in (steps, resets))
+    return answers.Timed(
+        steps=len(steps),
+        step_p50_ns=round(step),
+        step_p99_ns=round(late_step),
+        resets=len(resets),
+        reset_p50_ns=round(typical),
+        make_ns=made,
+        ends=len(ends),
+        mean_ns=spent // len(steps),
+        idle_ns=idle // len(steps),
+        reset_p99_ns=round(late_reset),
+        reset_cpu_ns=cpu_ns // len(resets),
+        step_ns=_distribution(steps),
+        reset_ns=_distribution(resets),
+        lengths=_distribution(np.diff([0, *ends])),
+    )
+
+
+def _distribution(values: Any) -> tuple[int, ...]:
+    """Return the means of at most 100 parts of the values, in ascending order."""
+    parts = np.array_split(np.sort(values), max(1, min(100, len(values))))
+    return tuple(round(part.mean()) for part in parts if len(part))

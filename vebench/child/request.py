@@ -129,6 +129,7 @@ class Request:
     mode: Mode = "alone"  # ``in_turn`` with other cells, window by window; ``in_step`` with other replicas
     go_ahead: int = -1  # descriptor of the pipe to which the parent writes when the child may go on
     lifeline: int = -1  # descriptor for ``hold_lifeline`` in ``vebench.child.main``; negative if there is none
+    times: float = 0.0  # seconds for which a plain loop times its first environment after the last window
     job: Job | None = None
 
     @property

@@ -263,7 +263,7 @@ def waiting_tasks(plan: Plan, world: World) -> tuple[str, ...]:
     cells = [cell for cell in plan.cells if cell.workers > len(cell.cpus) and cell.skip is None]
     crowded = {cell.task: cell for cell in cells if plan.spec.hosts is None and not SUITES[cell.task.suite].ours}
     found = {task.id: timed_steps(cell, plan.spec, world) for task, cell in crowded.items()}
-    return tuple(name for name, timed in found.items() if timed is not None and timed.each.waits)
+    return tuple(name for name, timed in found.items() if timed is not None and timed.waits)
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:

@@ -23,7 +23,7 @@ from vebench.errors import one_line
 from vebench.plan.cells import CellKey, rank
 from vebench.plan.grammar import LearnerStep
 from vebench.reports import columns, figures
-from vebench.reports.answer import DOUBTS, code_of, of_loop, of_waiting, rate_of, setting_of
+from vebench.reports.answer import DOUBTS, code_of, of_loop, of_waiting, rate_of, setting_of, step_words
 from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
@@ -285,11 +285,9 @@ class TunePage(DataPage):
         yield from self._training_sentences()
         chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
-            times = self.steps.step_p50_ns, self.steps.step_p99_ns, self.steps.reset_p50_ns
-            step, late, reset = map(figures.short_time, times)
-            yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
-        if self.choice.best and self.steps and self.run.header.spec.waiting and self.steps.each.waits:
-            yield of_waiting(self.steps.each, self.choice.best)
+            yield from step_words(self.steps, chosen)
+        if self.choice.best and self.steps and self.run.header.spec.waiting:
+            yield of_waiting(self.steps, self.choice.best)
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."

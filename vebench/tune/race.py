@@ -23,7 +23,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
-from vebench.child.answers import UNTIMED, Cause, StepTime, Timed, UpdateTimes
+from vebench.child.answers import Cause, Timed, UpdateTimes
 from vebench.child.equality.recorder import ENDS, TIMES_LONGER
 from vebench.child.request import Updating
 from vebench.commands import proving, session
@@ -111,9 +111,10 @@ def start_tuning(
         spec, why_not[LEARNER] = measured_learner(spec, loops, world)
     budget = TuneBudget(spec, began, world.clock)
     budget.time_steps(loops.cells[0], world)
-    spec, step = budget.spec, budget.step
-    # Twice as many workers as keep the CPUs busy, none if steps do not wait.
-    most = min(MOST_PROCESSES, int(2 * cpus * step.ns / max(1.0, step.ns - step.idle_ns)))
+    spec, most = budget.spec, 0
+    if (steps := budget.waiting) is not None:
+        # Twice as many workers as keep the CPUs busy.
+        most = min(MOST_PROCESSES, 2 * cpus * steps.mean_ns // max(1, steps.mean_ns - steps.idle_ns))
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart, most=most)
     if not tried:
@@ -310,21 +311,22 @@ class TuneBudget:
         timed = session.timed_steps(cell, self.spec, world)
         if timed is not None:
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self.learn(began, self.load + session.TIMING_S + resets * _NANO)
+            spent = max(session.TIMING_S, timed.steps * timed.step_p50_ns * _NANO)
+            self.learn(began, self.load + spent + resets * _NANO)
             self.steps = timed
-            if timed.each.waits and not SUITES[cell.task.suite].ours:
+            if timed.waits and not SUITES[cell.task.suite].ours:
                 self.spec = replace(self.spec, waiting=(cell.task.id,))
 
     @property
-    def step(self) -> StepTime:
-        """The time of a step, if steps wait; otherwise nothing."""
-        return self.steps.each if self.steps is not None and self.spec.waiting else UNTIMED
+    def waiting(self) -> Timed | None:
+        """The times of steps, if they wait."""
+        return self.steps if self.spec.waiting else None
 
     def most(self, cell: Cell) -> float:
         """Return the frames/s that a cell cannot exceed, because steps wait. Infinity if they do not wait."""
-        if not self.step.waits:
+        if self.waiting is None:
             return inf
-        return _at_work(cell) * cell.task.frame_skip / (self.step.idle_ns * _NANO)
+        return _at_work(cell) * cell.task.frame_skip / (self.waiting.idle_ns * _NANO)
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
@@ -335,7 +337,7 @@ class TuneBudget:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
         spec, shape, steps = self.spec, cell.shape, self.steps
         working = max(1, min(_at_work(cell), len(cell.cpus)))
-        idle = self.step.idle_ns / self.step.ns if self.step.waits else 0.0
+        idle = self.waiting.idle_ns / self.waiting.mean_ns if self.waiting is not None else 0.0
         # CPUs share the work, but all processes wait at the same time.
         share = (1 - idle) / working + idle / max(1, _at_work(cell))
         made, batch = 0.0, 0.0
@@ -497,7 +499,7 @@ class TuneRace:
     def _with_a_chance(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that may win. The others are kept in ``_outdone``."""
         best = 0.0
-        if self._budget.step.waits:
+        if self._budget.waiting is not None:
             best = max((cell.rate for cell in self._cells() if self._may_win(cell)), default=0.0)
         self._outdone = [cell for cell in cells if self._budget.most(cell) < HOPELESS * best]
         return [cell for cell in cells if cell not in self._outdone]

@@ -54,6 +54,12 @@ def test_what_fails_with_all_backends_is_the_environments_fault(loop: str) -> No
     assert ("it is the environment" in findings(*cells)[1][0].remedy) == (loop == "failed")
 
 
+def test_threads_that_reset_spares_are_no_extra_threads() -> None:
+    threads = (("0", "0"),)
+    cells = (make_cell("shm-sync", 1, STEADY, options=given, seats=threads) for given in ({}, {"spares": 1}))
+    assert [one for found in codes(*cells) for one in found] == ["extra-threads"]
+
+
 def test_a_backend_within_the_noise_of_the_ceiling_is_not_reported() -> None:
     assert codes(make_cell("envpool-sync", 2, (1001, 1002, 1000, 1001)), make_cell("ceiling", 2, STEADY)) == [[], []]
 

@@ -263,6 +263,7 @@ class Followed:
         self.steps_since = 0  # steps since this report
         self.miscounted: tuple[int, int] | None = None  # a step with unexpected frames, and the reference's frames
         self.spent_ns = 0
+        self.times = array("q")  # the nanoseconds of each row but the first; of a reset, a negative number
         self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
         self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
         self._trajectory, self._history, self._make = trajectory, history, make_reference
@@ -292,6 +293,7 @@ class Followed:
             self.step += 1
             if self.step:
                 self._count(made, claim, declared)
+                self.times.append(-made.ns if made.fresh else made.ns)
             self._frames = made.frames
         if at != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")

@@ -362,7 +362,8 @@ class Recorder:
         for record in () if self.broken else self._again:
             recording.write(file, record)
         seen = self.broken[1] if self.broken else self._at_end
-        recording.write(file, Ended(seen or recording.changed(self._about.info, self._backend.info) or ""))
+        fault = seen or recording.changed(self._about.info, self._backend.info) or ""
+        recording.write(file, Ended(fault, () if self._info.in_order else tuple(sorted(self.shown))))
 
     def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the actions of all batches as one array. Short batches are filled up with zeros."""

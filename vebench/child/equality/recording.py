@@ -91,6 +91,7 @@ class Ended:
     """The last record."""
 
     fault: str = ""  # how the backend broke the interface, or failed at the end; empty if it did not
+    chosen: tuple[int, ...] = ()  # random environments of a cell, if batches have the rows that are ready first
 
 
 Record = About | Began | Acted | Order | Rows | Ended

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
+from math import inf, sqrt
 from multiprocessing import get_context
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
-from vebench.child.answers import CellProof, Proof, WorkVerdict
+from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
 from vebench.child.equality.judge import (
     SURVIVES,
     BrokenBackendError,
@@ -79,6 +80,7 @@ class _Judged(NamedTuple):
     reset: int  # number of the batch's reset, from 1
     batch: int  # number of the batch since its reset
     furthest: int  # the highest number of a batch that was compared
+    times: Sequence[tuple[int, array[int]]] = ()  # for some environments, the number of batches and ``Followed.times``
 
 
 @dataclass
@@ -154,8 +156,9 @@ def _followed(task: Task, asked: Sequence[tuple[_Outline, float]], ids: Sequence
     shared: dict[tuple[Any, ...], Trajectory] = {}
     found = []
     for outline, span_ns in asked:
-        mine = {*ids} & outline.env_ids | ({*drawn} & outline.first_ids)
-        found.append(_judged(outline.path, task, sorted(mine), span_ns=span_ns, shared=shared))
+        chosen = {*ids}.intersection(outline.end.chosen if outline.end else ())
+        mine = {*ids} & outline.env_ids | ({*drawn} & outline.first_ids) | chosen
+        found.append(_judged(outline.path, task, sorted(mine), span_ns=span_ns, shared=shared, chosen=chosen))
     return found
 
 
@@ -177,8 +180,24 @@ def _of_cell(
         steps=int(per_batch * min((one.furthest for one in found), default=0)),
         of_steps=int(per_batch * outline.furthest),
         reason=whole.reason or ("none of its rows could be compared" if nothing else None),
+        costs=_costs([one for judged in found for one in judged.times]),
         **{name: getattr(whole, name) for name in names},
     )
+
+
+def _costs(times: Sequence[tuple[int, array[int]]]) -> tuple[StepCosts, ...]:
+    """Return the costs of each environment, given the number of its batches and the times of its rows."""
+    each = [(batches, np.array(of_rows)) for batches, of_rows in times]
+    steps = np.concatenate([of_rows[of_rows > 0] for _, of_rows in each] or [np.zeros(0)])
+    slow = 2 * float(np.median(steps)) if len(steps) else 0.0
+    found = []
+    for batches, of_rows in each:
+        if made := int(np.count_nonzero(of_rows > 0)):
+            spent = np.abs(of_rows)
+            mean, error = spent.sum() / made, spent.std() * sqrt(len(spent)) / made
+            late = int(np.count_nonzero(of_rows > slow))
+            found.append(StepCosts(batches, made, late, round(mean), round(error)))
+    return tuple(found)
 
 
 def compare_trials(request: Request, job: Judging) -> Proof:
@@ -252,10 +271,11 @@ def _judged(
     span_ns: float = inf,
     shared: dict[tuple[Any, ...], Trajectory] | None = None,
     in_full: bool = False,
+    chosen: Collection[int] = (),
 ) -> _Judged:
     """Compare rows with the reference up to the first difference, or until its steps have taken ``span_ns``.
 
-    With ``in_full``, also check that new references repeat the rows, and name the fault.
+    With ``in_full``, also check that new references repeat the rows, and name the fault. Times are of ``chosen``.
     """
     judge, reason, fault, why = Judge(task, tuple(env_ids), shared), None, None, None
     records = read_records(path)
@@ -278,7 +298,14 @@ def _judged(
     proof = judge.proof()
     if fault is not None:
         proof = replace(proof, verdict="different", fault=fault)
-    return _Judged(replace(proof, reason=reason), *place)
+    times = []
+    for env_id, followed in judge.followed.items():
+        if env_id not in chosen or len(judge.seeds) > 1:
+            continue
+        with suppress(CutOffError):  # rows of a slow environment are rarely recorded, so step it to the last batch
+            followed.go_to(judge.batch, None, ())
+        times.append((judge.batch + 1, followed.times))
+    return _Judged(replace(proof, reason=reason), *place, times)
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:

@@ -134,7 +134,7 @@ def _tables(document: Document, files: Files) -> Iterator[str]:
         if chart := left.pop(group, None):
             title = chart.title.replace("[", "(").replace("]", ")")  # a bracket might end the image's text
             yield from (f"![{_escaped(title)}]({quote(files[chart])})", "")
-        yield from _folded("Known differences", details)
+        yield from _folded("Details", details)
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -175,7 +175,7 @@ def test_both_commits_are_installed_apart_and_compared_where_no_module_of_theirs
     assert "./base-source is middle" in log
     assert "./head-source is after" in log
     assert log.count("numpy==2 x") == 2
-    given = "--env CartPole,m:E[a='b c'] --workers 2 --tolerance 10% --budget 10m --backend gym-sync"
+    given = "--env CartPole,m:E[a='b c'] --workers 2 --tolerance 10% --metric rate --budget 10m --backend gym-sync"
     compared, *there, path = log[log.index("vebench compare") :].splitlines()
     to = "--output run.jsonl --format markdown"
     assert re.fullmatch(rf"vebench compare \S+/base/bin/python \S+/head/bin/python {re.escape(given)} {to}", compared)

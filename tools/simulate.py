@@ -35,6 +35,7 @@ from vebench.analysis.statistics import Sample, estimate, pooled, ratio
 from vebench.analysis.summary import summarise
 from vebench.gates.gate import PassBudget, decide, exit_status, foreseen
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -319,11 +320,10 @@ class Gate:
         if self.in_turn:
             return self._in_turn(random, world, truth), self.repeats
         before = summaries(run_of(random, world, SAME, self.repeats, RUN))
+        compare = partial(compare_runs, metrics=(self.metric,), tolerance=Tolerance(self.tolerance))
         if self.files:
             after = summaries(run_of(random, world, truth, self.repeats, RUN))
-            found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
-            return without_unknown_reference(found), self.repeats
-        compare = partial(compare_runs, metric=self.metric, tolerance=self.tolerance)
+            return without_unknown_reference(compare(before, after)), self.repeats
         _, enough = foreseen(before, compare)
         candidate = run_of(random, world, truth, 2, RUN)
         clock, passes = 0.0, 2
@@ -346,7 +346,8 @@ class Gate:
         sides = [Simulated(random, world, one, machine) for one in (SAME, truth)]
         for number in range(self.repeats):
             now = one_pass(sides, number, now, [key for key in TEMPLATE if key != YARDSTICK], COMPARE)
-        return compare_runs(*map(summaries, sides), metric="fps", tolerance=self.tolerance, in_turn=True)
+        tolerance = Tolerance(self.tolerance)
+        return compare_runs(*map(summaries, sides), metrics=("fps",), tolerance=tolerance, in_turn=True)
 
 
 def share(part: float, whole: float) -> str:

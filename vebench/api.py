@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.comparison import CellComparison, GroupComparison, Metric, SpeedVerdict
+from vebench.analysis.comparison import CellComparison, GroupComparison, SpeedVerdict
 from vebench.analysis.statistics import Estimate, power_product, verdicts
 from vebench.child.answers import Proof
 from vebench.commands.session import Session, World, known, plan_here, refuse_useless
@@ -25,7 +25,7 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_yo
 from vebench.gates import check as checking
 from vebench.gates.gate import CheckPage
 from vebench.plan.grammar import seconds
-from vebench.plan.spec import FIELDS, MOST_SLOWER, OPTIONS, TOLERANCE, RunSpec, asked
+from vebench.plan.spec import FIELDS, METRICS, MOST_WORSE, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures, formats
 from vebench.reports.document import Page
 from vebench.reports.run import RunPage
@@ -146,9 +146,10 @@ class Comparison(Judgement[CheckPage]):
 
     @property
     def groups(self) -> tuple[GroupComparison, ...]:
-        """A ``verdict`` for each backend on each task (``key``), over all its cells.
+        """A ``verdict`` for each backend on each task (``key``) and metric, over all its cells.
 
-        ``ratio`` is the candidate's rate over the baseline's, with a 95 % interval. ``why`` is the reason.
+        ``ratio`` is the candidate's rate, startup time or memory over the baseline's, with a 95 % interval. ``why`` is
+        the reason. A longer startup and a larger memory are ``"slower"``.
         """
         return self.page.comparison.groups
 
@@ -231,8 +232,8 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     a: Run | str | Path,
     b: Run | str | Path | None = None,
     *,
-    tolerance: float = TOLERANCE,
-    metric: Metric = "yardstick",
+    tolerance: float | str = TOLERANCE,
+    metric: Texts = "rate",
     envs: Texts = (),
     backends: Texts = (),
     history: str | Path | None = None,
@@ -249,10 +250,11 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     b
         The candidate: a run, or the path of a run file. Without it, the plan of ``a`` is measured again here.
     tolerance
-        How much slower a backend may be, as a fraction.
+        How much worse a backend may be, as a fraction, or by task: ``"10%,Pong=5%,Ant=off"``. With ``off``, a task is
+        shown and never fails.
     metric
-        ``"yardstick"``: rates relative to the yardstick of the same run. ``"speedup"``: relative to its plain loop.
-        ``"fps"``: the rates.
+        What is judged: ``"rate"``, ``"startup"``, ``"memory"``, or several. A rate is relative to the yardstick of the
+        same run. Instead of ``"rate"``: ``"speedup"``, relative to its plain loop, or ``"fps"``, the rates.
     envs, backends
         Compare only these, by default all of ``a``.
     history
@@ -265,8 +267,8 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
             a.path if isinstance(a, Run) else Path(a),
             b.path if isinstance(b, Run) else None if b is None else Path(b),
             None if output is None else store.output_path(str(output)),
-            tolerance=MOST_SLOWER.value(tolerance),
-            metric=metric,
+            tolerance=MOST_WORSE.value(tolerance),
+            metrics=METRICS.value(metric),
             envs=OPTIONS["envs"].value(envs) if envs else (),
             backends=OPTIONS["backends"].value(backends) if backends else (),
             history=None if history is None else Path(history),
@@ -280,7 +282,8 @@ def compare(
     b: str | Path,
     envs: Texts,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float | str = TOLERANCE,
+    metric: Texts = "rate",
     output: str | Path | None = None,
     world: World | None = None,
     **plan: Any,
@@ -293,8 +296,8 @@ def compare(
         The paths of two Pythons.
     envs, output, world
         As for ``measure``. ``output`` gets ``-a`` and ``-b`` added.
-    tolerance
-        As for ``check``.
+    tolerance, metric
+        As for ``check``. Rates are compared in each pass.
     **plan
         ``backends``, ``workers``, ``passes``, ``effort``, ``budget`` and other options of the command.
     """
@@ -306,9 +309,8 @@ def compare(
         spec = spec_of("compare", given)
         path = None if output is None else store.output_path(str(output))
         longest = None if budget is None else _BUDGET.value(budget)
-        share = MOST_SLOWER.value(tolerance)
-        found = checking.compared((str(a), str(b)), spec, path, world, tolerance=share, budget=longest)
-        return Comparison(found)
+        how = {"tolerance": MOST_WORSE.value(tolerance), "metrics": METRICS.value(metric), "budget": longest}
+        return Comparison(checking.compared((str(a), str(b)), (spec, spec), path, world, **how))
 
 
 @overload

@@ -22,8 +22,6 @@ from vebench.plan.spec import MARGIN, OPTIONS, RunSpec, asked
 if TYPE_CHECKING:
     from vebench.commands.session import World
 
-METRICS = word("yardstick", "speedup", "fps")
-
 
 def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one return for each kind of error
     """Run a command line, and return the exit status. Expected errors are one line on standard error."""
@@ -186,8 +184,9 @@ def report_(call: Call) -> None:
     argument("runs", "RUN...", Path),
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
-    options.SLOWER,
-    option(VERDICT, "--metric METRIC", "yardstick (rates over fixed work), speedup or fps.", METRICS, "yardstick"),
+    options.WORSE,
+    options.METRIC,
+    option(VERDICT, "--calibrate", "The code is unchanged: print the smallest tolerance that each task holds."),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
     options.form("check"),
     options.output("check", "Run file of the candidate"),
@@ -213,10 +212,11 @@ def check_(call: Call) -> int:
     if candidates:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
         call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
-    names = ("tolerance", "metric", "envs", "backends", "history", "budget")
+    names = ("tolerance", "metrics", "envs", "backends", "history", "budget")
     how = {name: getattr(call, name) for name in names}
+    how |= {"allowed": call.allow_code, "calibrates": call.calibrate}
     candidate = candidates[0] if candidates else None
-    request = check.CheckRequest(baseline, candidate, file, allowed=call.allow_code, **how)
+    request = check.CheckRequest(baseline, candidate, file, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 
@@ -227,7 +227,8 @@ def check_(call: Call) -> int:
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
     option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
-    options.SLOWER,
+    options.WORSE,
+    options.METRIC,
     options.form("check"),
     options.output("check", "Run files, with -a and -b added to the name"),
 )
@@ -246,8 +247,8 @@ def compare_(call: Call) -> int:
 
     file, outlet = call.outlet("check", measures=True)
     spec = asked("compare", call.plan, call.effort)
-    how = {"tolerance": call.tolerance, "budget": call.budget}
-    return gate.publish_verdicts(check.compared((call.a, call.b), spec, file, call.world, **how), outlet)
+    how = {"tolerance": call.tolerance, "metrics": call.metrics, "budget": call.budget}
+    return gate.publish_verdicts(check.compared((call.a, call.b), (spec, spec), file, call.world, **how), outlet)
 
 
 @command(

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from vebench.errors import UsageError
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, WHAT, Kind, Option
-from vebench.plan.spec import EFFORTS, FIELDS, MOST_SLOWER, OPTIONS, TOLERANCE, RunSpec, defaults
+from vebench.plan.spec import EFFORTS, FIELDS, METRICS, MOST_WORSE, OPTIONS, TOLERANCE, RunSpec, defaults
 from vebench.reports import formats
 
 if TYPE_CHECKING:  # these load msgspec and Rich, which the help does not need
@@ -286,6 +286,7 @@ ONLY = (
     option(WHAT, "--env -e ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, (), "envs"),
     option(WHAT, "--backend -b NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, (), "backends"),
 )
-SLOWER = Parameter(MOST_SLOWER, TOLERANCE, TOLERANCE)
+WORSE = Parameter(MOST_WORSE, MOST_WORSE.value(TOLERANCE), MOST_WORSE.value(TOLERANCE))
+METRIC = Parameter(METRICS, METRICS.value("rate"), ("rate",))
 ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the file: use its code, Pythons and hosts.")
 RESUME = option(OUTPUT, "--resume FILE", "Go on with this file, for another --budget.", grammar.FILE)

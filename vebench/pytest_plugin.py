@@ -63,7 +63,8 @@ class VectorEnvRate:
         env: str = "",
         backend: str = "",
         python: str | Path = "",
-        tolerance: float = 0.1,  # as TOLERANCE in plan/spec.py
+        tolerance: float | str = 0.1,  # as TOLERANCE in plan/spec.py
+        metric: str = "rate",
     ) -> None:
         """Measure. Fail the test if a backend is slower than the baseline, does other work, or fails.
 
@@ -78,7 +79,9 @@ class VectorEnvRate:
             The environment, the backend, or the path of the Python of the baseline. Name at least one. Baseline and
             candidate are interleaved, as ``vebench compare`` does.
         tolerance
-            How much slower a backend may be, as a fraction.
+            How much worse a backend may be, as a fraction, or by task: ``"10%,Pong=5%,Ant=off"``.
+        metric
+            What is judged, joined by commas: ``rate``, ``startup``, ``memory``.
         """
         __tracebackhide__ = True
         from vebench.errors import InterruptedRunError, NotComparableError, VebenchError, one_line
@@ -89,7 +92,7 @@ class VectorEnvRate:
         try:
             with warnings.catch_warnings(), console.without_progress():
                 warnings.simplefilter("default")  # A test suite may turn warnings into errors.
-                page = self._judged(run, env, backend, str(python), tolerance)
+                page = self._judged(run, env, backend, str(python), tolerance=tolerance, metric=metric)
         except InterruptedRunError:
             raise KeyboardInterrupt from None
         except NotComparableError as error:
@@ -98,14 +101,14 @@ class VectorEnvRate:
             raise pytest.fail.Exception(f"vebench: {one_line(str(error))}", pytrace=False) from None
         self._report(page)
 
-    def _judged(self, run: str | Path | None, env: str, backend: str, python: str, tolerance: float) -> CheckPage:
+    def _judged(self, run: str | Path | None, env: str, backend: str, python: str, **how: Any) -> CheckPage:
         from vebench.api import check, spec_of
         from vebench.backends.registry import REFERENCE
         from vebench.commands import session
         from vebench.errors import UsageError
         from vebench.gates.check import compared
         from vebench.plan.grammar import HOW_LONG, Option, seconds
-        from vebench.plan.spec import MOST_SLOWER
+        from vebench.plan.spec import METRICS, MOST_WORSE
 
         if (run is None) == (not (env or backend or python)):
             raise UsageError(
@@ -118,31 +121,31 @@ class VectorEnvRate:
             if excess := [name for name in self.plan if name != "backends"]:
                 raise UsageError(f"{', '.join(excess)}: leave this out, because the plan comes from {run}")
             only = {"envs": self.env, "backends": self.plan.get("backends", ()), "budget": budget}
-            return check(run, tolerance=tolerance, output=output, world=world, **only).page
+            return check(run, output=output, world=world, **only, **how).page
         plan = {"backends": REFERENCE, "workers": 1, **self.plan, "envs": self.env}
         theirs = {**plan, "envs": env or self.env, "backends": backend or plan["backends"]}
-        spec, other = (spec_of("compare", each, "low") for each in (plan, theirs))
+        specs = spec_of("compare", theirs, "low"), spec_of("compare", plan, "low")
         pythons = python or sys.executable, sys.executable
-        share = MOST_SLOWER.value(tolerance)
-        return compared(pythons, spec, output, world, tolerance=share, budget=budget, instead=other)
+        judged = {"tolerance": MOST_WORSE.value(how["tolerance"]), "metrics": METRICS.value(how["metric"])}
+        return compared(pythons, specs, output, world, budget=budget, **judged)
 
     def _report(self, page: CheckPage) -> None:
         """Add the comparison to the test's properties. Fail or skip the test if it does not pass."""
         __tracebackhide__ = True
-        from vebench.analysis.comparison import group_of
         from vebench.errors import one_line
         from vebench.gates import gate
+        from vebench.plan.grammar import COSTS
         from vebench.reports import figures
 
         found = page.comparison
         # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
         # but it warns unless the family of the JUnit XML is xunit1 or legacy.
-        order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")
+        order = gate.ORDER
         ranks = {group.key: order.index(group.verdict) for group in found.groups}
         for cell in found.cells:
             if cell.failed or cell.verdict in gate.NO_ANSWER:
                 rank = order.index("failed" if cell.failed else cell.verdict)
-                ranks[group_of(cell.key)] = min(rank, ranks[group_of(cell.key)])
+                ranks[cell.group] = min(rank, ranks[cell.group])
         worst = min(found.groups, key=lambda one: (ranks[one.key], one.ratio.median if one.ratio else 0.0))
         properties: dict[str, object] = {"verdict": order[ranks[worst.key]]}
         if worst.ratio:
@@ -153,12 +156,13 @@ class VectorEnvRate:
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
         slower = [
             f"{one.key.backend} on {one.key.env} is slower: {figures.with_spread(one.ratio, 'x')} "
-            f"the rate of the baseline, tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
+            f"the {one.key.metric if one.key.metric in COSTS else 'rate'} of the baseline, "
+            f"tolerance {found.tolerance.of(one.key.env)}, {figures.counted(one.cells, 'cell')}"
             for one in found.groups
             if one.verdict == "slower" and one.ratio
         ]
         if page.status == gate.Status.WORSE:
-            pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
+            pytest.fail(f"vebench: {one_line('; '.join(dict.fromkeys([*slower, *failed])))}", pytrace=False)
         # A reason that holds for a whole backend is written once.
         reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}
         reasons |= {one.why: f"{one.key.backend} is {one.verdict}" for one in found.groups if one.why}

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from vebench.analysis.cell import Finding, Gravity
-from vebench.analysis.comparison import CellComparison, group_of
+from vebench.analysis.comparison import CellComparison
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
@@ -159,12 +159,13 @@ def junit(page: Any) -> str:
     counts = {"tests": len(cells), "failures": 0, "errors": 0, "skipped": 0}
     for cell in cells:
         words = _in_words(cell)
-        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
+        name = figures.cell_name(cell.key, cell.metric)
+        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=name)
         element = "failure" if cell.verdict == "slower" else None
         if cell.verdict in ("missing", "not comparable") or (cell.failed and element is None):
             element = "error"
         elif cell.verdict == "inconclusive" and not cell.failed:
-            element = "error" if verdicts[group_of(cell.key)] == "inconclusive" else "skipped"
+            element = "error" if verdicts[cell.group] == "inconclusive" else "skipped"
         if element is not None:
             counts[element if element == "skipped" else f"{element}s"] += 1
             ET.SubElement(case, element, type=cell.verdict, message=words)
@@ -177,10 +178,10 @@ def junit(page: Any) -> str:
 
 
 def _in_words(cell: CellComparison) -> str:
-    """Return the verdict on the speed of one cell on one line, with its ratio and its reason."""
+    """Return the verdict on one cell on one line, with its ratio and its reason."""
     ratio = f", ratio {figures.ratio_text(cell.ratio)}" if cell.ratio else ""
     why = cell.failed or cell.why
-    return f"{figures.cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
+    return f"{figures.cell_name(cell.key, cell.metric)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 
 def workflow_commands(page: Any) -> str:

@@ -6,6 +6,7 @@ from support.records import make_cell, make_header, make_repeated
 from vebench.analysis.comparison import CellComparison, Names, TaskComparison, compare_runs, compared_tasks
 from vebench.analysis.summary import summarise
 from vebench.child.answers import Window
+from vebench.plan.grammar import Tolerance
 from vebench.results.records import CellRecord, Run
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
@@ -34,7 +35,8 @@ def with_more(run: Run, *cells: CellRecord) -> Run:
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_a_ratio_and_the_mean_of_a_task_are_those_that_check_and_compare_give(*, in_turn: bool) -> None:
     one, other = make_repeated(OLD), make_repeated(NEW)
-    gate = compare_runs(summarise(one), summarise(other), metric="fps", tolerance=0.05, in_turn=in_turn)
+    asked = {"metrics": ("fps",), "tolerance": Tolerance(0.05)}
+    gate = compare_runs(summarise(one), summarise(other), in_turn=in_turn, **asked)
     (found,) = tasks(one, other, in_turn=in_turn)
     assert {cell.key: cell.ratio for cell in gate.cells} == {place.key: place.ratio for place in found.places}
     assert found.mean == gate.overall

@@ -16,6 +16,7 @@ from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.answers import Cause, Window
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import Tolerance
 from vebench.results.records import CellRecord, Run
 
 Records = tuple[CellRecord, ...]
@@ -28,7 +29,8 @@ NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
 def compared(before: Records, after: Records, metric: Metric = "fps", cpus: int = 2, **more: object) -> Comparison:
     cells = (summarise(Run(make_header(cpus), records)) for records in (before, after))
-    return compare_runs(*cells, metric=metric, **{"tolerance": 0.05, "run_spread": NO_SHIFT, **more})
+    asked = {"metrics": (metric,), "tolerance": Tolerance(0.05), "run_spread": NO_SHIFT}
+    return compare_runs(*cells, **{**asked, **more})
 
 
 def processes(*rates: float, backend: str = "shm-sync", workers: int = 2, **fields: object) -> Records:
@@ -69,7 +71,7 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing() -> None:
     for after, why in (
         (repeated("shm-sync", 4, 100), "candidate: no such cell"),
         (failed, "candidate: failed: boom"),
-        (empty, "candidate: no window was measured"),
+        (empty, "candidate: nothing was measured"),
         (still, "candidate: a window without a step"),
     ):
         (found,) = compared(before, after).cells

@@ -37,11 +37,20 @@ def window(**counters: int) -> tuple[Window, ...]:
     return (Window(**{"ns": 10**9, "rows": 1000, "resets": 0, **counters}),) * 4
 
 
+def growing(bytes_per_step: int) -> tuple[Window, ...]:
+    """Return windows before each of which memory has grown by this much for each step."""
+    return tuple(
+        Window(10**9, 1000, 0, steps_before=1000 * number, resident_bytes=10**8 + bytes_per_step * 1000 * number)
+        for number in range(5)
+    )
+
+
 CHEAPER = CellProof("identical", rows=9, costs=(StepCosts(9, 9, 0, 300, 1), StepCosts(9, 1, 1, 9000, 1)))
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.AGEING, (make_cell(windows=sum((window(rows=10**6 // age, steps_before=age) for age in (500, 900)), ())),)),
+    (Code.LEAK, (make_cell(windows=growing(1024)),)),
     (Code.FAILED, (make_cell(status="failed", reason="boom"),)),
     (Code.INCOMPLETE, (make_cell(status="failed", reason="interrupted"),)),
     (Code.DIFFERENT_WORK, (make_cell("gym-sync", 1, STEADY, verdict="different"),)),

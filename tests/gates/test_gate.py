@@ -15,10 +15,11 @@ from vebench.analysis.comparison import Comparison, compare_runs
 from vebench.analysis.summary import summarise
 from vebench.gates.gate import Decisions, PassBudget, decide
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import Tolerance
 from vebench.results.records import CellRecord, Run
 
 Cells = tuple[CellSummary, ...]
-compare = partial(compare_runs, metric="fps", tolerance=0.05, in_turn=True)
+compare = partial(compare_runs, metrics=("fps",), tolerance=Tolerance(0.05), in_turn=True)
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))

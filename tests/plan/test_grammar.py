@@ -12,7 +12,7 @@ from vebench.backends import bracketed, registry
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.plan import grammar
-from vebench.plan.grammar import BackendChoice, Hosts, Kind, Option, Pinning, parse_backends, parse_envs
+from vebench.plan.grammar import BackendChoice, Hosts, Kind, Option, Pinning, Tolerance, parse_backends, parse_envs
 from vebench.plan.spec import OPTIONS
 
 
@@ -279,3 +279,50 @@ def test_hosts_are_names_a_file_or_a_cluster(text: str, hosts: Hosts, monkeypatc
     monkeypatch.setattr("vebench.files.contents", lambda _path: b"one slots=4\n\n# not this one\ntwo\n")
     assert OPTIONS["hosts"].value(text) == hosts
     OPTIONS["hosts"].check(hosts)
+
+
+def tolerance(given: object) -> Tolerance:
+    found = option(grammar.tolerance(0.1)).value(given)
+    assert isinstance(found, Tolerance)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (0.05, Tolerance(0.05)),
+        ("5%", Tolerance(0.05)),
+        ("Ant=off", Tolerance(0.1, (("Ant", None),))),
+        ("off, Pong = 5%", Tolerance(None, (("Pong", 0.05),))),
+        ("CartPole[max_episode_steps=50,a=b]=5%,20%", Tolerance(0.2, (("CartPole[max_episode_steps=50,a=b]", 0.05),))),
+    ],
+)
+def test_a_tolerance_is_of_all_tasks_or_of_each(given: object, value: Tolerance) -> None:
+    assert tolerance(given) == value
+
+
+def test_a_task_is_found_by_its_short_name_and_by_its_full_name() -> None:
+    found = tolerance("10%,pong=5%,Ant-v5=off")
+    assert [found.of(env) for env in ("ALE/Pong-v5", "Ant-v5", "Hopper-v5")] == [0.05, None, 0.1]
+
+
+SHARES = st.none() | st.integers(1, 99).map(lambda number: number / 100)
+TASKS = st.from_regex(r"[A-Za-z]\w{0,8}(:\w{1,8})?(\[[a-z]{1,4}=[0-9]{1,3}(,[a-z]=[a-z]{1,4})?\])?", fullmatch=True)
+
+
+@given(SHARES, st.dictionaries(TASKS, SHARES, max_size=4))
+def test_a_tolerance_reads_back_as_it_is_written(usual: float | None, of_tasks: dict[str, float | None]) -> None:
+    value = Tolerance(usual, tuple(of_tasks.items()))
+    assert tolerance(value.label) == value
+
+
+@given(st.text("P=1%,[] .off-", max_size=16) | st.text(max_size=8))
+def test_any_text_is_a_tolerance_or_an_error_of_one_line(text: str) -> None:
+    try:
+        found = tolerance(text)
+    except UsageError as refused:
+        error = str(refused)
+    else:
+        error = ""
+        assert all(most is None or 0 < most < 1 for most in (found.usual, *(most for _, most in found.of_tasks)))
+    assert len(error.splitlines()) <= 1

@@ -23,7 +23,7 @@ from vebench.gates.gate import CheckPage
 from vebench.gates.history import history_of
 from vebench.machine.host import place, read_host
 from vebench.plan.cells import CellKey, Where, expand
-from vebench.plan.grammar import BackendChoice
+from vebench.plan.grammar import BackendChoice, Tolerance
 from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Remark, Table
 from vebench.reports.formats import terminal
@@ -86,7 +86,7 @@ def make_pages() -> Mapping[PageKind, Page]:
     plan = expand(spec, (PONG,), Where(placement))
     summaries = summarise(make_sweep())
     slower = tuple(replace(cell, sample=scaled(cell.sample, 0.5)) for cell in summaries)
-    found = compare_runs(summaries, slower, metric="fps", tolerance=0.05)
+    found = compare_runs(summaries, slower, metrics=("fps",), tolerance=Tolerance(0.05))
     mismatch = Mismatch(1, 7, "rewards", "1.0", "0.5", 0.5)
     proof = Proof("different", rows=40, ends=1, mismatch=mismatch, fault="rewards are clipped to their signs")
     pages: tuple[Page, ...] = (

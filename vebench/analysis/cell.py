@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
-from vebench.analysis.windows import STEADY, Learning, PolicyTime, Stability
+from vebench.analysis.windows import STEADY, Growth, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -64,6 +64,7 @@ class Code(StrEnum):
     IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested
     DRIFTING = "drifting", Gravity.WARNING  # the rate changed during measurement, or had not settled when warm-up ended
     AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
+    LEAK = "leak", Gravity.WARNING  # memory grows with steps
     LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
     SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
     FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
@@ -163,7 +164,12 @@ class Figures:
     rows: int = 0
     resets: int = 0  # the number of rows that only report a reset
     startup_seconds: float | None = None
+    imports_seconds: float | None = None
+    making_seconds: float | None = None
+    reset_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    memory_per_env: Estimate | None = None  # the peak of all processes over the number of environments
+    growth: Growth | None = None
     steps_per_second: Estimate | None = None
     frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None
@@ -193,6 +199,8 @@ class CellSummary:
     conditions: Conditions
     sample: Sample = _NO_RATES  # frames per second of the windows that count
     by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
+    startup: Sample = _NO_RATES  # starts per nanosecond, each from the start of the process to the first batch
+    memory: Sample = _NO_RATES  # 1 divided by the peak memory of all processes in bytes
     excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()

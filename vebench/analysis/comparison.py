@@ -8,6 +8,8 @@ A group is a backend on a task, and its ratio is the geometric mean over all num
     same           not below 1 - tolerance, and no cell of the group seems to be below it
     inconclusive   the data cannot decide
 
+Startup times and memory are judged as rates, too: starts per second, and environments per byte. Reports show inverses.
+
 For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 % without a correction
 (docs/method.md). Then only the cells of a slower or faster group are tested individually. All other cells get the
@@ -19,7 +21,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple, TypeVar
@@ -27,14 +28,18 @@ from typing import Literal, NamedTuple, TypeVar
 from vebench.analysis import statistics
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import Contrast, Error, Estimate, Sample, Term, power_product, summed, verdicts
+from vebench.analysis.statistics import Contrast, Error, Estimate, Key, Sample, Term, power_product, summed, verdicts
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import COSTS, Tolerance
 
-SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable"]
-# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run.
-Metric = Literal["fps", "speedup", "yardstick"]
+SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable", "advisory"]
+# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A rate of starts
+# is divided by the rate of the yardstick, unless the sides are interleaved.
+Metric = Literal["fps", "speedup", "yardstick", "startup", "memory"]
+Place = tuple[CellKey, Metric]
 _Cells = Mapping[CellKey, CellSummary]
+_Spreads = Mapping[Metric, "RunSpread | None"]
 _Verdict = tuple[SpeedVerdict, str | None]  # with the reason, if the verdict needs one
 
 _LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
@@ -43,6 +48,7 @@ POWER = 0.8  # the probability of finding a difference that a comparison can res
 # temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
 # differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
+_ADVISORY = "not judged, because its --tolerance is off; give it a share"
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
@@ -59,10 +65,11 @@ COMPARE = Names("compare", "A", "B")
 
 
 class GroupKey(NamedTuple):
-    """A backend, options included, on a task."""
+    """A backend, options included, on a task, and what is judged of it."""
 
     env: str
     backend: str
+    metric: Metric
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,19 @@ class CellComparison:
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None  # the divisor and the dividend of the ratio: baseline, then candidate
     why: str | None = None  # the reason for the verdict, if the verdict needs one
-    failed: str | None = None  # why only the candidate's cell failed; other work is a failure, too
+    failed: str | None = None  # why only the candidate's cell failed; other work or a leak is a failure, too
     terms: tuple[Term, ...] = ()  # the samples of the ratio with their powers; empty without a ratio
+    metric: Metric = "fps"
 
     @property
     def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
         """The cell in the baseline and in the candidate."""
         return self.baseline, self.candidate
+
+    @property
+    def group(self) -> GroupKey:
+        """The group that the cell belongs to."""
+        return GroupKey(self.key.env, self.key.backend, self.metric)
 
 
 @dataclass(frozen=True)
@@ -97,17 +110,24 @@ class GroupComparison:
     why: str | None = None  # the reason for the verdict, if the verdict needs one
     error: float | None = None  # the variance of the logarithm of ``ratio``
     resolves: float | None = None  # the slowdown, as a share, that 80 % of such comparisons find
+    # The smallest tolerance with which unchanged code passes, here and in 95 % of such comparisons of all groups.
+    holds: float | None = None
+
+    @property
+    def group(self) -> GroupKey:
+        """The key, under the name that it has in cells."""
+        return self.key
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells of the baseline, without skipped cells and reference rows, and their groups."""
+    """All cells of the baseline, without skipped cells and reference rows, and their groups, for each metric."""
 
-    metric: Metric
-    tolerance: float
+    metrics: tuple[Metric, ...]
+    tolerance: Tolerance
     cells: tuple[CellComparison, ...]
     groups: tuple[GroupComparison, ...]
-    overall: Estimate | None  # the geometric mean of all known ratios
+    overall: Estimate | None  # the geometric mean of all known ratios of rates
     run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
     new: tuple[CellKey, ...] = ()  # cells of only the candidate
     names: Names = CHECK
@@ -135,25 +155,20 @@ def prior_run_spread(metric: Metric) -> RunSpread:
     return RunSpread(shared, Error(CELL_SPREAD**2, 20))
 
 
-def group_of(key: CellKey) -> GroupKey:
-    """Return the group that a cell belongs to."""
-    return GroupKey(key.env, key.backend)
-
-
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
     """Return the cell whose rate divides a cell's rate; None if the rate is not divided."""
-    if metric == "fps":
+    if metric in ("fps", "memory"):
         return None
     # A slower environment slows every cell of the reference. Within the reference, the slowdown would cancel.
-    return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
+    return base_of(key) if metric == "speedup" and key.backend != REFERENCE else yardstick_of(key)
 
 
 def compare_runs(
     baseline: Sequence[CellSummary],
     candidate: Sequence[CellSummary],
     *,
-    metric: Metric,
-    tolerance: float,
+    metrics: Sequence[Metric],
+    tolerance: Tolerance,
     in_turn: bool = False,
     run_spread: RunSpread | None = None,
     part: float = 1.0,
@@ -161,35 +176,52 @@ def compare_runs(
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline``, without reference rows, and on their groups.
 
-    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread``, or by a
-    documented default. ``part``: the part of the error level that these tests may spend.
+    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread`` in their rates,
+    or by a documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    sides = _Sides(before, after, metric, in_turn, names)
-    cells = {}
-    for key, old in before.items():
-        could_run = not _skipped(old) or (in_turn and not _skipped(after.get(key)))
-        if could_run and not old.reference_row:
-            cells[key] = sides.compared(key)
-    spread = None if in_turn else run_spread or prior_run_spread(metric)
-    judge = _Judge(sides.pooled(cell for cell in cells.values() if cell.why is None), spread, tolerance, part)
-    # If conditions allow no verdict, still show the ratio with its interval.
-    doubtful = sides.pooled(cell for cell in cells.values() if cell.why is not None and cell.terms)
-    shown = {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
-    judged = {key: judge.cell(key) if key in judge.pairs else shown.get(key, cell) for key, cell in cells.items()}
+    spreads: dict[Metric, RunSpread | None] = {}
+    pairs: dict[Place, CellComparison] = {}
+    judged: dict[Place, CellComparison] = {}
+    for metric in metrics:
+        spread = run_spread if run_spread and metric not in COSTS else prior_run_spread(metric)
+        spreads[metric] = None if in_turn else spread
+        sides = _Sides(_judged_by(metric, before), _judged_by(metric, after), metric, in_turn, names)
+        cells = []
+        for key, old in before.items():
+            could_run = not _skipped(old) or (in_turn and not _skipped(after.get(key)))
+            if could_run and not old.reference_row:
+                cell = replace(sides.compared(key), metric=metric)
+                if tolerance.of(key.env) is None:
+                    cell = replace(cell, verdict="advisory", why=cell.why or _ADVISORY, failed=None)
+                cells.append(cell)
+        judged |= {(cell.key, metric): cell for cell in cells}
+        pairs |= {(key, metric): cell for key, cell in sides.pooled(c for c in cells if c.why is None).items()}
+        # If conditions allow no verdict, still show the ratio with its interval.
+        for key, cell in sides.pooled(cell for cell in cells if cell.why is not None and cell.terms).items():
+            judged[key, metric] = replace(cell, ratio=_shown(mean_ratio([cell], spreads[metric]), metric))
+    judge = _Judge(pairs, spreads, tolerance, part)
+    judged |= {place: judge.cell(place) for place in pairs}
     members = defaultdict(list)
-    for key, cell in judged.items():
-        members[group_of(key)].append(cell)
+    for cell in judged.values():
+        members[cell.group].append(cell)
+    rates = [pair for pair in pairs.values() if pair.metric not in COSTS]
     return Comparison(
-        metric,
+        tuple(metrics),
         tolerance,
         tuple(judged.values()),
         tuple(judge.group(group, of_group) for group, of_group in members.items()),
-        mean_ratio([*judge.pairs.values()], spread).estimate if judge.pairs else None,
-        spread,
+        mean_ratio(rates, spreads[rates[0].metric]).estimate if rates else None,
+        spreads[metrics[0]],
         new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
         names=names,
     )
+
+
+def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
+    """Return cells whose samples are what is judged. Reference rows keep their rates."""
+    costly = {key: cell for key, cell in cells.items() if metric in COSTS and not cell.reference_row}
+    return {**cells, **{key: replace(cell, sample=getattr(cell, metric)) for key, cell in costly.items()}}
 
 
 OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
@@ -198,18 +230,17 @@ OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return ``found``. Verdicts on speedups are inconclusive if the reference itself may have become slower."""
     passing = ("same", "faster")
-    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in passing}
+    known = {group.key for group in found.groups if group.verdict in passing}
     why = (
         f"its reference, {REFERENCE}, may itself have become slower; "
         f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
     )
 
     def held(one: OneVerdict) -> OneVerdict:
-        stands = one.verdict not in passing or one.key.backend == REFERENCE or one.key.env in known
+        itself = one.group.metric != "speedup" or one.group.backend == REFERENCE
+        stands = itself or one.verdict not in passing or one.group._replace(backend=REFERENCE) in known
         return one if stands else replace(one, verdict="inconclusive", why=why)
 
-    if found.metric != "speedup":
-        return found
     return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
 
 
@@ -219,73 +250,93 @@ def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) ->
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(cells))))
 
 
+def _shown(ratio: Contrast, metric: Metric) -> Estimate:
+    return ratio.estimate.inverse if metric in COSTS else ratio.estimate
+
+
 class _Judge:
     """The tests of all pairs of cells that can be compared, and of their groups."""
 
     def __init__(
-        self, pairs: Mapping[CellKey, CellComparison], spread: RunSpread | None, tolerance: float, part: float
+        self, pairs: Mapping[Place, CellComparison], spreads: _Spreads, tolerance: Tolerance, part: float
     ) -> None:
-        self.pairs = pairs
-        self._spread = spread
-        self._low, self._high = 1 - tolerance, 1 + tolerance
-        self._level = _LEVEL * part / 2
-        self._verdicts_on = partial(verdicts, low=self._low, level=self._level, same=_LEVEL * part)
-        self._ratios = {key: mean_ratio([pair], spread) for key, pair in pairs.items()}
-        self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
-        for key in pairs:
-            self._members[group_of(key)].append(key)
-        self._means = {group: mean_ratio([pairs[key] for key in keys], spread) for group, keys in self._members.items()}
-        of_cells = self._verdicts_on(self._ratios, high=self._high)
-        of_means = self._verdicts_on(self._means, high=self._high)
+        self.pairs, self._spreads, self._tolerance = pairs, spreads, tolerance
+        self._level = max(_LEVEL * part / 2, 1e-12)  # above 0, so that its quantile is finite
+        self._members: dict[GroupKey, list[Place]] = defaultdict(list)
+        for place, pair in pairs.items():
+            self._members[pair.group].append(place)
+        self._ratios = {place: self._mean([place]) for place in pairs}
+        self._means = {group: self._mean(places) for group, places in self._members.items()}
+        of_cells = self._verdicts_on(self._ratios, [key.env for key, _ in self._ratios])
+        of_means = self._verdicts_on(self._means, [group.env for group in self._means])
         self._verdicts = {
-            group: self._of_group(group, of_means[group], [of_cells[key] for key in keys])
-            for group, keys in self._members.items()
+            group: self._of_group(group, of_means[group], [of_cells[place] for place in places])
+            for group, places in self._members.items()
         }
 
+    def _mean(self, places: Sequence[Place]) -> Contrast:
+        return mean_ratio([self.pairs[place] for place in places], self._spreads[places[0][1]])
+
+    def _most(self, env: str) -> float:
+        return self._tolerance.of(env) or 0.0  # advisory tasks have no pairs
+
+    def _verdicts_on(
+        self, ratios: Mapping[Key, Contrast], envs: Iterable[str], *, faster: bool = True
+    ) -> dict[Key, statistics.RatioVerdict]:
+        """Return the verdicts on ratios that are tested together, on these tasks."""
+        most = dict(zip(ratios, map(self._most, envs), strict=True))
+        low, high = {key: 1 - share for key, share in most.items()}, {key: 1 + share for key, share in most.items()}
+        return verdicts(ratios, low=low, high=high if faster else None, level=self._level, same=2 * self._level)
+
     def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:
+        low, places = 1 - self._most(group.env), self._members[group]
         if "slower" in (of_mean, *of_cells):
             return "slower", None
-        if any(self._ratios[key].chance_above(self._low) <= _LEVEL for key in self._members[group]):
+        if any(self._ratios[place].chance_above(low) <= _LEVEL for place in places):
             return "inconclusive", _SEEMS_SLOWER
         if "faster" in (of_mean, *of_cells):
             return "faster", None
-        return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
+        return of_mean, self._doubt(self._means[group], places) if of_mean == "inconclusive" else None
 
-    def cell(self, key: CellKey) -> CellComparison:
+    def cell(self, place: Place) -> CellComparison:
         """Return a cell with its ratio and verdict. Cells of a slower or faster group are tested together."""
-        verdict, why = self._verdicts[group_of(key)]
-        ratio = self._ratios[key]
+        pair, ratio = self.pairs[place], self._ratios[place]
+        verdict, why = self._verdicts[pair.group]
         if verdict in ("slower", "faster"):
-            of_group = {one: self._ratios[one] for one in self._members[group_of(key)]}
-            found = self._verdicts_on(of_group, high=self._high if verdict == "faster" else None)
-            seems_so = ratio.log >= log(self._high) if verdict == "faster" else ratio.log < log(self._low)
+            of_group = {one: self._ratios[one] for one in self._members[pair.group]}
+            most = self._most(pair.key.env)
+            found = self._verdicts_on(of_group, [pair.key.env] * len(of_group), faster=verdict == "faster")
+            seems_so = ratio.log >= log(1 + most) if verdict == "faster" else ratio.log < log(1 - most)
             # If no single cell is significant, a cell whose ratio fits keeps the verdict of its group.
             if verdict in found.values() or not seems_so:
-                verdict = found[key]
-                why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
-        return replace(self.pairs[key], verdict=verdict, ratio=ratio.estimate, why=why)
+                verdict = found[place]
+                why = self._doubt(ratio, [place]) if verdict == "inconclusive" else None
+        return replace(pair, verdict=verdict, ratio=_shown(ratio, pair.metric), why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells, including cells that cannot be compared."""
         judged = len(self._members.get(key, ()))
-        unknown = next((cell for cell in cells if cell.key not in self.pairs), None)
+        unknown = next((cell for cell in cells if (cell.key, cell.metric) not in self.pairs), None)
         verdict, why = self._verdicts.get(key, ("inconclusive", None))
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
-        mean, reach = self._means[key], 0.0
-        if error := mean.error.variance:
-            # A ratio at the distance ``reach`` from the bound is found with the probability ``POWER``.
-            level, freedom = self._level / len(self._members), mean.error.freedom
-            quantiles = statistics.student_quantile(1 - level, freedom) + statistics.student_quantile(POWER, freedom)
-            reach = min(quantiles * sqrt(error), statistics.WIDEST_LOG)
-        resolves = 1 - self._low * exp(-reach)
-        return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
+        mean, groups, error = self._means[key], len(self._members), self._means[key].error
+        # The distances that logarithms exceed by chance with these probabilities.
+        found, power, same, hold = (
+            min(statistics.student_quantile(1 - level, error.freedom) * sqrt(error.variance), statistics.WIDEST_LOG)
+            for level in (self._level / groups, 1 - POWER, _LEVEL, _LEVEL / groups)
+        )
+        resolves = 1 - (1 - self._most(key.env)) * exp(-found - power)
+        holds = 1 - exp(min(mean.log - same, -same - hold))
+        ratio = _shown(mean, key.metric)
+        return GroupComparison(key, verdict, len(cells), judged, ratio, why, error.variance, resolves, holds)
 
-    def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
-        if found.chance_above(self._low) <= statistics.SIDE_LEVEL:
+    def _doubt(self, found: Contrast, places: Sequence[Place]) -> str:
+        key, metric = places[0]
+        if found.chance_above(1 - self._most(key.env)) <= statistics.SIDE_LEVEL:
             return _SEEMS_SLOWER
-        spread = self._spread
-        if spread is not None and 2 * spread.of([self.pairs[key] for key in keys]).variance > found.error.variance:
+        spread = self._spreads[metric]
+        if spread is not None and 2 * spread.of([self.pairs[one] for one in places]).variance > found.error.variance:
             remedy = "use vebench compare, or give --history or a larger --tolerance"
             return f"two runs of the same code may differ by this much; {remedy}"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
@@ -305,17 +356,20 @@ class _Sides:
     def compared(self, key: CellKey) -> CellComparison:
         """Return the comparison of a cell, before a verdict: the ``terms`` of its ratio, or why it has none."""
         old, new = self.before[key], self.after.get(key)
-        base = denominator(key, self.metric)
+        base = None if self.in_turn else denominator(key, self.metric)
         how = _how_failed(old, new)
         if how is None and base is not None and base in self.before:
             how = _how_failed(self.before[base], self.after.get(base))
             how = how and f"{base.backend} with one worker {how}"
+        if how is None and new is not None and self.metric == "memory":
+            leaks = [finding.message for finding in new.findings if finding.code is Code.LEAK]
+            how = next(iter(leaks), None) if all(one.code is not Code.LEAK for one in old.findings) else None
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
             verdict, why = prevented or ("missing", "")
             return CellComparison(key, old, new, verdict, why=why, failed=failed)
-        if self.in_turn and self.metric == "fps":
+        if self.in_turn:
             ratio = _by_pass(new.sample, old.sample)
             levels = old.sample.of_passes(ratio.passes).level, new.sample.of_passes(ratio.passes).level
             terms: list[Term] = [(1.0, ratio)]
@@ -327,7 +381,7 @@ class _Sides:
             logs = [sum(power * log(sample.level) for power, sample in side) for side in (below, above)]
             levels = exp(logs[0]), exp(logs[1])
             terms = [*above, *((-power, sample) for power, sample in below)]
-        doubt = self._doubt(key, base)
+        doubt = None if self.metric == "memory" else self._doubt(key, base)
         return CellComparison(
             key, old, new, "inconclusive", levels=levels, why=doubt, failed=failed, terms=tuple(terms)
         )
@@ -335,7 +389,7 @@ class _Sides:
     def pooled(self, cells: Iterable[CellComparison]) -> dict[CellKey, CellComparison]:
         """Return the pairs by key. For interleaved sides, their ratios get pools, which show how ratios vary."""
         pairs = {cell.key: cell for cell in cells}
-        if not self.in_turn or self.metric != "fps":
+        if not self.in_turn:
             return pairs
         both = {key: (self.before[key].condition, self.after[key].condition) for key in pairs}
         worst_last: list[statistics.Condition] = ["overhead", "undisturbed", "oversubscribed", "disturbed"]
@@ -362,7 +416,7 @@ class _Sides:
                 yield "not comparable", f"{name}: {base.backend} with one worker {lack}"
         for name, cell in self._named(key):
             if not cell.sample.measurable:
-                yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
+                yield "inconclusive", f"{name}: one window or pass, no interval; measure with --passes 5"
         if self.in_turn and len(_by_pass(new.sample, old.sample).rates) <= 1:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
@@ -463,7 +517,7 @@ def _lack(cell: CellSummary) -> str | None:
     if cell.status != "ok":
         return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
-        return "no window was measured"
+        return "nothing was measured"
     return None if cell.sample.positive else "a window without a step"
 
 

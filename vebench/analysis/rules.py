@@ -159,7 +159,7 @@ def _slower(tests: Mapping[CellKey, tuple[Sample, Sample]], low: float = 1.0) ->
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, which belongs to the sweep."""
-    rules = (_outcome, _work, _precision, _speed, _versions, _contention, _placement, _loop_cost, _stability)
+    rules = (_outcome, _work, _precision, _speed, _versions, _contention, _placement, _loop_cost, _stability, _memory)
     return tuple(chain.from_iterable(rule(cell, sweep) for rule in rules))
 
 
@@ -396,6 +396,16 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
         message = f"resets {takes} of the time, and windows hold too few of them"
         yield Finding(Code.FEW_RESETS, message, f"measure with --duration {ceil(sweep.head.spec.duration * longer)}")
+
+
+def _memory(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    growth = cell.figures.growth
+    # A gate fails for a leak, so false alarms must be rare: at most one in a thousand runs.
+    if growth is not None and growth.chance <= 0.001 / len(sweep.cells) and not cell.reference_row:
+        low, high = growth.bytes_per_step.low or 0.0, growth.bytes_per_step.high or 0.0
+        message = f"memory grows by {growth.bytes_per_step.median:,.0f} bytes a step ({low:,.0f} to {high:,.0f})"
+        remedy = "end what grows: a list, a cache, reference cycles; a longer --duration shows whether it goes on"
+        yield Finding(Code.LEAK, message, remedy)
 
 
 @dataclass(frozen=True)

@@ -46,23 +46,29 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     conditions = {cell.key: cell.condition for cell in sweep.cells}
     by_cpu_time = pooled({key: _frames(each.counting, "cpu_ns") for key, each in measured.items()}, conditions)
     by_batch = pooled({key: _times_by_batch(each.counting) for key, each in measured.items()}, conditions)
+    startup = pooled({key: _cost(each.records, "startup_ns") for key, each in measured.items()}, conditions)
+    memory = pooled({key: _cost(each.records, "peak_rss_bytes") for key, each in measured.items()}, conditions)
     cells = []
     for cell in sweep.cells:
         key = cell.key
         records, windows, counting = measured[key]
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
-        speedup, ceiling = _speedup(cell, sweep), sweep.ceilings.get(key)
+        speedup, ceiling, peak = _speedup(cell, sweep), sweep.ceilings.get(key), estimate(memory[key])
         # Windows of a comparison are short, so join the windows of each process for its stability.
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
-        startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
         learner = None if cell.reference_row else run.header.spec.learner
         learner = learner and learner.on(run.header.usable_cpus + run.header.spec.pin.reserve - cell.cpus_owned)
         figures = Figures(
             rows=int(windows["rows"].sum()),
             resets=int(windows["resets"].sum()),
-            startup_seconds=median(startups) if startups else None,
+            startup_seconds=_seconds(records, "startup_ns"),
+            imports_seconds=_seconds(records, "imports_ns"),
+            making_seconds=_seconds(records, "making_ns"),
+            reset_seconds=_seconds(records, "reset_ns"),
             peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
+            memory_per_env=None if peak is None else peak.inverse.scaled(1 / cell.built.num_envs),
+            growth=of_windows.growth(windows),
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
@@ -75,7 +81,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             rows_per_batch=of_windows.rows_per_batch(counting),
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
-        cells.append(replace(cell, by_cpu_time=by_cpu_time[key], figures=figures))
+        costs = replace(cell, by_cpu_time=by_cpu_time[key], startup=startup[key], memory=memory[key])
+        cells.append(replace(costs, figures=figures))
     sweep = replace(sweep, cells=tuple(cells))
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
 
@@ -135,6 +142,17 @@ def samples_of(record: CellRecord) -> tuple[Sample, Sample]:
 
 def _frames(windows: Windows, time: str = "ns") -> Sample:
     return Sample.of(windows["repeat"], windows["steps"] * windows["frame_skip"], windows[time] * _NANO)
+
+
+def _cost(records: Sequence[CellRecord], name: str) -> Sample:
+    """Return the sample of 1 divided by a field of the successful records. An unknown value is left out."""
+    well = [record for record in records if record.status == "ok"]
+    return Sample.of([one.repeat for one in well], [1] * len(well), [getattr(one, name) or 0 for one in well])
+
+
+def _seconds(records: Sequence[CellRecord], name: str) -> float | None:
+    known = [getattr(record, name) for record in records if getattr(record, name) is not None]
+    return median(known) * _NANO if known else None
 
 
 def _times_by_batch(windows: Windows) -> Sample:

@@ -14,6 +14,7 @@ from itertools import combinations, pairwise
 from math import exp, log, sqrt
 from operator import attrgetter
 from statistics import fmean, median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ Floats = NDArray[np.float64]
 Windows = NDArray[np.void]  # an element for each window, with the fields of ``_DTYPE``
 
 DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
+LEAK = 256.0  # bytes for each step. A smaller growth may come from vebench's own records.
 _UNEVEN = 2  # windows are uneven if the longest takes this many times as long as the shortest
 
 _COUNTS = tuple(item.name for item in fields(Window))
@@ -293,6 +295,36 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     left = float(((ns - step * made - reset * ended) ** 2 / ns).sum())
     error = sqrt(left / (len(windows) - unknowns) * of_steps / determinant)
     return max(0.0, reset - 2 * error) * resets / span
+
+
+class Growth(NamedTuple):
+    """The growth of a cell's memory with its steps."""
+
+    bytes_per_step: Estimate
+    chance: float  # the largest probability of such a growth, throughout all windows, without a leak
+
+
+def growth(windows: Windows) -> Growth | None:
+    """Return how memory grows with steps; None if it is unknown, or if too few windows show it.
+
+    Each process has up to four parts, each with a slope. A cache that fills, or memory that is allocated once, shows in
+    few parts. So a leak must show in both halves.
+    """
+    halves: tuple[list[float], list[float]] = ([], [])
+    known = windows[~np.isnan(windows["resident_bytes"] + windows["steps_before"])]
+    for process in np.split(known, _starts(known)[1:]):
+        if (parts := min(2, (len(process) - 1) // 2)) > 0:  # of each half
+            ends = process[np.linspace(0, len(process) - 1, 2 * parts + 1).round().astype(np.intp)]
+            stepped = np.diff(ends["steps_before"] * ends["batch_size"])
+            slopes = (np.diff(ends["resident_bytes"]) / np.maximum(stepped, 1.0)).tolist()
+            halves[0].extend(slopes[:parts])
+            halves[1].extend(slopes[parts:])
+    if (count := len(halves[0])) <= 1:
+        return None
+    means = [fmean(half) for half in halves]
+    error = Error(float(np.var(halves, axis=1, ddof=1).mean()) / count, 2 * count - 2)
+    mean, width = fmean(means), error.times(0.5).half_width()
+    return Growth(Estimate(mean, mean - width, mean + width), Contrast(min(means) - LEAK, error).chance_below(1.0))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 from collections import deque
@@ -55,13 +56,13 @@ def measure(
     ``priorities``: the priorities of its threads at the start. ``started``: the time of its start, by ``clock``.
     """
     job = request.job
-    backend, first, first_info, reset_ns = build(request, factory, clock)
-    startup_ns, info = clock() - started, backend.info
+    backend, first, first_info, (imported, made, reset) = build(request, factory, clock)
+    startup_ns, reset_ns, info = clock() - started, reset - made, backend.info
     alike = ("num_envs", "batch_size", "processes", "threads", "frame_skip", "autoreset", "engines", "own_classes")
     facts = {name: getattr(info, name) for name in alike}
     differences = tuple(difference.text for difference in info.differences)
     layout = answers.Layout(**facts, differences=differences, affinity=affinity, unbound=unbound)
-    answer(answers.Ready(startup_ns, layout, reset_ns))
+    answer(answers.Ready(startup_ns, layout, reset_ns, imported - started, made - imported))
     memory = kernel.proportional_memory(kernel.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
@@ -76,7 +77,7 @@ def measure(
     processes = kernel.process_tree(os.getpid())
     known = {cpus for threads in seats for cpus in threads}
     seats += [threads for threads in kernel.cpus_by_thread(processes) if not known.issuperset(threads)]
-    # Read only before and after all windows: a pause between windows would let environments run ahead.
+    # Read only before and after all windows, because it takes milliseconds for each process.
     memory_now = kernel.proportional_memory(processes)
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
@@ -108,18 +109,24 @@ def measure(
 
 def build(
     request: Request, factory: Factory, clock: Callable[[], int]
-) -> tuple[VectorBackend, Batch, BackendInfo, int]:
-    """Return the backend, its first batch, its info before the reset, and the nanoseconds that the reset took."""
+) -> tuple[VectorBackend, Batch, BackendInfo, tuple[int, int, int]]:
+    """Return the backend, its first batch, its info before the reset, and when imports, making and reset were over."""
+    if request.entry.builds_environments:
+        task = request.setup.task
+        own = task.module or task.name.rpartition(":")[0]  # registers the environment, or has the function to call
+        for module in filter(None, (*(request.entry.preloaded(task) or ()), own)):
+            importlib.import_module(module)
+    imported = clock()
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info
-    began = clock()
+    made = clock()
     backend.reset(request.start_seed)
     first = backend.recv()
-    reset_ns = clock() - began
+    reset = clock()
     # Reference rows, such as the bare simulator, need not return anything that a learner could use.
     if not request.entry.reference_row and (fault := malformed(first, info)) is not None:
         raise BrokenInterfaceError(fault)
-    return backend, Batch(*first), info, reset_ns
+    return backend, Batch(*first), info, (imported, made, reset)
 
 
 def where(frames: Iterator[tuple[FrameType, int]]) -> str:
@@ -188,6 +195,7 @@ class Schedule:
         self._left = self._waited_ns = 0  # when the last window was over, and the total time spent waiting for turns
         self._owed: dict[str, int] = {}  # by how much counters fell in a window; the next window adds it
         self._late = 0  # nanoseconds that the cell has stepped since its next window was due; negative before that
+        self._resident: int | None = None  # the last reading of ``resident_bytes``
 
     def warm_up(self) -> tuple[int, bool | None]:
         """Step until the rate has settled, within bounds. Return the nanoseconds, and whether it did so, if known.
@@ -238,7 +246,7 @@ class Schedule:
         are not repeated.
         """
         mode, windows, timeout = self._request.mode, self._settings.windows, self._settings.timeout * _NANO
-        self._between()
+        self._between(watched)
         self._left = self._clock()
         if mode != "alone":
             self._answer(answers.Warm())
@@ -266,13 +274,16 @@ class Schedule:
         if mode == "in_turn":
             self._take_turn()  # wait, so that further answers and close() do not disturb other cells
 
-    def _between(self) -> None:
-        """Record no random moments until the next window, but one batch with the number of frames simulated so far.
+    def _between(self, watched: answers.Watched) -> None:
+        """Read the memory. Record no random moments until the next window, but one batch with the number of its frames.
 
         No batch is recorded if the next window is almost due, because a slow reset has made the last window long.
         """
+        self._resident = kernel.resident_memory(watched.processes)
         if self._recorder is None:
             return
+        if self._resident is not None:
+            self._resident = max(0, self._resident - self._recorder.nbytes)
         self._recorder.expect(0)
         if self._late < _LEAD_NS // 2:
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
@@ -301,10 +312,10 @@ class Schedule:
         ns, rows, resets, times = self._run(left)
         self._late = ns - left
         counts = answers.difference(before, answers.read_counters(watched), self._owed)
-        window = answers.Window(ns, rows, resets, **counts, **times, steps_before=begun)
+        window = answers.Window(ns, rows, resets, **counts, **times, steps_before=begun, resident_bytes=self._resident)
         self._left = self._clock()  # read before the answer is sent: the parent may stop this process right after it
         self._answer(window if begin is None else answers.ReplicaWindow(began, window))
-        self._between()
+        self._between(watched)
         return window
 
     def _take_turn(self) -> None:

@@ -79,12 +79,14 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: answers.Layout | None = None  # None, as ``startup_ns`` and ``reset_ns``, if the cell was never ready
+    layout: answers.Layout | None = None  # None, as the times of its startup, if the cell was never ready
     startup_ns: int | None = None
     windows: tuple[answers.Window, ...] = ()
     done: answers.Done = _UNKNOWN  # without facts if the cell did not finish
     log: str = ""  # the end of a failed cell's output
     reset_ns: int | None = None
+    imports_ns: int | None = None
+    making_ns: int | None = None
     cause: answers.Cause | None = None
 
 
@@ -347,7 +349,7 @@ class _RunningCell:
         found = Outcome(status, reason, windows=tuple(self.windows), done=self._done, log=self._log, cause=cause)
         if (ready := self._ready) is None:
             return found
-        return replace(found, layout=ready.layout, startup_ns=ready.startup_ns, reset_ns=ready.reset_ns)
+        return replace(found, **vars(ready))
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int, seen: Counter[Seen]) -> Cell:

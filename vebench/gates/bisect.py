@@ -28,6 +28,7 @@ from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import Tolerance
 from vebench.plan.spec import RunSpec
 from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console, figures
@@ -233,7 +234,8 @@ class _Bisection:
         self.comparisons += 1
         base = self.scratch / f"comparison-{self.comparisons}.jsonl"
         pythons = self._python(0), self._python(at)
-        page = compared(pythons, spec, base, self.world, tolerance=_LEAST, budget=budget, quiet=True)
+        least = Tolerance(_LEAST)
+        page = compared(pythons, (spec, spec), base, self.world, tolerance=least, budget=budget, quiet=True)
         return page.comparison.cells
 
     def _python(self, at: int) -> str:

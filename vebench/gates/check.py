@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,13 +29,14 @@ from vebench.gates import gate
 from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
 from vebench.gates.history import FEWEST_FOR_SPREAD, runs_in, spread_of_runs
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
-from vebench.plan.grammar import BackendChoice
+from vebench.plan.grammar import COSTS, BackendChoice, Tolerance
 from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
+_USUAL = Tolerance(TOLERANCE)
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
 # The default of compare. It has no reference rows, because no verdict needs them.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
@@ -47,8 +49,9 @@ class CheckRequest:
     baseline: Path
     candidate: Path | None  # None: measure the plan of the baseline again
     output: Path | None  # the run file of a new candidate
-    tolerance: float = TOLERANCE
-    metric: Metric = "yardstick"
+    tolerance: Tolerance = _USUAL
+    metrics: tuple[Metric, ...] = ("yardstick",)
+    calibrates: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
     envs: tuple[str, ...] = ()  # compare only these tasks; empty: all tasks of the baseline
     backends: tuple[BackendChoice, ...] = ()
     history: Path | None = None  # a folder of earlier runs, which show how much runs differ
@@ -62,12 +65,16 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
     spread = None
+    own = [task for task, _ in request.tolerance.of_tasks]
+    gate.chosen([cell.key for cell in old], own, (), str(request.baseline), "--tolerance")
     if request.history is not None:
-        spread = spread_of_runs(runs_in(request.history), before.header, request.metric)
+        rate: Metric = next((metric for metric in request.metrics if metric not in COSTS), "yardstick")
+        spread = spread_of_runs(runs_in(request.history), before.header, rate)
         if spread is None:
             few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
             raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
-    compare = partial(compare_runs, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
+    tolerance = _USUAL if request.calibrates else request.tolerance
+    compare = partial(compare_runs, metrics=request.metrics, tolerance=tolerance, run_spread=spread)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, compare, world, budget)
     else:
@@ -81,7 +88,9 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
         found = replace(found, new=())
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    return CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
+    status = gate.Status.DONE if request.calibrates else gate.exit_status(found)
+    page = CheckPage(str(request.baseline), str(candidate), found, tuple(differences), status)
+    return replace(page, calibrated=gate.held(found)) if request.calibrates else page
 
 
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
@@ -111,14 +120,14 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if "pin" in of_plan:
         conditions.insert(0, of_plan.pop("pin"))
     instead = "measure a baseline here, compare with another --metric, or see the ratios in vebench report A B"
-    if conditions and request.metric == "fps":
+    if conditions and "fps" in request.metrics:
         raise NotComparableError(f"{both}: conditions differ ({'; '.join(conditions)}): {instead}")
     # The yardstick runs on Python and numpy, so other versions make it another program.
     one, other = (
         f"Python {head.host.python.rpartition('.')[0]} and numpy {head.packages.get('numpy', 'unknown')}"
         for head in (before, after)
     )
-    if one != other and request.metric == "yardstick":
+    if one != other and {"yardstick", "startup"}.intersection(request.metrics):
         raise NotComparableError(one_line(f"{both}: the yardstick ran on {one} against {other}: {instead}"))
     return [one_line(text) for text in (*conditions, *of_plan.values())]
 
@@ -129,12 +138,12 @@ def _chosen(request: CheckRequest, cells: Cells) -> list[CellSummary]:
     # The user may name a task as in the run's command, with its module, or by its id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
     wanted = set(gate.chosen(keys, asked, request.backends, str(request.baseline)))
-    return [cell for cell in cells if cell.key in wanted | _bases(wanted, request.metric)]
+    return [cell for cell in cells if cell.key in wanted | _bases(wanted, request.metrics)]
 
 
-def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
+def _bases(keys: Collection[CellKey], metrics: Sequence[Metric]) -> set[CellKey]:
     """Return the cells that divide the rates of ``keys``, and the yardsticks that divide the reference's rates."""
-    bases = {base for key in keys if (base := denominator(key, metric)) is not None}
+    bases = {base for key, metric in product(keys, metrics) if (base := denominator(key, metric)) is not None}
     return bases | {yardstick_of(base) for base in bases}
 
 
@@ -146,7 +155,7 @@ def _measure(
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
     keys = frozenset(cell.key for cell in gated)
-    needed = _bases(keys, request.metric)
+    needed = _bases(keys, request.metrics)
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
     with asked_in(request.baseline, spec, allowed=request.allowed, named=named):
@@ -158,12 +167,12 @@ def _measure(
     refuse_idle(plan, f"{request.baseline}: ")
     for key in needed - {cell.key for cell in cells}:
         lacks = f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}"
-        why = f"and --metric {request.metric} needs it: measure a new baseline without --no-base"
+        why = f"and --metric {','.join(request.metrics)} needs it: measure a new baseline without --no-base"
         raise NotComparableError(f"{lacks}, {why}")
     _check_comparable(request, before.header, head, "this machine")
     groups, enough = gate.foreseen(cells, compare)
     known = [group for group in groups if group.resolves is not None]
-    if known and all(group.verdict == "inconclusive" for group in known):
+    if known and not request.calibrates and all(group.verdict == "inconclusive" for group in known):
         remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     path = request.output or store.default_path(world.now(), spec.envs)
@@ -172,7 +181,7 @@ def _measure(
             measuring.measure(plan, plan)
 
             def add_pass(wanted: frozenset[CellKey]) -> bool:
-                more = next_pass(plan, wanted | _bases(wanted, request.metric), next_repeats(measuring.run))
+                more = next_pass(plan, wanted | _bases(wanted, request.metrics), next_repeats(measuring.run))
                 if not any(cell.key.without_repeat in wanted for cell in more.cells):
                     return False
                 measuring.one_pass(more)
@@ -181,8 +190,8 @@ def _measure(
             def sides() -> tuple[Cells, Cells]:
                 return cells, gate.cells_of(measuring.run, path)
 
-            # If there is time, three passes precede the first look.
-            first = min(before.header.spec.passes, 3)
+            # If there is time, three passes precede the first look. A calibration has one look.
+            first = enough if request.calibrates else min(before.header.spec.passes, 3)
             found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
@@ -223,38 +232,41 @@ class _Side(NamedTuple):
 
 def compared(
     pythons: tuple[str, str],
-    spec: RunSpec,
+    specs: tuple[RunSpec, RunSpec],
     output: Path | None,
     world: World,
     *,
-    tolerance: float,
+    tolerance: Tolerance,
+    metrics: Sequence[Metric] = ("fps",),
     budget: float | None,
     quiet: bool = False,
-    instead: RunSpec | None = None,
 ) -> CheckPage:
-    """Measure ``spec`` in both Pythons, and return the verdicts on the second Python.
+    """Measure each spec in one Python, and return the verdicts on the second Python.
 
-    The run files have the name ``output`` with the sides added. Passes are added until every backend has a verdict, or
-    ``budget`` seconds are over. Without a ``budget``, the passes of ``spec`` are measured. ``instead``: the first
-    Python measures this spec. Its environments and backends correspond to the ones of ``spec``, in the same order.
+    The environments and backends of both specs correspond to each other, in the same order. The run files have the name
+    ``output`` with the sides added. Passes are added until every backend has a verdict, or ``budget`` seconds are over.
+    Without a ``budget``, the passes of the second spec are measured. ``metrics``: all words for rates mean the same.
     """
+    spec = specs[1]
     base = output or store.default_path(world.now(), spec.envs)
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
-    specs = [
+    planned_here = [
         replace(each, backends=each.backends or CONTESTANTS, interleave=each.replicas == 1, passes=passes)
-        for each in (instead or spec, spec)
+        for each in specs
     ]
-    if named := next((choice.label for each in specs for choice in each.backends if choice.python), None):
+    if named := next((choice.label for each in planned_here for choice in each.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    sides = first, second = _sides(pythons, specs, files, world)
+    sides = first, second = _sides(pythons, planned_here, files, world)
     # The second side's key by the first side's.
     pairs = zip(first.plan.cells, second.plan.cells, strict=True)
     keys = {cell.key.without_repeat: same.key.without_repeat for cell, same in pairs}
-    compare = partial(compare_runs, metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE)
+    gate.chosen([*keys.values()], [task for task, _ in tolerance.of_tasks], (), "this plan", "--tolerance")
+    judged: list[Metric] = [metric if metric in COSTS else "fps" for metric in metrics]
+    compare = partial(compare_runs, metrics=judged, tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, in_report_order
-from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey, Metric, group_of
+from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey, Metric
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Effects, ProcessPool, new_id
 from vebench.analysis.summary import summarise
@@ -26,7 +26,8 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import UsageError, did_you_mean, one_line, shown, write_error
 from vebench.plan.cells import CellKey
-from vebench.plan.grammar import BackendChoice
+from vebench.plan.grammar import COSTS, BackendChoice, Tolerance
+from vebench.plan.spec import TOLERANCE
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
 from vebench.reports.document import DataPage, Document, Table, TableRow, Text
@@ -40,17 +41,22 @@ Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but b
 
 FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
+ORDER = ("slower", "failed", *NO_ANSWER, "inconclusive", "same", "faster", "advisory")  # the worst verdict first
 
 
 UNITS: dict[Metric, str] = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker",
     "yardstick": f"frames per step of {YARDSTICK}",
+    "startup": "startup time (imports + making environments + first reset), slower if it is longer",
+    "memory": "peak memory for each environment, slower if it is larger",
 }
 _UNSEEN: dict[Metric, str] = {
     "fps": "whether the code or the machine has changed",
     "speedup": f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
     "yardstick": f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
+    "startup": "imports, if the runs forked their cells: measure both with --isolation fresh",
+    "memory": "a leak that hardly grows in these windows",
 }
 
 
@@ -92,11 +98,21 @@ def decide(
         used = budget.used if enough is None else max(budget.used, passes / enough)
         found = decisions.after(compare(*sides(), part=decisions.part(1.0 if over else used)))
         undecided = {group.key for group in found.groups if group.judged and group.verdict == "inconclusive"}
-        cells = frozenset(cell.key for cell in found.cells if group_of(cell.key) in undecided)
+        cells = frozenset(cell.key for cell in found.cells if cell.group in undecided)
         if over or not cells:
             return found
         # The passes grow by 40 % before the next look. Then looks are few, and each has a useful level.
         wanted = max(1, ceil(0.4 * passes)) if enough is None else enough - passes
+
+
+def held(found: Comparison) -> Tolerance:
+    """Return the smallest tolerances, in whole percents, that unchanged code holds. None: above 50 %, or unknown."""
+    percents: dict[str, int] = {}
+    for group in found.groups:
+        least = 100 if group.holds is None else ceil(100 * group.holds)
+        percents[short_name(group.key.env)] = max(percents.get(short_name(group.key.env), 1), least)
+    most = 50
+    return Tolerance(TOLERANCE, tuple((task, None if n > most else n / 100) for task, n in percents.items()))
 
 
 class PassBudget:
@@ -130,7 +146,7 @@ class Decisions:
     def __init__(self) -> None:
         self._spent = 0.0
         self._groups: dict[GroupKey, GroupComparison] = {}
-        self._cells: dict[CellKey, CellComparison] = {}
+        self._cells: dict[comparison.Place, CellComparison] = {}
 
     def part(self, used: float) -> float:
         """Return the part of the level for a look, given the share of time used, which is 1 for the last look."""
@@ -143,12 +159,13 @@ class Decisions:
         for group in found.groups:
             if group.key not in self._groups and group.judged and group.verdict != "inconclusive":
                 self._groups[group.key] = group
-                self._cells |= {cell.key: cell for cell in found.cells if group_of(cell.key) == group.key}
+                self._cells |= {(cell.key, cell.metric): cell for cell in found.cells if cell.group == group.key}
+        cells = [(self._cells.get((cell.key, cell.metric), cell), cell.failed) for cell in found.cells]
         return replace(
             found,
             groups=tuple(self._groups.get(group.key, group) for group in found.groups),
             # A cell may fail after its group was decided, while others are measured.
-            cells=tuple(replace(self._cells.get(cell.key, cell), failed=cell.failed) for cell in found.cells),
+            cells=tuple(replace(cell, failed=failed) for cell, failed in cells),
         )
 
 
@@ -162,11 +179,15 @@ def foreseen(baseline: Cells, compare: Compare) -> tuple[tuple[GroupComparison, 
     shifted: dict[Effects, Effects] = {}
     once, forever = [], []  # the same cells, as if they were measured in other passes
     for cell in baseline:
-        sample = replace(cell.sample, id=new_id())
-        forever.append(replace(cell, sample=replace(sample, pool=ProcessPool(0.0, inf), effects=None)))
-        if (effects := sample.effects) is not None:
-            effects = shifted.setdefault(effects, replace(effects, block=blocks[effects.block]))
-        once.append(replace(cell, sample=replace(sample, effects=effects)))
+        short_samples, long_samples = {}, {}
+        for name in ("sample", *COSTS):
+            sample = replace(getattr(cell, name), id=new_id())
+            long_samples[name] = replace(sample, pool=ProcessPool(0.0, inf), effects=None)
+            if (effects := sample.effects) is not None:
+                effects = shifted.setdefault(effects, replace(effects, block=blocks[effects.block]))
+            short_samples[name] = replace(sample, effects=effects)
+        once.append(replace(cell, **short_samples))
+        forever.append(replace(cell, **long_samples))
     short, long = (compare(baseline, twins).groups for twins in (once, forever))
     pairs = [(one.error, other.error) for one, other in zip(short, long, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
@@ -189,14 +210,14 @@ def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
 
 
 def chosen(
-    cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
+    cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str, option: str = "--env"
 ) -> list[CellKey]:
     """Return the cells of these tasks and backends, by default all. Raises UsageError if ``source`` lacks a name."""
     tasks = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
     named = {cell.backend: {cell.backend, cell.backend.partition("[")[0]} for cell in cells}
     for env in envs:
         if not any(env.casefold() in names for names in tasks.values()):
-            raise UsageError(f"--env {shown(env)}: not in {source}{did_you_mean(env, map(short_name, tasks))}")
+            raise UsageError(f"{option} {shown(env)}: not in {source}{did_you_mean(env, map(short_name, tasks))}")
     for choice in backends:
         if not any(choice.label in names for names in named.values()):
             raise UsageError(f"--backend {shown(choice.label)}: not in {source}{did_you_mean(choice.label, named)}")
@@ -221,34 +242,38 @@ class CheckPage(DataPage):
     differences: tuple[str, ...]  # the differences between the conditions of the runs
     status: int
     unusable: str = ""  # the unusable runs with their reasons
+    calibrated: Tolerance | None = None  # the smallest tolerances that unchanged code holds, if they were asked for
     kind = "check"
 
     @property
     def outcome(self) -> str:
         """The outcome in a few words, the most important verdict first: ``2 slower, 6 same of 8 cells``."""
+        if self.calibrated is not None:
+            return f"--tolerance {self.calibrated.label}"
         verdicts = [cell.verdict for cell in self.comparison.cells]
-        order = ("slower", *NO_ANSWER, "inconclusive", "same", "faster")
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in order if verdict in verdicts)
-        return f"{counts} of {figures.counted(len(verdicts), 'cell')}"
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ORDER if verdict in verdicts)
+        noun = "cell" if len(self.comparison.metrics) == 1 else "verdict"
+        return f"{counts} of {figures.counted(len(verdicts), noun)}"
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task with its backends and cells, and the reasons of verdicts."""
+        """One document: a table for each task and metric with backends and cells, and the reasons of verdicts."""
         found = self.comparison
-        tolerance = f"{100 * found.tolerance:.3g}%"
+        tolerance = "the tolerance" if found.tolerance.of_tasks else found.tolerance.label
         certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
         reasons: list[tuple[str, str | None, CellKey]] = [(cell.verdict, cell.why, cell.key) for cell in found.cells]
         reasons += [("failed", cell.failed, cell.key) for cell in found.cells if cell.failed != cell.why]
+        tables = dict.fromkeys((group.key.env, group.key.metric) for group in found.groups)
         document = Document(
             title=f"{found.names.command.capitalize()}: {self.outcome}",
             facts=tuple(self._facts()),
-            tables=tuple(_table(env, found) for env in dict.fromkeys(cell.key.env for cell in found.cells)),
+            tables=tuple(_table(env, metric, found) for env, metric in tables),
             legend=(
                 f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(() if found.run_spread is None else (f"Not detected: {_UNSEEN[found.metric]}.",)),
+                *(f"Not detected: {_UNSEEN[metric]}." for metric in found.metrics if found.run_spread is not None),
             ),
             remarks=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -259,14 +284,15 @@ class CheckPage(DataPage):
         found, names = self.comparison, self.comparison.names
         yield names.baseline, one_line(self.baseline)
         yield names.candidate, one_line(self.candidate)
-        yield "compared", f"{UNITS[found.metric]}, tolerance {100 * found.tolerance:.3g}%"
+        units = ", ".join(UNITS[metric] for metric in found.metrics)
+        yield "compared", f"{units}, tolerance {one_line(found.tolerance.label)}"
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             cases = f"{comparison.POWER:.0%} of cases"
             yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {cases}"
         if (spread := found.run_spread) is not None:
             whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
-            assumed = spread == comparison.prior_run_spread(found.metric)
+            assumed = spread == comparison.prior_run_spread(found.metrics[0])
             known = "assumed, without --history" if assumed else "from earlier runs"
             yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
@@ -283,19 +309,20 @@ class CheckPage(DataPage):
         return {
             "baseline": self.baseline,
             "candidate": self.candidate,
-            "metric": found.metric,
-            "tolerance": found.tolerance,
+            "metric": ",".join(found.metrics),
+            "tolerance": found.tolerance.label,
+            "calibrated": self.calibrated and self.calibrated.label,
             "status": self.status,
             "overall": found.overall,
             "differences": self.differences,
             "cells": [
                 _attributes(cell.key, "env", "backend", "workers", "envs_per_worker")
-                | _attributes(cell, "verdict", "ratio", "why", "failed")
+                | _attributes(cell, "metric", "verdict", "ratio", "why", "failed")
                 for cell in found.cells
             ],
             "groups": [
-                _attributes(group.key, "env", "backend")
-                | _attributes(group, "verdict", "ratio", "cells", "judged", "why", "resolves")
+                _attributes(group.key, "env", "backend", "metric")
+                | _attributes(group, "verdict", "ratio", "cells", "judged", "why", "resolves", "holds")
                 for group in found.groups
             ],
             "run_spread": None if spread is None or spread.shared is None else sqrt(spread.shared.variance),
@@ -318,11 +345,11 @@ def _attributes(of: object, *names: str) -> dict[str, object]:
     return {name: getattr(of, name) for name in names}
 
 
-def _table(env: str, found: Comparison) -> Table:
+def _table(env: str, metric: Metric, found: Comparison) -> Table:
     """Return the table of a task: a row for each cell, and one for each backend that has several cells."""
     rows: list[TableRow] = []
     for group in found.groups:
-        if group.key.env != env:
+        if (group.key.env, group.key.metric) != (env, metric):
             continue
         label = one_line(group.key.backend)
         if group.cells > 1:
@@ -330,19 +357,29 @@ def _table(env: str, found: Comparison) -> Table:
             empty = Text(("",))
             rows.append(TableRow(label, _texts(Text((f"all {group.cells}{judged}",)), group, (empty, empty))))
         for cell in found.cells:
-            if group_of(cell.key) == group.key:
+            if cell.group == group.key:
                 size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
                 levels = [Text((figures.DASH,))] * 2
                 if cell.levels is not None:
-                    sign = "x" if found.metric == "speedup" and cell.key.backend != REFERENCE else ""
-                    levels = [Text((f"{figures.number(level)}{sign}",), value=level) for level in cell.levels]
+                    levels = [_level(cell, level, side) for level, side in zip(cell.levels, cell.cells, strict=True)]
                 rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
     columns = ("workers", "verdict", "ratio", found.names.baseline, found.names.candidate)
-    return Table(f"{one_line(env)}: {UNITS[found.metric]}", columns, tuple(rows))
+    return Table(f"{one_line(env)}: {UNITS[metric]}", columns, tuple(rows))
+
+
+def _level(cell: CellComparison, level: float, side: CellSummary | None) -> Text:
+    """Return the text of a rate or cost on one side."""
+    if side is None or cell.metric not in COSTS:
+        sign = "x" if cell.metric == "speedup" and cell.key.backend != REFERENCE else ""
+        return Text((f"{figures.number(level)}{sign}",), value=level)
+    cost = 1 / side.sample.level
+    if cell.metric == "memory":
+        return Text((figures.byte_size(round(cost / side.built.num_envs)),), value=cost)
+    return Text(tuple(filter(None, (figures.short_time(cost), figures.startup_parts(side)))), value=cost)
 
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
     verdict, ratio = judged.verdict, judged.ratio
     shown = Text((figures.DASH,)) if ratio is None else Text((figures.ratio_text(ratio),), value=ratio)
-    named = Text((verdict,), "plain" if verdict in ("faster", "same") else "missing", verdict)
+    named = Text((verdict,), "plain" if verdict in ("faster", "same", "advisory") else "missing", verdict)
     return (size, named, shown, *levels)

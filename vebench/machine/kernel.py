@@ -132,6 +132,12 @@ def proportional_memory(pids: list[int]) -> int | None:
     return sum(int(match[1]) * 1024 for match in found if match) or None
 
 
+def resident_memory(pids: list[int]) -> int | None:
+    """Return the memory of these processes in bytes, in microseconds. A shared page counts fully in each process."""
+    pages = [int(text.split()[1]) for pid in pids if (text := text_of(PROC / str(pid) / "statm"))]
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") or None
+
+
 def steal_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
     return _stat_ns(cpus, (8,))

@@ -16,6 +16,7 @@ from typing import Any
 from vebench.backends import bracketed, registry
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import MAX_COUNT, BackendEntry
+from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.kernel import SMT_POLICIES
 
@@ -213,6 +214,59 @@ def share() -> Kind:
         return value
 
     return Kind(read, lambda value: f"{100 * value:g}%")
+
+
+COSTS = ("startup", "memory")  # what gates judge besides rates; less is better
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """By how much tasks may become worse, as shares. None: the task is advisory, which means that it never fails."""
+
+    usual: float | None
+    of_tasks: tuple[tuple[str, float | None], ...] = ()  # by the names that the user gave
+
+    @property
+    def label(self) -> str:
+        """The tolerance as a user writes it: ``10%,Pong=5%,Ant=off``."""
+        places = [("", self.usual), *((f"{task}=", most) for task, most in self.of_tasks)]
+        return ",".join(f"{place}{'off' if most is None else f'{100 * most:g}%'}" for place, most in places)
+
+    def of(self, env: str) -> float | None:
+        """Return the tolerance of a task, given its full name."""
+        names = (env.casefold(), short_name(env).casefold())
+        return next((most for task, most in self.of_tasks if task.casefold() in names), self.usual)
+
+
+def tolerance(usual: float) -> Kind:
+    """Return the kind of tolerances: ``5%``, ``0.05``, or for tasks ``10%,Pong=5%,Ant=off``. Others have ``usual``."""
+
+    def read(given: Any) -> Tolerance:
+        if not isinstance(given, str):
+            return given if isinstance(given, Tolerance) else Tolerance(share().read(given))
+        found: dict[str, float | None] = {}
+        for term in re.split(r",(?![^\[]*\])", given):  # not at commas between arguments of an environment
+            task, _, most = (part.strip() for part in term.rpartition("="))
+            if task in found:
+                raise ValueError(f"{task or 'the tolerance of all tasks'} is given twice")
+            found[task] = None if most == "off" else share().read(most)
+        return Tolerance(found.pop("", usual), tuple(found.items()))
+
+    return Kind(read)
+
+
+def judged() -> Kind:
+    """Return the kind of lists of costs and a way to compare rates: ``rate`` is ``yardstick``."""
+    rates = ("yardstick", "speedup", "fps")
+    known = ("rate", *rates, *COSTS)
+
+    def parse(texts: Sequence[str]) -> tuple[str, ...]:
+        names = ["yardstick" if name == "rate" else name for name in ",".join(texts).split(",")]
+        if not set(known).issuperset(names) or sum(name in rates for name in names) > 1:
+            raise ValueError(f"must be of {', '.join(known)}, with one way to compare rates")
+        return tuple(dict.fromkeys(names))
+
+    return listed(parse, lambda: known)
 
 
 def size() -> Kind:

@@ -24,10 +24,12 @@ MAX_PASSES = 1 << 10
 PER_NODE: Literal["node"] = "node"
 FRESH, FORK = "fresh", "fork"
 PASSES_OF_ALL = 2  # the number of passes that all cells of a race have
-TOLERANCE = 0.1  # the share by which a backend may be slower, by default
+TOLERANCE = 0.1  # the share by which a backend may become worse, by default
 MARGIN = 0.05  # the share of the highest rate that a simpler setting may lack, by default
-_SLOWER = "How much slower a backend may be: 5% or 0.05."
-MOST_SLOWER = Option("tolerance", ("--tolerance",), grammar.VERDICT, "SHARE", _SLOWER, grammar.share())
+_WORSE = "How much worse a backend may be: 5%, or by task 10%,Pong=5%,Ant=off (off never fails)."
+MOST_WORSE = Option("tolerance", ("--tolerance",), grammar.VERDICT, "SHARE", _WORSE, grammar.tolerance(TOLERANCE))
+_JUDGED = "rate, startup, memory, or several. For check, rate is yardstick, or give speedup or fps."
+METRICS = Option("metrics", ("--metric",), grammar.VERDICT, "METRIC", _JUDGED, grammar.judged())
 
 
 def setting(kind: grammar.Kind, group: str, metavar: str, meaning: str, *flags: str, default: Any = ...) -> Any:

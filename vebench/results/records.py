@@ -109,6 +109,8 @@ class CellRecord(Done, Layout, Identity):
     cause: Cause | None = None
     startup_ns: NonNegative | None = None
     reset_ns: NonNegative | None = None
+    imports_ns: NonNegative | None = None
+    making_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]  # the planned CPUs
     replicas: tuple[tuple[NonNegative, ...], ...] = ()  # the CPUs of each replica; empty if there is only one
     replica_hosts: tuple[str, ...] = ()  # empty if replicas ran on this machine
@@ -266,6 +268,8 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         cause=outcome.cause,
         startup_ns=outcome.startup_ns,
         reset_ns=outcome.reset_ns,
+        imports_ns=outcome.imports_ns,
+        making_ns=outcome.making_ns,
         took_ns=took_ns,
         windows=msgspec.convert(outcome.windows, tuple[WindowRecord, ...], from_attributes=True),
         verdict=known.verdict if known else None,

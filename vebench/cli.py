@@ -319,7 +319,7 @@ def history_(call: Call) -> int:
     option(HOW_LONG, "--steps N", "Least steps of each environment in the first layout.", whole(1, 10**7), 400),
     option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
     option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
-    option(WHAT, "--policy POLICY", "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).", Kind()),
+    option(WHAT, "--policy POLICY", "MODULE:FUNCTION; for A B also hold, sweep or actions.npy.", Kind()),
     options.form("verify", default=None),
     options.output("verify"),
 )
@@ -352,12 +352,12 @@ def verify_(call: Call) -> int:
         verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)
         return verdict.status
-    for name, given in (("--within", call.within), ("--policy", call.policy)):
-        if given:
-            raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
+    if call.within:
+        raise UsageError("--within needs A B: backends are compared byte by byte")
     from vebench.equality import verify
 
-    page = verify.compare_backends(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
+    how = {"num_envs": call.num_envs, "steps": call.steps, "policy": call.policy}
+    page = verify.compare_backends(spec, seed, call.world, **how)
     outlet.publish(page)
     return page.status
 

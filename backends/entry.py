@@ -141,6 +141,7 @@ class BackendEntry:
     worth_trying: tuple[Options, ...] = ()  # options that ``tune`` tries, since they are faster on some machines
     asynchronous: bool = False  # whether environments outside the last batch step while a policy acts
     by_default: bool = True  # whether a run that names no backends measures it
+    competes: bool = True  # a library's sampler does not: it is compared with its other releases
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
     lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
 
@@ -202,7 +203,7 @@ class BackendEntry:
     def is_peer(self) -> bool:
         """Whether a user may choose the backend: a run measures it by default, or it is another project's."""
         of_others = bool(self.library.title) or self.library.installation is not None
-        return not self.reference_row and (self.by_default or of_others)
+        return self.competes and not self.reference_row and (self.by_default or of_others)
 
     @property
     def builds_environments(self) -> bool:

@@ -173,6 +173,7 @@ def _peer(row: dict[str, Any]) -> BackendEntry:
         options=alive_per_row(row["ratio"]) if "ratio" in row else {},
         asynchronous="ratio" in row,
         by_default=False,
+        competes=row.get("competes", True),
     )
 
 
@@ -275,8 +276,7 @@ RECORDED: tuple[str, ...] = tuple(
     sorted((TORCH.name, *chain.from_iterable(package.deciding_names for package in PACKAGES)))
 )
 
-# How to make interpreters for other projects' backends, and for collectors: libraries that step only with their own
-# policy.
+# How to make interpreters for other projects' backends.
 INSTALLATIONS: tuple[Installation, ...] = tuple(
     _installation(name, facts["installation"]) for name, facts in _PEERS["libraries"].items()
 )

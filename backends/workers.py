@@ -8,6 +8,7 @@ import os
 import queue
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from typing import Any
@@ -25,7 +26,7 @@ from vebench.backends.trees import Tree
 from vebench.errors import message_of
 from vebench.machine import kernel
 
-_STEP, _CLOSE = -1, -2  # commands to a worker process. Any other number is the seed of a reset.
+STEP, _CLOSE = -1, -2  # commands to a worker process. Any other number is the seed of a reset.
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -132,7 +133,7 @@ class QueueBackend(OneInFlight):
 
     signals: type[_Queues] = _Queues
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, **reported: Any) -> None:
         self._shares = _shares(setup)
         spaces, count = spaces_of(setup.task), setup.batch_size
         self._rows = Batch._make(trees.mapped(self._shared, array) for array in spaces.rows(count))
@@ -141,7 +142,7 @@ class QueueBackend(OneInFlight):
         self._signals = self.signals(len(self._shares))
         self._failures = _FORK.SimpleQueue()
         self._awaited = 0  # workers that have not answered the last call
-        self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True)
+        self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True, **reported)
         cpus = cycle(setup.cpus if setup.pinned else [None])
         self._processes = [
             _FORK.Process(target=self._work, args=(setup.task, number, next(cpus), os.getpid()), daemon=True)
@@ -165,7 +166,7 @@ class QueueBackend(OneInFlight):
 
     def _send(self, actions: Tree) -> None:
         self._shared_actions[:] = actions
-        self._call(_STEP)
+        self._call(STEP)
 
     def _call(self, command: int) -> None:
         self._awaited = len(self._shares)
@@ -191,18 +192,26 @@ class QueueBackend(OneInFlight):
         ignore_sigint()
         restrict_worker(cpu, caller)
         rows, actions = self._rows.part(self._shares[number]), trees.as_rows(self._shared_actions[self._shares[number]])
-        environments = []
         try:
-            environments = [make(task) for _ in rows.env_ids]
-            loop = EnvironmentLoop(environments, rows)
-            while os.getppid() == caller and (command := self._signals.wait(number)) != _CLOSE:
-                if command == _STEP:
-                    loop.step(actions.copy())  # an environment may keep its action
-                else:
-                    loop.reset(command)
-                self._signals.answer()
+            self._serve(task, rows, actions, self._commands(number, caller))
         except Exception as error:  # noqa: BLE001 - an environment may raise anything
             self._failures.put(f"{message_of(error)}\n{traceback.format_exc()}")
+
+    def _commands(self, number: int, caller: int) -> Iterator[int]:
+        """Yield the caller's commands, each once the last one is done: ``STEP``, or the seed of a reset."""
+        while os.getppid() == caller and (command := self._signals.wait(number)) != _CLOSE:
+            yield command
+            self._signals.answer()
+
+    def _serve(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int]) -> None:
+        """Obey the commands: write the rows of a share, stepped with these actions."""
+        environments = [make(task) for _ in rows.env_ids]
+        loop = EnvironmentLoop(environments, rows)
+        for command in commands:
+            if command == STEP:
+                loop.step(actions.copy())  # an environment may keep its action
+            else:
+                loop.reset(command)
         for environment in environments:
             environment.close()
 

@@ -227,8 +227,8 @@ def list_page() -> SimplePage:
             here = Text(("installed",))
         elif python_of(one.name) is not None:
             here = Text(("set up",))
-        collectors = ", ".join(entry.name for entry in entries) or "none: a collector"
-        peers.append(TableRow(one.name, (Text((collectors,)), Text((one.title,)), here)))
+        steppers = ", ".join(entry.name for entry in entries)
+        peers.append(TableRow(one.name, (Text((steppers,)), Text((one.title,)), here)))
     tables = (
         _words_table(
             "Backends",

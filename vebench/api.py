@@ -347,8 +347,8 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
     within
         Limits for the differences of two implementations: ``["observations=1e-6"]``, or ``"distribution"``.
     policy
-        The actions for two implementations: ``"hold"``, ``"sweep"``, or ``"actions.npy"``, a file with an array
-        ``(steps, *action_shape)`` or ``(steps, num_envs, *action_shape)``. Or a function of A's observations.
+        A function from observations to actions. For two implementations also ``"hold"``, ``"sweep"``, or
+        ``"actions.npy"``, a file with an array ``(steps, *action_shape)`` or ``(steps, num_envs, *action_shape)``.
     backends
         The backends to compare, by default all that can run here.
     steps
@@ -364,14 +364,15 @@ def verify(  # type: ignore[misc]  # noqa: PLR0913 - as ``vebench verify`` has t
         As for ``measure``.
     """
     with _quietly(progress=progress):
+        acting = None if policy is None else _name_of(policy)
         if b is not None:
             waits = OPTIONS["timeout"].value(timeout)
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
-            acting = None if policy is None else _name_of(policy)
             request = diff.PairRequest(names, steps, num_envs, seed, waits, limits, acting)
             return PairVerification(diff.compare_two(request))
         spec = spec_of("verify", {"envs": envs, "backends": backends or None, "timeout": timeout})
-        return Verification(verifying.compare_backends(spec, seed, world or World(), num_envs=num_envs, steps=steps))
+        how: dict[str, Any] = {"num_envs": num_envs, "steps": steps, "policy": acting}
+        return Verification(verifying.compare_backends(spec, seed, world or World(), **how))
 
 
 def _name_of(subject: Texts | Subject) -> str:

@@ -257,9 +257,7 @@ def compare_(call: Call) -> int:
     *options.of_plan("bisect"),
     option(WHAT, "--good NAME", "A commit or release before the change.", Kind()),
     option(WHAT, "--bad NAME", "A commit or release after the change.", Kind()),
-    option(WHAT, "--repo DIR", "Folder that pip installs, in a git repository.", FILE, Path(), "folder"),
-    option(WHAT, "--package NAME", "Bisect the releases of this package instead.", Kind(), ""),
-    option(WHAT, "--with PACKAGE", "Also install this with each candidate. Repeat.", listed(), (), "needed"),
+    *options.OF_PAST,
     option(HOW_LONG, "--budget TIME", "Longest time to begin steps.", grammar.seconds(), 3600.0),
     options.form("bisect"),
     options.output("bisect", "File of steps"),
@@ -275,14 +273,16 @@ def bisect_(call: Call) -> int:
     \b
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
     vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
+    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 --repo . -e mypackage:make_env -w 1
     """
-    from vebench.gates import bisect
+    from vebench.gates import bisect, past
 
     if call.good is None or call.bad is None:
         raise UsageError("--good and --bad: name a commit or release before the change, and one after it")
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
-    request = bisect.BisectRequest(call.good, call.bad, call.folder, call.package, call.needed, spec, call.budget)
+    what = call.repo, call.package, call.needed, "repo" in call.given
+    request = past.PastRequest(call.good, call.bad, *what, spec, call.budget)
     return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
@@ -290,7 +290,10 @@ def bisect_(call: Call) -> int:
     app,
     "Regressions",
     argument("folder", "[DIR]", Path, default=Path(".vebench")),
-    *options.ONLY,
+    *options.of_plan("history"),
+    option(WHAT, "--backfill A..B", "First measure the commits from A to B, or releases, into DIR.", Kind()),
+    *options.OF_PAST,
+    option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 3600.0),
     option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
     options.form("history", default=None),
     options.output("history"),
@@ -298,18 +301,32 @@ def bisect_(call: Call) -> int:
 def history_(call: Call) -> int:
     """Show the rates of many runs over time, and when they changed.
 
-    DIR is a folder of run files. Default: .vebench/. Exit status: 0 no new change for the worse, 1 slower in the newest
-    runs than before, 2 bad input, 3 too few runs to say.
+    DIR is a folder of run files. Default: .vebench/. With --backfill, old commits or releases are measured there first,
+    the oldest and the newest before others; those that cannot be measured are skipped. Exit status: 0 no new change for
+    the worse, 1 slower in the newest runs than before, 2 bad input, 3 too few runs to say.
 
     \b
     vebench history
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
+    vebench history runs --backfill v1.0..main -e mypackage:make_env -b for-loop -w 1 --budget 1h
     """
-    from vebench.gates import history
+    from vebench.gates import history, past
 
     _, outlet = call.outlet("history")
-    return history.show_history(call.folder, call.envs, call.backends, call.store, outlet)
+    chosen = call.envs or (), call.backends or ()
+    if call.backfill is None:
+        shows = {"folder", "envs", "backends", "store", "form", "output"}
+        call.refuse_others("without --backfill, nothing is measured", shows)
+    else:
+        first, _, last = call.backfill.partition("..")
+        if not (first and last):
+            raise UsageError(f"--backfill {call.backfill}: write FIRST..LAST, such as v1.0..main")
+        what = call.repo, call.package, call.needed, "repo" in call.given
+        request = past.PastRequest(first, last, *what, asked("history", call.plan), call.budget)
+        past.backfill(request, call.folder, call.world)
+        chosen = (), ()  # show the whole folder
+    return history.show_history(call.folder, *chosen, call.store, outlet)
 
 
 @command(
@@ -320,7 +337,7 @@ def history_(call: Call) -> int:
     option(HOW_LONG, "--steps N", "Least steps of each environment in the first layout.", whole(1, 10**7), 400),
     option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
     option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
-    option(WHAT, "--policy POLICY", "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).", Kind()),
+    option(WHAT, "--policy POLICY", "MODULE:FUNCTION; for A B also hold, sweep or actions.npy.", Kind()),
     options.form("verify", default=None),
     options.output("verify"),
 )
@@ -353,12 +370,12 @@ def verify_(call: Call) -> int:
         verdict = diff.compare_two(diff.PairRequest(call.pair, *limits, call.within, call.policy))
         outlet.publish(verdict)
         return verdict.status
-    for name, given in (("--within", call.within), ("--policy", call.policy)):
-        if given:
-            raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
+    if call.within:
+        raise UsageError("--within needs A B: backends are compared byte by byte")
     from vebench.equality import verify
 
-    page = verify.compare_backends(spec, seed, call.world, num_envs=call.num_envs, steps=call.steps)
+    how = {"num_envs": call.num_envs, "steps": call.steps, "policy": call.policy}
+    page = verify.compare_backends(spec, seed, call.world, **how)
     outlet.publish(page)
     return page.status
 

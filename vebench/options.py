@@ -289,4 +289,9 @@ ONLY = (
 WORSE = Parameter(MOST_WORSE, MOST_WORSE.value(TOLERANCE), MOST_WORSE.value(TOLERANCE))
 METRIC = Parameter(METRICS, METRICS.value("rate"), ("rate",))
 ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the file: use its code, Pythons and hosts.")
+OF_PAST = (
+    option(WHAT, "--repo DIR", "Folder that pip installs, in a git repository.", grammar.FILE, Path()),
+    option(WHAT, "--package NAME", "Releases of this package, not commits. --repo adds your project.", Kind(), ""),
+    option(WHAT, "--with PACKAGE", "Also install this with each. Repeat.", grammar.listed(), (), "needed"),
+)
 RESUME = option(OUTPUT, "--resume FILE", "Go on with this file, for another --budget.", grammar.FILE)

@@ -140,7 +140,9 @@ def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Spac
         return tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))
     if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return read(space)
-    raise ValueError(f"{name} are {type(space).__name__}, not an array: {_ARRAYS}")
+    wrapper = "TransformAction" if name.startswith("actions") else "TransformObservation"
+    instead = f"make arrays of them with gymnasium.wrappers.{wrapper}"
+    raise ValueError(f"{name} are {type(space).__name__}, not an array: {instead} ({_ARRAYS})")
 
 
 def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:

@@ -104,7 +104,7 @@ def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, hig
 @pytest.mark.parametrize(
     ("task", "what"),
     [
-        ("Observes-text", "observations are Text, not an array: vebench steps Box"),
+        ("Observes-text", "observations are Text, not an array: make arrays of them"),
         ("Observes-dict-with-text", "observations/arm/1 are Text, not an array"),
         ("Acts-dict-with-text", "actions/arm/1 are Text, not an array"),
         ("Observes-sequence", "observations are Sequence, not an array"),

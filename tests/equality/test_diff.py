@@ -325,7 +325,7 @@ def test_python_gets_the_same_verdict(verify: Verify, monkeypatch: pytest.Monkey
         (("CartPole-v1", "CartPole-v1", "--within", "distribution,rewards=1"), "stands alone"),
         (("CartPole-v1", "json:nothing"), "json has neither a callable nothing"),
         (("-e", "CartPole", "--within", "rewards=1"), "--within needs A B"),
-        (("-e", "CartPole", "--policy", "hold"), "--policy needs A B"),
+        (("-e", "CartPole", "--policy", "hold"), "--policy hold: for backends, write MODULE:FUNCTION"),
         (("CartPole-v1", "CartPole-v1", "--policy", "mlp:64x64"), "write hold, sweep, actions.npy or MODULE:FUNCTION"),
         (("CartPole-v1", "CartPole-v1", "--policy", "no.npy"), "--policy no.npy cannot be read"),
     ],

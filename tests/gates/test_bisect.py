@@ -1,87 +1,22 @@
 """``vebench bisect``: which release or commit made sampling slower, in a world of known rates."""
 
 import json
-import shutil
-import signal
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.commands import Command
-from support.fakes import FakeCell, FakeClock, Script, failing, fake_world, steady
+from support.installed import RELEASES, Installed, Rate, Repository, commits, git
 
-from vebench import process_guard
-from vebench.commands.session import World
-from vebench.interpreters import NotHadError
-from vebench.plan.cells import Cell
-from vebench.plan.spec import RunSpec
-from vebench.process_guard import Interrupts
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
-RELEASES = [f"1.{minor}" for minor in range(12)]
 ENDS = ("--good", "1.0", "--bad", "1.11")
 CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--proof", "off", "-f", "json")
 PONG = ("bisect", "--package", "pong", *ENDS, *CELL)
-Rate = Callable[[str], float]
 
 
 def slower_from(version: str, ratio: float = 0.9) -> Rate:
     """Return the rate of each release, which is less from one of them on."""
     return lambda name: 1000.0 * (ratio if RELEASES.index(name) >= RELEASES.index(version) else 1.0)
-
-
-class Installed:
-    """A world in which whatever is installed steps at its own rate; ``installed`` are the requirements, in order."""
-
-    def __init__(self, rate: Rate, lacking: Sequence[str] = (), broken: Sequence[str] = ()) -> None:
-        self.rate, self.lacking, self.broken = rate, lacking, broken
-        self.installed: list[str] = []
-        self.stolen = 0.0
-        self.most = self.calls = self.interrupts_at = 0
-
-    def install(self, requirements: Sequence[str], folder: Path) -> str:
-        name = self.named(requirements[0])
-        folder.mkdir()
-        if name in self.lacking:
-            raise NotHadError("error: no compiler")
-        self.installed.append(name)
-        self.most = max(self.most, len([*folder.parent.glob("python-*")]))
-        (folder / "python").write_text(name)
-        return str(folder / "python")
-
-    def named(self, requirement: str) -> str:
-        return requirement.partition("<=")[2]
-
-    @contextmanager
-    def start(self, spec: RunSpec, interrupts: Interrupts, python: str) -> Iterator[Callable[[Cell], object]]:
-        name = Path(python).read_text()
-
-        @contextmanager
-        def launch(cell: Cell) -> Iterator[FakeCell]:
-            self.calls += 1
-            if self.calls == self.interrupts_at:
-                raise KeyboardInterrupt
-            script: Script = steady(cell, spec, self.rate(name), self.stolen)
-            yield FakeCell(failing("boom")(cell, spec) if name in self.broken else script)
-
-        assert not interrupts.requested
-        yield launch
-
-    def world(self, **parts: object) -> World:
-        clock = FakeClock()
-        return fake_world(start=self.start, releases=lambda _: RELEASES, install=self.install, clock=clock, **parts)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test a temporary folder, and see that nothing is left in it, nor a signal's handler."""
-    folder, handler = tmp_path_factory.mktemp("temporary"), signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield
-    assert [*folder.glob(f"{process_guard.PREFIX}*")] == []
-    assert signal.getsignal(signal.SIGTERM) == handler
 
 
 @pytest.mark.parametrize(
@@ -158,8 +93,8 @@ def test_an_interrupt_keeps_the_steps_and_says_how_to_go_on(vebench: Command, at
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--good", "0.9", "--bad", "1.3"), "--good 0.9: pip finds no such release"),
-        (("--good", "1.3", "--bad", "1.0"), "--good 1.3 must come before --bad 1.0"),
+        (("--good", "0.9", "--bad", "1.3"), "0.9: pip finds no such release"),
+        (("--good", "1.3", "--bad", "1.0"), "1.3: must come before 1.0"),
         (("--good", "1.5", "--bad", "1.9"), "--good 1.5: cannot be installed: error: no compiler"),
     ],
 )
@@ -169,30 +104,9 @@ def test_ends_that_are_none_are_refused(vebench: Command, words: tuple[str, ...]
     assert reason in done.err
 
 
-def git(folder: Path, *words: str) -> str:
-    settings = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-    command = [shutil.which("git") or "git", "-C", folder, *settings, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-class Repository(Installed):
-    """Installs what a commit's file ``rate`` says."""
-
-    def named(self, requirement: str) -> str:
-        return (Path(requirement) / "rate").read_text()
-
-
 def test_the_commit_on_the_path_of_first_parents_is_found(vebench: Command, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
-    (repository / "python").mkdir(parents=True)
-    git(repository, "init", "-q", "-b", "main")
-    hashes = []
-    for number in range(9):
-        (repository / "python" / "rate").write_text("1000" if number < 5 else "900")
-        (repository / "number").write_text(str(number))
-        git(repository, "add", ".")
-        git(repository, "commit", "-q", "-m", f"Change {number}")
-        hashes.append(git(repository, "rev-parse", "HEAD").strip())
+    hashes = commits(repository, ["1000"] * 5 + ["900"] * 4, "python")
     git(repository, "tag", "v1", hashes[0])
     git(repository, "checkout", "-q", "-b", "side", hashes[6])
     git(repository, "commit", "-q", "--allow-empty", "-m", "Beside")
@@ -209,4 +123,16 @@ def test_the_commit_on_the_path_of_first_parents_is_found(vebench: Command, tmp_
     assert after == before
     for good, bad in (("main", "v1"), ("side", "main")):
         refused = vebench("bisect", "--good", good, "--bad", bad, "--repo", "repository", *CELL)
-        assert (refused.status, f"an ancestor of {bad} by first parents" in refused.refusal) == (2, True)
+        assert (refused.status, f"{good}: must come before {bad}, by first parents" in refused.refusal) == (2, True)
+
+
+def test_a_release_is_tried_with_the_projects_newest_commit(vebench: Command, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    commits(repository, ["of before", "of today"], "python")
+    (repository / "python" / "rate").write_text("not committed")
+    before = git(repository, "status", "--porcelain"), git(repository, "worktree", "list")
+    here = Installed(slower_from("1.7"))
+    done = vebench(*PONG, "--repo", "repository/python", world=here.world())
+    assert (done.status, json.loads(done.out)["first"]) == (0, "1.7")
+    assert here.others == [["of today"]] * len(here.installed)
+    assert (git(repository, "status", "--porcelain"), git(repository, "worktree", "list")) == before

@@ -124,7 +124,7 @@ EVERYTHING = frozenset({"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imagei
 
 def fake_examine(option: str, path: str) -> Interpreter:
     """Return a Python that has all packages, whatever ``path`` names."""
-    assert option.startswith(("Python A", "Python B", "--backend"))
+    assert option.startswith(("Python", "--backend"))
     return Interpreter(path, "3.11.9", {"gymnasium": "1.4.0", "numpy": "2.4.0"}, EVERYTHING)
 
 

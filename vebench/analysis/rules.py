@@ -44,7 +44,9 @@ _WAYS_OUT = {
     r"daemonic processes": "choose a backend without workers, or start the process by subprocess, or pass daemon=False",
     r"in one process|per process": "choose a backend with a process for each environment",
     r"timed out .*(while it was built|in reset)": "if it lost a lock in a fork, give it [context=spawn]",
-    r"(Assertion|Index|Key|Value)Error.*, in step": "if only some actions are legal, give --policy MODULE:FUNCTION",
+    r"(Assertion|Index|Key|Value)Error.*, in step": (
+        "if only some actions are legal, give --policy MODULE:FUNCTION (a mask in infos needs a wrapper that shows it)"
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
@@ -14,16 +15,17 @@ from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.registry import REFERENCE
+from vebench.child.actions import PolicyChoice
 from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer
 from vebench.commands.proving import drawn_seed, prove
 from vebench.commands.session import World, known
 from vebench.equality.shrink import Source
 from vebench.equality.sides import DiffStats, Example, LostError, both
-from vebench.errors import InterruptedRunError, UsageError, one_line
+from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec, check_count
-from vebench.plan.tasks import asked_as
+from vebench.plan.tasks import asked_as, check_policy
 from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
@@ -43,12 +45,20 @@ _MEANINGS = (
 )
 
 
-def compare_backends(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
+def compare_backends(
+    asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int, policy: str | None = None
+) -> VerifyPage:
     """Compare backends with the reference, and return the verdicts.
 
     Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, a random one is used. In the first
-    layout, each backend makes at least ``steps`` steps in each of at least ``num_envs`` environments.
+    layout, each backend makes at least ``steps`` steps in each of at least ``num_envs`` environments. A user's
+    ``policy`` chooses actions, by default random ones.
     """
+    if policy is not None:
+        if not re.fullmatch(r"(?!mlp:|sleep:)[\w.]+:\w+", policy):
+            raise UsageError(f"--policy {shown(policy)}: for backends, write MODULE:FUNCTION")
+        check_policy(policy)
+        asked = replace(asked, policy=PolicyChoice("function", target=policy))
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
@@ -177,6 +187,7 @@ class VerifyPage(DataPage):
             *("--steps", str(steps or self.steps)),
             *(() if steps else ("--seed", str(self.spec.seed))),
             *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
+            *(("--policy", self.spec.policy.label) if self.spec.policy.target else ()),
         ]
         return one_line(f"vebench verify {shlex.join(words)}")
 
@@ -229,7 +240,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
         if no_end:
             remedy, command = "compare more:", page.again(cell, steps=max(5000, 5 * page.steps))
         elif proof.verdict == "unverified" and not proof.failed:
-            remedy, command = "compare it on another task, or leave it out with -b", ""
+            remedy, command = f"{way_out(proof.reason or '')}compare it on another task, or leave it out with -b", ""
         yield Remark(proof.verdict, one_line(f"{cell.backend.label}{where}: {first}"), tuple(others), remedy, command)
     unable = figures.by_key((cell.skip, cell.backend.label) for cell, _ in page.proofs if cell.skip is not None)
     for reason, labels in unable.items():

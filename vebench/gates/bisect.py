@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
 import msgspec
@@ -20,12 +17,13 @@ import msgspec
 from vebench.analysis.comparison import CellComparison
 from vebench.analysis.statistics import Estimate
 from vebench.commands.session import World
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, did_you_mean, one_line
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.files import contents, decoded
 from vebench.gates import bisection
 from vebench.gates.bisection import CERTAIN, LogRatio, Posterior, mean_of_cells, mean_of_steps
 from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
+from vebench.gates.past import Candidate, Interpreters, PastRequest, candidates_of
 from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Tolerance
@@ -39,32 +37,6 @@ from vebench.results import store
 _LEAST = 0.01  # the share by which the ends must differ
 
 
-@dataclass(frozen=True)
-class BisectRequest:
-    """The options of a bisection."""
-
-    good: str
-    bad: str
-    folder: Path  # a folder in a git repository, which pip installs
-    package: str  # bisect the releases of this package; empty: the commits of the repository
-    needed: tuple[str, ...]  # requirements that are installed with each candidate
-    spec: RunSpec
-    budget: float  # the seconds after which no step begins
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """A release with its version, or a commit with its hash, day and subject."""
-
-    name: str
-    day: str = ""
-    subject: str = ""
-
-    @property
-    def label(self) -> str:
-        """The candidate on one line: ``1f3a9c2b71 2026-11-20 Draw once``."""
-        return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
-
-
 class BisectStep(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     """One comparison of a candidate with the good end, as a line of the file of steps."""
 
@@ -74,56 +46,29 @@ class BisectStep(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     changed: tuple[CellKey, ...] = ()  # the cells whose rates differ between the ends; empty for other candidates
 
 
-def bisect(request: BisectRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
+def bisect(request: PastRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
     Steps are written to the file ``output``. Steps in the file ``resume`` are not repeated. Raises UsageError for bad
     ends, NotComparableError if the ends do not differ, and InterruptedRunError if the user interrupts the command.
     """
-    candidates = _candidates(request, world)
-    if len(candidates) <= 1:
-        raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
-    plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": candidates}
-    head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
+    candidates = candidates_of(request, world)
+    if len(candidates) == 1:
+        raise UsageError(f"{request.good}: must come before {request.bad}")
+    what = {"package": request.package, "needed": request.needed, "project": request.project, "spec": request.spec}
+    head = msgspec.json.encode({"type": "bisect", "schema": 1, **what, "candidates": candidates}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     try:
         with terminable():
             file, steps = _opened(path, head, resume=resume is not None)
             with file, ProcessGuard() as guard:
-                page = _Bisection(request, candidates, file, steps, guard.scratch, world).run()
+                pythons = Interpreters(request, candidates, guard.scratch, world)
+                page = _Bisection(request, pythons, file, steps, world).run()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"
         raise InterruptedRunError(f"interrupted: steps are in {path}; to continue: {world.command}{again}") from None
     outlet.publish(page)
     return page.status
-
-
-def _candidates(request: BisectRequest, world: World) -> list[Candidate]:
-    """Return the releases, or the commits by first parents, from the good end to the bad one. Raises UsageError."""
-    ends = (("--good", request.good), ("--bad", request.bad))
-    if request.package:
-        names = world.releases(request.package)
-        for option, name in ends:
-            if name not in names:
-                raise UsageError(f"{option} {name}: pip finds no such release{did_you_mean(name, names)}")
-        return [Candidate(name) for name in names[names.index(request.good) : names.index(request.bad) + 1]]
-    first, last = (
-        _git(request.folder, f"{option} {name}", "rev-parse", "--verify", f"{name}^{{commit}}") for option, name in ends
-    )
-    lines = _git(request.folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
-    newest_first = [Candidate(*line.split("\t", 2)) for line in lines]
-    for at, one in enumerate(newest_first):
-        if one.name == first:
-            return newest_first[at::-1]
-    raise UsageError(f"--good {request.good}: must be an ancestor of {request.bad} by first parents")
-
-
-def _git(folder: Path, about: str, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise UsageError(f"{about}: {one_line(done.stderr)}")
-    return done.stdout.strip()
 
 
 def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[BisectStep]]:
@@ -153,21 +98,20 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[B
 
 @dataclass
 class _Bisection:
-    """One bisection. The folder ``scratch`` has the interpreters and their run files."""
+    """One bisection. Its run files are beside the interpreters."""
 
-    request: BisectRequest
-    candidates: Sequence[Candidate]
+    request: PastRequest
+    pythons: Interpreters
     file: IO[bytes]
     steps: list[BisectStep]
-    scratch: Path
     world: World
-    pythons: dict[int, str] = field(default_factory=dict)  # interpreters by candidate, the last used one at the end
     comparisons: int = 0
 
     def run(self) -> BisectPage:
         """Compare candidates until one is certain enough or the budget is spent, and return the result."""
         deadline = self.world.clock() + self.request.budget
-        last, spec = len(self.candidates) - 1, self.request.spec
+        candidates, spec = self.pythons.candidates, self.request.spec
+        last = len(candidates) - 1
         ends = next((step for step in self.steps if step.changed), None) or self._compare_ends(last, spec)
         change = ends.ratio or LogRatio(0.0, 0.0)
         # Cells that do not differ between the ends show nothing, so do not measure them.
@@ -182,17 +126,17 @@ class _Bisection:
             measured = [(step.at, step.ratio) for step in self.steps if step.ratio and not step.changed]
             found = bisection.look(last, change, measured, skipped)
             if found.next is None or self.world.clock() > deadline:
-                noun = "release" if self.request.package else "commit"
-                return BisectPage(self.candidates, noun, self.file.name, tuple(self.steps), found, ends.changed, change)
+                noun = self.request.noun
+                return BisectPage(candidates, noun, self.file.name, tuple(self.steps), found, ends.changed, change)
             self._keep(self._step(found.next, spec, ends.changed))
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
         """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
         for option, at in (("--good", 0), ("--bad", last)):
             try:
-                self._python(at)
+                self.pythons.python_of(at)
             except NotHadError as error:
-                raise UsageError(f"{option} {self.candidates[at].name}: cannot be installed: {error}") from None
+                raise UsageError(f"{option} {self.pythons.candidates[at].name}: cannot be installed: {error}") from None
         deadline = self.world.clock() + self.request.budget / 4
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:
@@ -232,33 +176,11 @@ class _Bisection:
 
     def _compared(self, at: int, spec: RunSpec, budget: float | None) -> Sequence[CellComparison]:
         self.comparisons += 1
-        base = self.scratch / f"comparison-{self.comparisons}.jsonl"
-        pythons = self._python(0), self._python(at)
+        base = self.pythons.scratch / f"comparison-{self.comparisons}.jsonl"
+        pythons = self.pythons.python_of(0), self.pythons.python_of(at)
         least = Tolerance(_LEAST)
         page = compared(pythons, (spec, spec), base, self.world, tolerance=least, budget=budget, quiet=True)
         return page.comparison.cells
-
-    def _python(self, at: int) -> str:
-        """Return the interpreter of a candidate. Raises NotHadError if the candidate cannot be installed."""
-        if at in self.pythons:
-            self.pythons[at] = self.pythons.pop(at)
-            return self.pythons[at]
-        while len(self.pythons) > 2:  # noqa: PLR2004 - each may take gigabytes
-            oldest = next(number for number in self.pythons if number)  # the good end is always needed
-            del self.pythons[oldest]
-            shutil.rmtree(self.scratch / f"python-{oldest}", ignore_errors=True)
-        request, name = self.request, self.candidates[at].name
-        console.note(f"installing {self.candidates[at].label}")
-        what = f"{request.package}>={name},<={name}"  # == would also install a yanked release
-        with TemporaryDirectory(dir=self.scratch) as source:
-            if not request.package:
-                # A shared clone leaves the repository as it is; a worktree would be registered in it.
-                top = _git(request.folder, "--repo", "rev-parse", "--show-toplevel")
-                _git(request.folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, source)
-                _git(Path(source), "--repo", "checkout", "--quiet", "--detach", name)
-                what = str(Path(source, _git(request.folder, "--repo", "rev-parse", "--show-prefix")))
-            self.pythons[at] = self.world.install((what, *request.needed), self.scratch / f"python-{at}")
-        return self.pythons[at]
 
     def _keep(self, step: BisectStep) -> BisectStep:
         """Write a step to the disk, print its result, and return it."""
@@ -266,7 +188,7 @@ class _Bisection:
         self.file.flush()
         os.fsync(self.file.fileno())
         shows = f"ratio {figures.with_spread(step.ratio.estimate)}" if step.ratio else "too few passes"
-        console.note(f"{self.candidates[step.at].label}: {step.skipped or shows}")
+        console.note(f"{self.pythons.candidates[step.at].label}: {step.skipped or shows}")
         self.steps.append(step)
         return step
 
@@ -354,7 +276,7 @@ class BisectPage(DataPage):
         result, candidates = self.posterior, []
         for (one, ratio, steps, skipped), chance in zip(self._by_candidate(), result.chances, strict=True):
             facts = {"ratio": ratio, "steps": steps, "chance": chance, "skipped": skipped}
-            candidates.append({"name": one.name, "day": one.day or None, "subject": one.subject or None, **facts})
+            candidates.append({"name": one.name, "day": one.time[:10] or None, "subject": one.subject or None, **facts})
         return {
             "status": self.status,
             "outcome": self.outcome,

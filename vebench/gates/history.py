@@ -78,7 +78,7 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
         except RunFileError as error:
             console.note(f"left out: {error}")
             continue
-        if run.header.interpreter is not None:
+        if run.header.interpreter is not None and not run.header.code:
             sides.setdefault((run.header.command, run.header.started), []).append((one_line(str(path)), run))
             continue
         found = True
@@ -264,9 +264,10 @@ class Series:
 class PastRun(NamedTuple):
     """One run of a history."""
 
-    name: str  # the name of the run file
+    file: str  # the name of the run file
     started: str
     conditions: str
+    code: str = ""  # the commit or release, if it is known
 
 
 def history_of(
@@ -279,10 +280,10 @@ def history_of(
     The default metric is frames per second if all runs are of one machine, and else the speedup.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
-    measured.sort(key=lambda item: (item[1].started, item[0]))
+    measured.sort(key=lambda item: (item[1].code_order or item[1].started, item[0]))
     machines = len({fingerprint(header, "machine") for _, header, _ in measured})
     metric = metric or ("fps" if machines <= 1 else "speedup")
-    past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
+    past = tuple(PastRun(name, head.started, _conditions(head, metric), head.code) for name, head, _ in measured)
     keys = [*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)]
     wanted = set(keys if choose is None else choose(keys))
     points: dict[tuple[CellKey, str, tuple[int, ...]], list[tuple[int, float]]] = {}
@@ -438,7 +439,7 @@ class HistoryPage(DataPage):
         where = "all on one machine" if self.machines == 1 else f"on {self.machines} machines"
         counts = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
         facts = (
-            ("runs", f"{len(self.runs)}, from {one_line(self.runs[0].name)} to {one_line(self.runs[-1].name)}"),
+            ("runs", f"{len(self.runs)}, from {one_line(self.runs[0].file)} to {one_line(self.runs[-1].file)}"),
             ("metric", f"{unit}; the runs are {where}"),
             ("left out", f"{figures.counted(sum(self.left_out.values()), 'point')}: {counts}" if counts else ""),
         )
@@ -491,19 +492,19 @@ class HistoryPage(DataPage):
                 over = figures.in_sentence(change.ratio, "x")
                 changes.setdefault(key, []).append(f"{figures.cell_name(series.cell)}: {over} the level before")
         for (after, before, worse, new), places in sorted(changes.items(), reverse=True):
-            files = shlex.join(self.runs[index].name for index in (before, after))
+            files = shlex.join(self.runs[index].file for index in (before, after))
             yield Remark(
                 "slower" if worse else "faster",
-                one_line(f"{'new, ' if new else ''}since {self._run(after)}: {self.runs[after].name}"),
+                one_line(f"{'new, ' if new else ''}since {self._run(after)}: {self.runs[after].file}"),
                 tuple(places),
                 "compare it with the run before:",
                 one_line(f"vebench check {files}{metric}"),
             )
 
     def _run(self, index: int) -> str:
-        """Return the number of a run, counted from 1, and its day: ``run 41 of 60, 2026-11-20``."""
-        day = one_line(self.runs[index].started)[:10]
-        return f"run {index + 1} of {len(self.runs)}{', ' if day else ''}{day}"
+        """Return the number of a run, counted from 1, and its code or day: ``run 41 of 60, 2026-11-20``."""
+        which = one_line(self.runs[index].code or self.runs[index].started[:10])
+        return f"run {index + 1} of {len(self.runs)}{', ' if which else ''}{which}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -515,7 +516,7 @@ class HistoryPage(DataPage):
             for change in one.changes:
                 run = one.runs[change.at]
                 new = change is one.news
-                changes.append({"run": run, "file": self.runs[run].name, "ratio": change.ratio, "new": new})
+                changes.append({"run": run, "file": self.runs[run].file, "ratio": change.ratio, "new": new})
             values = [{"run": run, "value": exp(level)} for run, level in zip(one.runs, one.levels, strict=True)]
             series.append(
                 {
@@ -531,7 +532,7 @@ class HistoryPage(DataPage):
             "metric": self.metric,
             "status": self.status,
             "outcome": self.outcome,
-            "runs": [{"file": run.name, "started": run.started, "conditions": run.conditions} for run in self.runs],
+            "runs": [run._asdict() for run in self.runs],
             "left_out": dict(self.left_out),
             "run_to_run": None if spread is None else sqrt(spread.variance),
             "series": series,

@@ -171,6 +171,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "compare": tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE),
     # A bisection repeats comparisons as often as needed, so it has no option for passes.
     "bisect": tuple(name for name in OPTIONS if name not in {*_NOT_OF_COMPARE, "passes"}),
+    "history": tuple(name for name in OPTIONS if name not in _NOT_OF_COMPARE),
     "tune": ("envs", "backends", *_OF_TUNE, "policy", "learner", "pin", "memory", "timeout", "seed"),
     "verify": ("envs", "backends", "timeout", "seed"),
 }
@@ -186,10 +187,13 @@ EFFORTS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     },
 }
 EFFORTS["bisect"] = EFFORTS["compare"]
+# No race: a history needs the same cells of each commit.
+EFFORTS["history"] = {"normal": (3, 12, 0.2, 0.1, False)}
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "run": {"base": True, "interleave": True, "proof": "auto", "isolation": FORK, "budget": 600.0},
     "compare": {"proof": "auto"},
     "bisect": {"proof": "auto"},
+    "history": {"base": True, "interleave": True, "isolation": FORK},
 }
 
 

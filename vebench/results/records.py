@@ -207,6 +207,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
     interpreters: dict[str, InterpreterRecord] = {}  # the backends' own Pythons, by the backend's label
     hosts: dict[str, HostFactsRecord] = {}  # the hosts of replicas, by the name that the user gave
+    code: str = ""  # the commit or release that ``vebench history --backfill`` measured: ``numpy 2.0.2``
+    code_order: str = ""  # a history sorts the run by this text, not by its start
 
     @property
     def digest(self) -> str:
@@ -463,9 +465,10 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 def _software(run: RunRecord) -> dict[str, str]:
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
-    # Leave out packages of backends that the run did not choose.
+    # Leave out packages of backends that the run did not choose, and the package whose releases were measured.
     used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
-    facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used}}
+    varied = run.code.partition(" ")[0]
+    facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used if name != varied}}
     if run.spec.policy.in_words:  # rates are of the whole loop, so the policy is part of the work
         facts["policy"] = run.spec.policy.in_words
     for label in sorted(run.interpreters):

@@ -210,7 +210,7 @@ class _History:
 
     def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree], env_ids: Iterable[int]) -> None:
         self.seed, self.in_order = began.seed, info.in_order
-        self.acted: ArrayTree | None = None  # actions that replace the tape
+        self.acted: list[ArrayTree] | None = None  # batches of actions that replace the tape
         self._num_envs, self._tape, self._tape_at = info.num_envs, tape, began.tape_at
         self._known = 0  # batches
         self._places = {env_id: array("q") for env_id in env_ids}  # batch and place of each row
@@ -241,8 +241,8 @@ class _History:
         action: ArrayTree
         if self.acted is None:
             action = trees.part(self._tape[(self._tape_at + number) % len(self._tape)], place)
-        elif number < len(trees.leaves(self.acted)[0]):
-            action = trees.part(self.acted, (number, place))
+        elif number < len(self.acted):
+            action = trees.part(self.acted[number], place)
         else:
             raise CutOffError(f"the actions for batch {number} were not recorded")
         return action
@@ -414,7 +414,8 @@ class Judge:
         elif isinstance(record, Order):
             self._history.add(record.first, record.env_ids)
         elif isinstance(record, Acted):
-            self._history.acted = record.actions
+            self._history.acted = self._history.acted or []
+            self._history.acted.extend(trees.as_rows(record.actions))
         elif record.fault:
             raise BrokenBackendError(record.fault)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.interface import ArrayTree, BackendInfo, Batch, CountsFrames, Factory, Setup, VectorBackend
-from vebench.child.actions import Actions, Fitting, Tape, action_tape
+from vebench.child.actions import Acting, Actions, Fitting, PolicyChoice, Tape, action_tape, make_policy
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
 from vebench.child.equality.recording import (
@@ -448,13 +448,16 @@ def step_trials(request: Request, proving: Stepping, factory: Factory) -> None:
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:
             backend = factory(trial.setup, **request.options)
             try:
-                _step(backend, trial, file)
+                _step(backend, trial, file, request.settings.policy)
             finally:
                 backend.close()
 
 
-def _step(backend: VectorBackend, trial: Trial, file: IO[bytes]) -> None:
-    """Reset and step the backend as the trial says, until it breaks the interface. Write every batch."""
+def _step(backend: VectorBackend, trial: Trial, file: IO[bytes], policy: PolicyChoice) -> None:
+    """Reset and step the backend as the trial says, until it breaks the interface. Write every batch.
+
+    A user's ``policy`` acts. Otherwise, actions are drawn beforehand.
+    """
     info = backend.info
     recording.write(file, About(info, trial.tape_seed))
     tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
@@ -462,12 +465,15 @@ def _step(backend: VectorBackend, trial: Trial, file: IO[bytes]) -> None:
         transcript = _Transcript(backend, reset, file)
         backend.reset(reset.seed)
         first = backend.recv()
+        fault = transcript.take(first)
         at = reset.tape_at % len(tape)
         actions: Actions = Tape([*tape[at:], *tape[:at]])
+        if policy.target and fault is None:
+            acting = make_policy(policy, info.action_space, first[0], trial.tape_seed, tape)
+            actions = Acting(acting, Batch(*first), info, time.perf_counter_ns, transcript.note_actions)
         if info.fewest_rows is not None:
             actions = Fitting(actions, len(first[4]))
         receive = actions.receiving(backend.recv)
-        fault = transcript.take(first)
         while fault is None and not transcript.has_enough():
             backend.send(next(actions))
             fault = transcript.take(receive())
@@ -490,6 +496,10 @@ class _Transcript:
         self._last: tuple[Sequence[ArrayTree], Sequence[ArrayTree]] = ((), ())  # the last batch, and copies of it
         self._longest, self._until = reset.most, time.monotonic() + LEAST_S
         recording.write(file, Began(reset.seed, reset.tape_at))
+
+    def note_actions(self, actions: ArrayTree) -> None:
+        """Write a policy's actions for the last batch."""
+        recording.write(self._file, Acted(trees.mapped(lambda leaf: leaf[None], actions)))
 
     def take(self, batch: Sequence[Any]) -> str | None:
         """Write a batch. Return how it breaks the interface, None if it does not."""

@@ -146,20 +146,16 @@ class OneInFlight(ABC):
         self._end()
 
 
-class AnyVector(OneInFlight):
-    """A vector environment with Gymnasium's interface, which ``make_vec(num_envs=...)`` returns."""
+class GymSync(CountsInside, OneInFlight):
+    """``SyncVectorEnv``: all environments in the calling process. Observations are not copied, rewards are float64."""
 
-    def __init__(self, make_vec: Callable[..., Any], setup: Setup, **options: Any) -> None:
-        self._adopt(setup, make_vec(num_envs=setup.batch_size, **options), reuses_buffers=True)
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.vector import SyncVectorEnv
 
-    def _adopt(self, setup: Setup, vector: Any, **reported: Any) -> None:
-        """Step ``vector``, and set ``info``."""
-        self._vector = vector
+        vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._vector, self._task, self._inside = vector, setup.task, vector.envs
         spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
-        mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP").lower()
-        if mode == "disabled":
-            raise ValueError("its autoreset mode is DISABLED, which vebench cannot step: use NEXT_STEP or SAME_STEP")
-        self._report(setup, spaces, autoreset=mode, **reported)
+        self._report(setup, spaces, reuses_buffers=True)
 
     def _reset(self, seed: int) -> Tree:
         return self._vector.reset(seed=seed)[0]
@@ -172,18 +168,7 @@ class AnyVector(OneInFlight):
         self._vector.close()
 
 
-class GymSync(CountsInside, AnyVector):
-    """``SyncVectorEnv``: all environments in the calling process. Observations are not copied, rewards are float64."""
-
-    def __init__(self, setup: Setup) -> None:
-        from gymnasium.vector import SyncVectorEnv
-
-        vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
-        self._task, self._inside = setup.task, vector.envs
-        self._adopt(setup, vector, reuses_buffers=True)
-
-
-class GymAsync(AnyVector):
+class GymAsync(OneInFlight):
     """``AsyncVectorEnv``: a process for each environment, shared memory on, observations not copied.
 
     ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
@@ -195,8 +180,12 @@ class GymAsync(AnyVector):
 
         # Gymnasium before 1.4 does not have the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        self._adopt(setup, vector, processes=setup.batch_size, reuses_buffers=True)
+        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
+        spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
+        self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
+
+    def _reset(self, seed: int) -> Tree:
+        return self._vector.reset(seed=seed)[0]
 
     def _send(self, actions: Tree) -> None:
         self._vector.step_async(actions)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
@@ -196,21 +195,6 @@ def load_target(target: str) -> Any:
     """Import the module of ``module:name``, and return its object ``name``, which may be dotted."""
     module, _, name = target.partition(":")
     return attrgetter(name)(import_module(module))
-
-
-def makes_vectors(function: Any) -> bool:
-    """Return whether a third party's callable makes vector environments: it takes ``num_envs``, and is no adapter."""
-    from inspect import signature
-
-    with suppress(TypeError, ValueError):  # a class written in C may have no signature
-        return "num_envs" in signature(function).parameters and not hasattr(function, "recv")
-    return False
-
-
-def factory_of(target: str) -> Any:
-    """Import ``module:name``, and return a constructor of adapters: the object, or one for its vector environments."""
-    found = load_target(target)
-    return partial(load_target("vebench.backends.one_in_flight:AnyVector"), found) if makes_vectors(found) else found
 
 
 # All games that both ale-py 0.12.1 and EnvPool 1.2.5 have.

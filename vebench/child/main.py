@@ -63,7 +63,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
     # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so they come after pinning.
-    from vebench.backends.environments.suites import factory_of
+    from vebench.backends.environments.suites import load_target
     from vebench.child.answers import Failure, describe, writer
     from vebench.child.cell import measure, time_steps, where
 
@@ -87,10 +87,10 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             from vebench.child.answers import Done
             from vebench.child.equality.recorder import step_trials
 
-            step_trials(request, job, factory_of(request.target))
+            step_trials(request, job, load_target(request.target))
             answer(Done())
         else:
-            adapter = factory_of(request.target)
+            adapter = load_target(request.target)
             measure(request, adapter, affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything
         with suppress(OSError, ValueError):  # so that the log is in order

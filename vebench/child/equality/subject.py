@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
-from vebench.backends.environments.suites import OTHER, factory_of
+from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
@@ -132,7 +132,7 @@ class _Adapter(_Subject):
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._target, self._options, self._task = request["adapter"], request["values"], Task(**request["task"])
-        self._factory = factory_of(self._target)
+        self._factory = load_target(self._target)
 
     def make(self, num_envs: int, seed: int) -> list[Any]:
         return [self._factory(Setup(self._task, num_envs, seed=seed), **self._options)]

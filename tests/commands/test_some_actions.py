@@ -1,6 +1,7 @@
 """Environments in which only some actions are legal, or whose randomness no seed decides: what users are told."""
 
 import json
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -105,3 +106,12 @@ def test_a_global_generator_is_named_and_which_environments_start_alike(vebench:
     assert (done.status, found["verdict"]) == (3, "unverified")
     assert "use self.np_random" in found["summary"]
     assert "environments 0 and 1 start alike, although their seeds differ" in found["summary"]
+
+
+def test_the_command_to_compare_backends_has_the_policy(vebench: Command) -> None:
+    asked = ("-e", "hand:Hand", "-b", "gym-sync", *POLICY)
+    assert vebench("run", *asked, "--no-base", *BRIEF, world=world_here()).status == 0
+    (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    (found,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
+    command = found["remedy"].partition("compare it with: vebench ")[2]
+    assert vebench(*shlex.split(command), "--steps", "60", world=world_here()).status == 0

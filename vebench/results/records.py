@@ -236,7 +236,9 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
         """Return the command that verifies these backends on a task; without ``labels``, its default backends."""
         backends = ",".join(labels)
-        words = ("--env", asked_as(env, self.spec.envs), *(("-b", backends) if backends else ()), *options)
+        words = ["--env", asked_as(env, self.spec.envs), *(("-b", backends) if backends else ()), *options]
+        if self.spec.policy.target:
+            words += ["--policy", self.spec.policy.label]
         return one_line(f"vebench verify {shlex.join(words)}")
 
 

@@ -361,11 +361,14 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
 
 
 def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
-    """Divide the items into at most one part for each usable CPU. Return the results of all parts."""
+    """Divide the items into at most one part for each usable CPU. Return the results of all parts.
+
+    Each part has a process of its own: an environment made here may start a thread, which later forks would lose.
+    """
     count = min(len(items), len(kernel.allowed() or (0,)))
+    if not count:
+        return []
     parts = [items[number::count] for number in range(count)]
-    if count <= 1:
-        return [*map(work, parts)]
     with ProcessPoolExecutor(count, get_context("fork")) as pool:
         return [*pool.map(work, parts)]
 

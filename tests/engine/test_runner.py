@@ -136,6 +136,13 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
     assert last.outcome.status == "ok"
 
 
+@pytest.mark.parametrize(("envs", "builds"), [(1, False), (2, True)])
+def test_several_environments_in_one_process_may_fail_where_others_do_not(envs: int, builds: bool) -> None:
+    base = replace(cell(1), envs_per_worker=envs, shape=Shape(envs, envs, 1, 1))
+    first, second = finished(taken(Table(w1=(Failure("one in each process"),), w2=WHOLE), base, cell(2)))
+    assert (first.outcome.status, second.outcome.status == "ok") == ("failed", builds)
+
+
 IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
 
 

@@ -334,7 +334,8 @@ class _RunningCell:
         except CellError as error:
             self._reason = str(error)
         self._log = self._conversation.log()
-        if cell.is_base and not (cell.repeat or cell.replicas or self.windows):
+        built = self._ready is not None or cell.shape.batch_size == 1  # a process may allow one environment only
+        if cell.is_base and built and not (cell.repeat or cell.replicas or self.windows):
             why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.interpreter.side), why)
 

@@ -12,7 +12,7 @@ from string import ascii_uppercase
 from typing import Self
 
 from vebench.analysis.answer import TaskAnswer, answer_for, fastest_first
-from vebench.analysis.cell import CellSummary, Code, Gravity, in_report_order
+from vebench.analysis.cell import CellSummary, Code, Exclusion, Gravity, in_report_order
 from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison, Names, TaskComparison, compared_tasks
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
@@ -152,10 +152,14 @@ def _document(section: Section, letter: str, view: View) -> Document:
 
 
 def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
-    """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner."""
+    """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner.
+
+    Rows are compared later.
+    """
     seen = set()
     for cell in fastest_first(cell for cell in cells if not cell.exclusion):
-        if cell.env not in seen and cell.label in found[cell.env].contestants:
+        may_win = cell.label in found[cell.env].contestants or cell.objection is Exclusion.UNVERIFIED
+        if cell.env not in seen and may_win:
             seen.add(cell.env)
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
             yield AnswerText(one_line(cell.env), (sentence,), settled=False)

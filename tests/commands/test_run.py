@@ -124,6 +124,13 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
 
 
+def test_a_first_look_names_the_fastest_though_its_rows_are_compared_later(vebench: Command) -> None:
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
+    asked = ("-e", "CartPole[max_episode_steps=7]", "-b", "for-loop,shm-sync", "-w", "1,2")
+    shown = vebench("run", *asked, "-o", "run.jsonl", world=fake_world(start)).err
+    assert "first look: shm-sync with 2 workers is ahead so far." in " ".join(shown.split())
+
+
 def raced(vebench: Command, env: str, script: Callable[[Cell, RunSpec], Script], *backends: str) -> list[set[str]]:
     """Return the backends of each pass of a race in which cells follow ``script``; EnvPool's rows are not compared."""
     start = FakeStart(dict.fromkeys(backends, script), proofs={"envpool-sync": [CellProof("unverified")]})

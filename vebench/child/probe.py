@@ -212,7 +212,8 @@ def _check_adapter(target: str, options: list[str]) -> None:
     factory = _function(target)
     lacking = [name for name in ("reset", "send", "recv", "close") if not hasattr(factory, name)]
     if lacking and isinstance(factory, type):
-        raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
+        adapter = "give an adapter, as docs/examples/threads.py is one"
+        raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}: {adapter}")
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # a class written in C may have no signature

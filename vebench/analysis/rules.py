@@ -26,6 +26,7 @@ from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
 from vebench.plan.cells import CellKey
 from vebench.plan.tasks import recorded_task
+from vebench.plan.verdicts import SAME
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
 
@@ -42,8 +43,11 @@ _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
     r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
     r"daemonic processes": "choose a backend without workers, or start the process by subprocess, or pass daemon=False",
-    r"in one process|per process": "choose a backend with a process for each environment",
-    r"timed out .*(while it was built|in reset)": "if it lost a lock in a fork, give it [context=spawn]",
+    r"(in (a|each|one|the same)|per) process": (
+        "measure a backend with a process for each environment, and no more environments than CPUs: run compares these"
+    ),
+    r"its results vary": "let reset(seed=) seed all that it draws from",
+    r"timed out .*(while it was built|in reset)": "if a fork lost its lock or thread, give it [context=spawn]",
     r"(Assertion|Index|Key|Value)Error.*, in step": (
         "if only some actions are legal, give --policy MODULE:FUNCTION (a mask in infos needs a wrapper that shows it)"
     ),
@@ -206,14 +210,18 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.status == "ok" and cell.verdict == "unverified":
         reason = cell.work.reason or why_never(cell, head)
         remedy = f"compare it with: {head.verify_command(cell.env, labels)}"
-        if reason and not (proof is not None and proof.rows):
-            remedy = "choose a task on which it can be compared, or compare its rows yourself"
+        if reason and proof is not None and proof.verdict in SAME:
+            remedy = f"measure with a longer --duration, or {remedy}"
+        elif reason:
+            remedy = f"{way_out(reason)}choose a task on which it can be compared, or compare its rows yourself"
         message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and proof.verdict != "different":
+    told = proof is None or proof.verdict == "different" or (proof.reason and proof.reason == cell.work.reason)
+    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and not told:
         repeats = _of_passes(cell.work.unproven_repeats, cell)
         message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
-        yield Finding(Code.UNVERIFIED, message, "start a new run: --resume does not repeat cells that succeeded")
+        remedy = f"{way_out(proof.reason or '')}start a new run: --resume does not repeat cells that succeeded"
+        yield Finding(Code.UNVERIFIED, message, remedy)
     if proof is not None and proof.invalid is not None:
         message = f"the environment returns invalid values, with every backend: {proof.invalid}"
         yield Finding(Code.INVALID_VALUES, message, "fix the environment, or the spaces that it declares")
@@ -393,7 +401,7 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     # If resets take much time, a pass should hold this many episodes of each environment. With fewer, or while
     # environments that began together still end together, intervals hold too rarely (docs/method.md).
     episodes, much = 5, 0.02
-    if loop.reset_share > much and steps_of_each < episodes * loop.episode:
+    if cell.status == "ok" and loop.reset_share > much and steps_of_each < episodes * loop.episode:
         longer = episodes / max(steps_of_each / loop.episode, 1 / episodes)
         takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
         message = f"resets {takes} of the time, and windows hold too few of them"

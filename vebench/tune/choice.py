@@ -12,7 +12,7 @@ from math import inf
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import WIDE, why_never
+from vebench.analysis.rules import WIDE, way_out, why_never
 from vebench.analysis.statistics import RUN_SPREAD, Error, Estimate, Term, around, contrast, ratio, summed
 from vebench.analysis.summary import summarise
 from vebench.backends import registry
@@ -210,7 +210,8 @@ class TunePage(DataPage):
             comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
             if comparable or cell.objection is Exclusion.OTHER_WORK:
                 command = head.verify_command(self._env, [cell.label])
-                remark = replace(remark, remedy="compare the work with:", command=command)
+                remedy = f"{way_out(cell.work.reason or '')}compare the work with:"
+                remark = replace(remark, remedy=remedy, command=command)
             explanations.append(remark)
         shown_facts = ("machine", "condition", "packages", "policy")
         document = Document(

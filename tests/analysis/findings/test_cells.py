@@ -10,7 +10,7 @@ from support.records import make_cell, make_header, shares
 
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine
-from vebench.child.answers import Window
+from vebench.child.answers import CellProof, Window
 from vebench.results.records import CellRecord, Run
 
 
@@ -52,6 +52,29 @@ def test_what_fails_with_all_backends_is_the_environments_fault(loop: str) -> No
     steps = STEADY if loop == "ok" else ()
     cells = make_cell("for-loop", 1, steps, status=loop), make_cell("gym-async", 2, status="failed", reason="boom")
     assert ("it is the environment" in findings(*cells)[1][0].remedy) == (loop == "failed")
+
+
+def test_slow_resets_are_no_finding_on_a_cell_that_failed() -> None:
+    windows = tuple(Window(10**9, 500, 1 if number else 0) for number in range(4))
+    loop = replace(make_cell(windows=windows), reset_ns=10**9)
+    assert codes(loop, make_cell("gym-async", 2, status="failed", reason="boom"))[1] == ["failed"]
+
+
+VARIES = "with the same seed and actions, its results vary between runs"
+
+
+@pytest.mark.parametrize(("known", "found"), [(VARIES, 1), ("", 2)])
+def test_an_environment_that_no_seed_repeats_is_told_once_with_a_way_out(known: str, found: int) -> None:
+    proof = CellProof("unverified", reason=VARIES)
+    told = findings(make_cell("gym-async", 2, STEADY, verdict="unverified", verdict_reason=known, proof=proof))[0]
+    assert [finding.code for finding in told] == ["unverified"] * found
+    assert "reset(seed=)" in told[-1].remedy
+
+
+def test_rows_with_few_ends_call_for_longer_windows_or_verify() -> None:
+    proof = CellProof("identical", rows=90, ends=1, environments=2, steps=40, of_steps=90)
+    (told,) = findings(make_cell("gym-async", 2, STEADY, verdict="unverified", proof=proof))[0]
+    assert told.remedy.startswith("measure with a longer --duration, or compare it with: vebench verify")
 
 
 def test_threads_that_reset_spares_are_no_extra_threads() -> None:

@@ -42,6 +42,8 @@ UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was dis
 _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
     r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
+    r"ended by SIGKILL": "end what makes memory grow (finding leak), or measure fewer environments",
+    r"TypeError.*'Setup'": "give an adapter, as docs/examples/threads.py is one",
     r"daemonic processes": "choose a backend without workers, or start the process by subprocess, or pass daemon=False",
     r"(in (a|each|one|the same)|per) process": (
         "measure a backend with a process for each environment, and no more environments than CPUs: run compares these"

@@ -32,6 +32,8 @@ ILLEGAL = "RuntimeError: environment 0: ValueError: job 0 is done: legal are [1,
     [
         ("gym-async", "OSError: [Errno 24] Too many open files, while it was built", "ulimit -n"),
         ("gym-async", "BlockingIOError: [Errno 11] Resource temporarily unavailable, while it was built", "ulimit -u"),
+        ("for-loop", "its process was ended by SIGKILL (out of memory, or killed from outside)", "leak"),
+        ("mine:make_vec", "TypeError: unsupported operand type(s) for *: 'int' and 'Setup'", "adapter"),
         ("gym-async", "AssertionError: daemonic processes are not allowed to have children", "subprocess"),
         ("gym-async", "timed out after 10 s (--timeout), while it was built", "[context=spawn]"),
         ("gym-async", "timed out after 10 s (--timeout), in step 3", ""),

@@ -115,3 +115,15 @@ def test_the_command_to_compare_backends_has_the_policy(vebench: Command) -> Non
     (found,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
     command = found["remedy"].partition("compare it with: vebench ")[2]
     assert vebench(*shlex.split(command), "--steps", "60", world=world_here()).status == 0
+
+
+def test_a_cell_of_an_environment_with_a_global_generator_is_not_called_the_same(
+    vebench: Command, tmp_path: Path
+) -> None:
+    """Real processes, since all are forked from one, with the state of its generators."""
+    (tmp_path / "dice.py").write_text(dedent(DICE))
+    brief = ("--passes", "1", "--duration", "0.05", "--warmup", "0.01", "--windows", "3", "-w", "1", "--no-base", "-q")
+    vebench("run", "-e", "dice:Dice", "-b", "gym-sync", *brief, "-o", "run.jsonl")
+    (cell,) = store.read(Path("run.jsonl")).cells
+    assert cell.proof.verdict == "unverified"
+    assert "use self.np_random" in cell.proof.reason

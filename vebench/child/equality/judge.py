@@ -7,6 +7,7 @@ batches does not matter.
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -41,6 +42,9 @@ from vebench.child.equality.recording import (
 _MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
 _KEPT = 4096  # last rows kept for each environment, to name a fault
 _MOST_SHARED = 1 << 17  # steps of a trajectory that several recordings may share
+# Cells and their judges are forked from one process. Environments must not draw the same numbers in both by chance.
+random.seed()
+np.random.seed()  # noqa: NPY002 - the generator that environments may use
 _shared_state = np.random.get_state  # the state of numpy's global generator
 _AT_FIRST = repr(_shared_state())
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 from vebench.backends.interface import Setup
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import REFERENCE, find
-from vebench.child.actions import TAPED
 from vebench.child.process import CHECK_S, ChildProcess, ForkedProcess, Zygote, environment
 from vebench.child.request import Judging, Recording, Replaying, Request, Settings, Timing, Updating, seeds_of
 from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell, Replicas
@@ -158,7 +157,7 @@ class Launcher:
             job = None
         # The first plain loop of a run also times an environment. A tuning does so itself.
         first = cell.is_base and not (cell.repeat or job or cell.replicas or cell.interpreter.side)
-        times = first and self._spec.policy == TAPED and not self._spec.only
+        times = first and not (self._spec.policy.target or self._spec.only)
         return Request(
             setup=Setup(
                 cell.task,

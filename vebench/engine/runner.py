@@ -172,6 +172,7 @@ def run(
 
     For-loop with one worker may fail in its first pass before its first window. Then the task is added to ``over``, and
     all its later cells fail with the same reason. A hanging environment would hang in each of them until ``--timeout``.
+    If several environments in one process cannot be built, other cells are measured.
 
     Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
     cell. With ``gives_up``, interleaved cells are not started, and cells with fewer than three windows fail. Raises

@@ -328,7 +328,7 @@ class StepCosts(_Counted):
     steps: int
     slow: int  # the steps that took more than twice the median time of all environments' steps
     mean_ns: int  # the time of all steps and resets, divided by the number of steps
-    error_ns: int  # the standard error of ``mean_ns``
+    deviation_ns: int  # the standard deviation of the times of a step or reset
 
 
 @dataclass(frozen=True)
@@ -371,6 +371,11 @@ class Timed(_Counted):
     step_ns: tuple[int, ...] = ()  # the distribution of steps
     reset_ns: tuple[int, ...] = ()  # the distribution of resets
     lengths: tuple[int, ...] = ()  # the distribution of the steps of an episode; empty if none ended
+
+    @property
+    def per_cpu(self) -> float:
+        """The number of environments that keep a CPU busy: more than one if steps wait."""
+        return self.mean_ns / max(1, self.mean_ns - self.idle_ns)
 
     @property
     def waits(self) -> bool:

@@ -286,7 +286,7 @@ class TunePage(DataPage):
         chosen = self.choice.chosen
         if chosen is not None and self.steps is not None:
             yield from step_words(self.steps, chosen)
-        if self.choice.best and self.steps and self.run.header.spec.waiting:
+        if self.choice.best and self.steps and self.steps.waits:
             yield of_waiting(self.steps, self.choice.best)
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"

@@ -25,7 +25,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers, setting_of, step_words, times_of
+from vebench.reports.answer import Section, answers, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
@@ -269,10 +269,9 @@ def rate_tables(
     *others, last = rates
     yield from others
     details: list[str] = []
-    if (timed := times_of(cells)) is not None:
+    if timed := next((cell.built.timed for cell in cells if cell.built.timed), None):
         backends = (cell for cell in cells if not cell.reference_row)
-        largest = max(backends, key=lambda cell: (cell.cpus_owned, -cell.workers, cell.envs_per_worker))
-        details += step_words(timed, largest)
+        details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
     notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
     yield replace(last, notes=notes, details=(*details[:1], *_details(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]

@@ -129,12 +129,6 @@ class Sweep:
                 tests[cell.key] = cell.sample, self.by_key[base_of(cell.key)].sample
         return _slower(tests)
 
-    def waits(self, cell: CellSummary) -> bool:
-        """Return whether steps of the cell's task wait, as the plan or the plain loop says."""
-        loop = self.by_key.get(base_of(cell.key))
-        timed = loop.built.timed if loop is not None else None
-        return cell.env in self.head.spec.waiting or (timed is not None and timed.waits)
-
     @cached_property
     def ceilings(self) -> Mapping[CellKey, CellSummary]:
         """The bare simulator on the same CPUs, by the key of each cell that can be compared with it."""
@@ -293,7 +287,9 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _contention(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     conditions, owned = cell.conditions, cell.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
-    if sweep.waits(cell):
+    loop = sweep.by_key.get(base_of(cell.key))
+    timed = loop.built.timed if loop is not None else None
+    if cell.env in sweep.head.spec.waiting or (timed is not None and timed.waits):
         few = cell.entry.at_work(cell.built.processes, cell.built.threads, cell.built.options) < cell.built.batch_size
         if few and cell.status == "ok" and cell.entry.steppers not in ("caller", "process each"):
             message = "steps wait, but only a part of a batch is stepped at the same time"

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from statistics import fmean
 from typing import NamedTuple
@@ -52,54 +53,61 @@ def predicted(timed: Timed, processes: int, rows: int) -> Prediction | None:
     """Return the prediction for batches of ``rows`` in so many processes; None if times are not known."""
     if not (sum(timed.step_ns) and timed.reset_ns) or rows > _ROWS:
         return None
-    reset, step = fmean(timed.reset_ns) if timed.lengths else 0.0, fmean(timed.step_ns)
+    reset = fmean(timed.reset_ns) if timed.lengths else 0.0
+    resets = reset / (reset + fmean(timed.lengths or (1,)) * fmean(timed.step_ns))
     whole, waiting = _played(timed, processes, rows)
     partial, _ = _played(timed, processes, rows, ratio=2)
-    ahead, _ = _played(timed, processes, rows, hidden_ns=step * max(1, rows / processes))
-    return Prediction(reset / (reset + fmean(timed.lengths or (1,)) * step), waiting, whole / partial, whole / ahead)
+    ahead, _ = _played(timed, processes, rows, ahead=True)
+    return Prediction(resets, waiting, whole / partial, whole / ahead)
 
 
-def _times(timed: Timed, env_id: int, hidden_ns: float) -> Iterator[float]:
-    """Yield the nanoseconds of each row. Each step of an episode hides ``hidden_ns`` in which its reset waits."""
+def _times(timed: Timed, env_id: int) -> Iterator[int]:
+    """Yield the nanoseconds of each row of an environment. The time of a reset is negative."""
     choice = Random(env_id).choice
-    waits = 1 - min(1.0, timed.reset_cpu_ns / max(1.0, fmean(timed.reset_ns)))
     while True:
-        length = max(1, choice(timed.lengths)) if timed.lengths else 10**9
-        for _ in range(length):
+        for _ in range(max(1, choice(timed.lengths))) if timed.lengths else count():
             yield choice(timed.step_ns)
-        reset = choice(timed.reset_ns)
-        yield reset - min(waits * reset, length * hidden_ns)
+        yield -max(1, choice(timed.reset_ns))
 
 
-def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, hidden_ns: float = 0.0) -> tuple[float, float]:
+def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False) -> tuple[float, float]:
     """Play a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
     A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives
-    the batches, and steps its own environments while a batch is not complete.
+    the batches, and steps its own environments while a batch is not complete. ``ahead``: resets wait ahead.
     """
     number, busy, now = ratio * rows, 0.0, 0.0
-    streams = [_times(timed, env_id, hidden_ns) for env_id in range(number)]
+    streams = [_times(timed, env_id) for env_id in range(number)]
+    works = min(1.0, timed.reset_cpu_ns / max(1.0, fmean(timed.reset_ns))) if ahead else 1.0
+    waited = [0.0] * number  # when the next reset of each environment needs to wait no more
     free = [0.0] * processes  # when each process has made all rows that were requested
+
+    def end_of_row(env_id: int, start: float) -> float:
+        nonlocal busy
+        ns = next(streams[env_id])
+        end = start + ns
+        if ns < 0:
+            end = max(start, waited[env_id]) - ns * works
+            waited[env_id] = end - ns * (1 - works)
+        busy += end - start
+        return end
+
     coming: list[tuple[float, int]] = []  # environments of other processes, by the time when they are ready
     ready, own = deque(range(number)), deque[int]()
     for _ in range(min(_MOST_ROWS // rows, max(_ROWS // rows, 3 * max(timed.lengths, default=0)))):
         for _ in range(rows):
             env_id = ready.popleft()
             if process := env_id * processes // number:
-                ns = next(streams[env_id])
-                free[process] = max(free[process], now) + ns
-                busy += ns
+                free[process] = end_of_row(env_id, max(free[process], now))
                 heappush(coming, (free[process], env_id))
             else:
                 own.append(env_id)
         while len(ready) < rows:
-            if coming and coming[0][0] <= now:
-                ready.append(heappop(coming)[1])
-            elif own:
-                ready.append(own.popleft())
-                ns = next(streams[ready[-1]])
-                now += ns
-                busy += ns
+            if own and not (coming and coming[0][0] <= now):
+                env_id = own.popleft()
+                now = end_of_row(env_id, now)
             else:
-                now = coming[0][0]
+                made, env_id = heappop(coming)
+                now = max(now, made)
+            ready.append(env_id)
     return now, 1 - busy / (processes * now)

@@ -233,8 +233,8 @@ def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
     if timed.waits:
         whole, works, wait = map(figures.short_time, (timed.mean_ns, timed.mean_ns - timed.idle_ns, timed.idle_ns))
         most = figures.number(rows * 1e9 / timed.idle_ns)
-        why = f"Steps wait: of {whole}, a CPU works for {works}, so more processes than CPUs are useful"
-        yield f"{why}; {rows} at the same time make at most {most} steps/s ({rows} / {wait})."
+        yield f"Environments wait: of {whole} for a step, a CPU works for {works}. So use more workers than CPUs."
+        yield f"At a time, {figures.counted(rows, 'environment')} can make at most {most} steps/s ({rows} / {wait})."
     if found is not None and max(found.partial, found.ahead) >= _WORTH_SAYING:
         ways = f"{found.partial:.2f}x with partial batches ({PARTIAL}), {found.ahead:.2f}x with resets ahead ({AHEAD})"
         yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted rates: {ways}."

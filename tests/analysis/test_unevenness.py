@@ -43,7 +43,7 @@ RESETS = replace(EVEN, step_ns=(10,), reset_ns=(100,), lengths=(10,))
     ],
 )
 def test_resets_are_hidden_as_far_as_they_wait(reset: int, cpu: int, processes: int, rows: int, ahead: float) -> None:
-    found = predicted(replace(RESETS, reset_ns=(reset,), reset_cpu_ns=cpu), processes, rows)
+    found = predicted(replace(RESETS, reset_ns=(reset,), idle_ns=(reset - cpu) // 10), processes, rows)
     assert found is not None
     assert found.resets == pytest.approx(reset / (100 + reset))
     assert found.ahead == pytest.approx(ahead, rel=0.02)

@@ -74,11 +74,13 @@ def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: b
     """Play a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
     A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives
-    the batches, and steps its own environments while a batch is not complete. ``ahead``: resets wait ahead.
+    the batches, and steps its own environments while a batch is not complete. ``ahead``: idle CPUs make resets ahead.
     """
     number, busy, now = ratio * rows, 0.0, 0.0
     streams = [_times(timed, env_id) for env_id in range(number)]
-    works = min(1.0, timed.reset_cpu_ns / max(1.0, fmean(timed.reset_ns))) if ahead else 1.0
+    # The share of a reset that is not ahead: the CPU has no time for it.
+    idle_ns = timed.idle_ns * fmean(timed.lengths or (1,)) if ahead else 0.0
+    works = max(0.0, 1 - idle_ns / max(1.0, fmean(timed.reset_ns)))
     waited = [0.0] * number  # when the next reset of each environment needs to wait no more
     free = [0.0] * processes  # when each process has made all rows that were requested
 

@@ -367,7 +367,6 @@ class Timed(_Counted):
     mean_ns: int = 0  # the mean time of a step, with its share of the time of resets
     idle_ns: int = 0  # the part of ``mean_ns`` in which the environment's CPU was idle; 0 if unknown
     reset_p99_ns: int = 0
-    reset_cpu_ns: int = 0  # the mean CPU time of a reset in the calling thread
     step_ns: tuple[int, ...] = ()  # the distribution of steps
     reset_ns: tuple[int, ...] = ()  # the distribution of resets
     lengths: tuple[int, ...] = ()  # the distribution of the steps of an episode; empty if none ended

@@ -283,8 +283,9 @@ class TunePage(DataPage):
         """Yield the answer, its effect on training, and its comparison with the fastest and with tied settings."""
         yield self._headline
         yield from self._training_sentences()
-        if self.choice.best is not None and self.steps is not None:
-            yield from step_words(self.steps, self.choice.best)
+        best = self.choice.best or next(iter(self.choice.others), None)
+        if best is not None and self.steps is not None:
+            yield from step_words(self.steps, best)
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."

@@ -253,7 +253,7 @@ def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus
     if _steps_in_caller(choice.entry):
         counts = [1]
     elif choice.entry.steppers == "process each":  # more workers than CPUs would not add processes
-        counts = [count for count in counts if count <= cpus] or counts[-1:]
+        counts = [count for count in counts if count <= cpus] or counts[:1]
     for workers in counts:
         if batch is None:
             for envs in (1, 4, _MOST_ENVS):

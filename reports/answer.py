@@ -235,9 +235,9 @@ def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
         most = figures.number(rows * 1e9 / timed.idle_ns)
         yield f"Environments wait: of {whole} for a step, a CPU works for {works}. So use more workers than CPUs."
         yield f"At a time, {figures.counted(rows, 'environment')} can make at most {most} steps/s ({rows} / {wait})."
-    if found is not None and max(found.partial, found.ahead) >= _WORTH_SAYING:
-        ways = f"{found.partial:.2f}x with partial batches ({PARTIAL}), {found.ahead:.2f}x with resets ahead ({AHEAD})"
-        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted rates: {ways}."
+    gains = {f"partial batches ({PARTIAL})": found.partial, f"resets ahead ({AHEAD})": found.ahead} if found else {}
+    if found and (ways := [f"{gain:.2f}x with {way}" for way, gain in gains.items() if gain >= _WORTH_SAYING]):
+        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted: {_listed(ways)}."
 
 
 def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def test_compared_rows_are_counted_but_not_before_any_comparison() -> None:
     assert notes(some, none) == ["40 rows of 1 of 2 cells compared, none different"]
 
 
-UNEVEN = Timed(100, 10, 10, 5, 100, ends=9, reset_p99_ns=100, step_ns=(10,), reset_ns=(100,), lengths=(10,))
+UNEVEN = Timed(100, 10, 10, 5, 100, ends=9, mean_ns=20, idle_ns=10, step_ns=(10,), lengths=(10,))
 
 
 @pytest.mark.parametrize("reset_ns", [100, 1])

@@ -134,7 +134,7 @@ class BackendEntry:
     scope: Scope = Scope()
     steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
-    # ``context``: the start method of processes; ``spares``: see below. Other options are the adapter's own.
+    # ``context``: the start method of processes; ``spares``: of each environment. Other options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
     # CPU seconds to make and reset one environment, by suite, if unlike Gymnasium's. Measured: 64 of Pong, HalfCheetah.
     environment_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -172,10 +172,6 @@ class BackendEntry:
         """Return how many of the threads in these processes step environments at the same time."""
         limit = options.get("max_concurrency") if "max_concurrency" in self.options else None
         return (min(processes, limit) if isinstance(limit, int) else processes) * threads
-
-    def spares(self, options: Options) -> int:
-        """Return the number of spare environments of each environment, which threads reset ahead."""
-        return int(options.get("spares", 0))
 
     def process_bytes(self, options: Options) -> int:
         """Return the memory of one more worker process, its environment included."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vebench.analysis.answer import Reason, TaskAnswer
@@ -89,18 +89,15 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
         if answer.winner is None:
             texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
         else:
-            timed = times_of(cell for cell in section.cells if cell.env == env)
-            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer, timed))
+            said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer))
             code = code_of(answer.winner, section.head)
             texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
     return tuple(texts)
 
 
-def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer, timed: Timed | None) -> Iterator[str]:
+def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterator[str]:
     """Yield the sentences about a winner, the most important first."""
     yield f"{subject}: {_in_full(winner)}."
-    if timed is not None and timed.waits:
-        yield of_waiting(timed, winner)
     if answer.doubted and answer.doubted[0][0].rate > winner.rate:
         cell, why = answer.doubted[0]
         yield f"Excluded although faster: {setting_of(cell)}, {rate_of(cell)}; it {DOUBTS[why]}."
@@ -213,21 +210,6 @@ def of_loop(cell: CellSummary) -> str:
     return f", {figures.in_sentence(cell.speedup, 'x a plain loop')}"
 
 
-def times_of(cells: Iterable[CellSummary]) -> Timed | None:
-    """Return the times of a task's steps and resets, given its cells; None if they were not timed."""
-    return next((cell.built.timed for cell in cells if cell.built.timed is not None), None)
-
-
-def of_waiting(timed: Timed, cell: CellSummary) -> str:
-    """Return in one sentence that steps wait, and the rate that batches of the cell cannot exceed."""
-    built = cell.built
-    count = max(built.batch_size, cell.entry.at_work(built.processes, built.threads, built.options))
-    whole, works, wait = map(figures.short_time, (timed.mean_ns, timed.mean_ns - timed.idle_ns, timed.idle_ns))
-    most = figures.number(count * 1e9 / timed.idle_ns)
-    why = f"Steps wait: of {whole}, a CPU works for {works}, so more processes than CPUs are useful"
-    return f"{why}; {count} at the same time make at most {most} steps/s ({count} / {wait})."
-
-
 def _over_loop(cell: CellSummary) -> str:
     return f"{setting_of(cell)}, {rate_of(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
 
@@ -241,16 +223,21 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
-    """Yield the times of steps and resets. If they are uneven, yield what that costs a cell of the size of ``cell``."""
+    """Yield the times of steps and resets. If they wait or are uneven, yield what that means for the cell's batches."""
     times = timed.step_p50_ns, timed.step_p99_ns, timed.reset_p50_ns, timed.reset_p99_ns
     step, late, reset, late_reset = map(figures.short_time, times)
     rows = cell.workers * cell.envs_per_worker
     found = predicted(timed, cell.workers if timed.waits else cell.cpus_owned, rows)
     of_time = f"; resets take {found.resets:.0%} of a plain loop's time" if found and timed.lengths else ""
     yield f"A step of one environment takes {step} (p99 {late}), a reset {reset} (p99 {late_reset}){of_time}."
-    if found is not None and max(found.partial, found.ahead) >= _WORTH_SAYING:
-        ways = f"{found.partial:.2f}x with partial batches ({PARTIAL}), {found.ahead:.2f}x with resets ahead ({AHEAD})"
-        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted rates: {ways}."
+    if timed.waits:
+        whole, works, wait = map(figures.short_time, (timed.mean_ns, timed.mean_ns - timed.idle_ns, timed.idle_ns))
+        most = figures.number(rows * 1e9 / timed.idle_ns)
+        yield f"Environments wait: of {whole} for a step, a CPU works for {works}. So use more workers than CPUs."
+        yield f"At a time, {figures.counted(rows, 'environment')} can make at most {most} steps/s ({rows} / {wait})."
+    gains = {f"partial batches ({PARTIAL})": found.partial, f"resets ahead ({AHEAD})": found.ahead} if found else {}
+    if found and (ways := [f"{gain:.2f}x with {way}" for way, gain in gains.items() if gain >= _WORTH_SAYING]):
+        yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted: {_listed(ways)}."
 
 
 def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:

@@ -17,16 +17,15 @@ from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, CellComparison,
 from vebench.analysis.rules import of_run, quota
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
-from vebench.analysis.unevenness import mix
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import Cause, Timed
+from vebench.child.answers import Cause
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers, setting_of, step_words, times_of
+from vebench.reports.answer import Section, answers, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
@@ -253,7 +252,8 @@ def rate_tables(
 ) -> Iterator[Table]:
     """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
-    crowded = {cell.workers: cell.cpus_owned for cell in cells if cell.conditions.oversubscribed}
+    codes = {cell.key: {finding.code for finding in cell.findings} for cell in cells}
+    crowded = {cell.workers: cell.cpus_owned for cell in cells if Code.OVERSUBSCRIBED in codes[cell.key]}
     swept = sorted({cell.envs_per_worker for cell in cells})
     parts = {task: cells}
     if len(swept) > 1 and len({cell.workers for cell in cells}) > 1:
@@ -272,11 +272,12 @@ def rate_tables(
     rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
     *others, last = rates
     yield from others
-    timed = times_of(cells)
-    waits = env in head.spec.waiting or (timed is not None and timed.waits)
-    notes, details = _unevenness(cells, timed)
-    notes = [*_notes(cells, crowded, waits=waits), *_left_out(cells, head, view), *notes]
-    yield replace(last, notes=tuple(notes), details=(*details, *_details(cells)))
+    details: list[str] = []
+    if timed := next((cell.built.timed for cell in cells if cell.built.timed), None):
+        backends = (cell for cell in cells if not cell.reference_row)
+        details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
+    notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
+    yield replace(last, notes=notes, details=(*details[:1], *_details(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -326,15 +327,14 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text((shown, figures.with_spread(cell.speedup, "x")), tone, rate, short=short)
 
 
-def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int], *, waits: bool) -> Iterator[str]:
+def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator[str]:
     """Yield notes on reading the table. ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
         yield f"no speedups: {REFERENCE} with one worker has no rate"
     if crowded:
         cpus = figures.counted(max(crowded.values()), "CPU")
-        more = f"! more workers than their {cpus}: they only enlarge batches"
-        yield f"! more processes than their {cpus}: steps wait" if waits else more
+        yield f"! more workers than their {cpus}: they only enlarge batches"
     work = {}
     for label in dict.fromkeys(cell.label for cell in cells):
         # Use the longest text among the backend's cells with the worst verdict.
@@ -373,20 +373,6 @@ def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iter
     above = [(workers, 1) for workers in head.spec.workers if workers > largest]
     if above:
         yield f"No backend was measured with {figures.sizes(above, above)}"
-
-
-def _unevenness(cells: Sequence[CellSummary], timed: Timed | None) -> tuple[list[str], list[str]]:
-    """Return notes on what uneven steps cost, if much, and details: times of steps, and shares of slow steps."""
-    notes, details = list[str](), list[str]()
-    if timed is not None:
-        backends = (cell for cell in cells if not cell.reference_row)
-        largest = max(backends, key=lambda cell: (cell.cpus_owned, -cell.workers, cell.envs_per_worker))
-        times, *notes = step_words(timed, largest)
-        details.append(times)
-    for cell in cells:
-        if (found := mix(cell.work.proof)) is not None:
-            details.append(f"{setting_of(cell)}: {found.words}")
-    return notes, details
 
 
 def _details(cells: Sequence[CellSummary]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from vebench.analysis.rules import Surroundings, of_host, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.packages import ENVPOOL
-from vebench.child.answers import CellProof, StepCosts, Window
+from vebench.child.answers import CellProof, StepCosts, Timed, Window
 from vebench.results.records import CellRecord, Run, TopologyRecord
 
 NOWHERE = Surroundings()
@@ -45,7 +45,7 @@ def growing(bytes_per_step: int) -> tuple[Window, ...]:
     )
 
 
-CHEAPER = CellProof("identical", rows=9, costs=(StepCosts(9, 9, 0, 300, 1), StepCosts(9, 1, 1, 9000, 1)))
+CHEAPER = CellProof("identical", rows=9, costs=(StepCosts(9, 9, 0, 300, 1), StepCosts(9, 1, 1, 9000, 0)))
 DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
@@ -89,8 +89,8 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (
         Code.WAITING,
         (
-            make_cell("for-loop", 1, windows=window(cpu_ns=10**8)),
-            make_cell("shm-sync", 4, windows=window(cpu_ns=10**8), processes=2),
+            make_cell("for-loop", 1, STEADY, timed=Timed(100, 30, 30, 5, 10, mean_ns=30, idle_ns=29)),
+            make_cell("shm-sync", 4, STEADY, processes=2),
         ),
     ),
     (Code.SKIPPED, (make_cell(status="skipped", reason="no memory"),)),

@@ -226,7 +226,8 @@ class Machine:
             self.clock.now += span + self.around
             worked = round(batches * shape.batch_size * cost.step * SECOND) if cost.wait else None
             yield Window(round(span * SECOND), batches * shape.batch_size, 0, cpu_ns=worked, steps_before=before)
-        yield Done(cost.bytes(cell), warmup_ns=round(warm * SECOND), settled=True)
+        timed = self._timed(cell) if cell.is_base and cost.wait else None
+        yield Done(cost.bytes(cell), warmup_ns=round(warm * SECOND), settled=True, timed=timed)
 
     def _replayed(self, job: Replaying, spec: RunSpec) -> Iterator[CellProof]:
         """Yield the result of each comparison."""
@@ -237,12 +238,12 @@ class Machine:
 
     def _other(self, cell: Cell, spec: RunSpec) -> Iterator[Answer]:
         """Yield the answers of a process that measures no throughput: times of one environment, or a comparison."""
-        cost = self.cost(cell)
         for answer in steady(cell, spec):
             self.clock.now += 1.0
-            if isinstance(cell.job, Timing):
-                step, make = round((cost.step + cost.wait) * SECOND), round(cost.make * SECOND)
-                idle = round(cost.wait * SECOND)
-                yield Timed(1000, step, 2 * step, 5, make // 2, make_ns=make // 2, mean_ns=step, idle_ns=idle)
-            else:
-                yield answer
+            yield self._timed(cell) if isinstance(cell.job, Timing) else answer
+
+    def _timed(self, cell: Cell) -> Timed:
+        """Return the times of one environment."""
+        cost = self.cost(cell)
+        step, make, idle = (round(time * SECOND) for time in (cost.step + cost.wait, cost.make, cost.wait))
+        return Timed(1000, step, 2 * step, 5, make // 2, make_ns=make // 2, mean_ns=step, idle_ns=idle)

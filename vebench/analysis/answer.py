@@ -32,7 +32,7 @@ _Cells = Sequence[CellSummary]
 THREAD = 0.2  # the gain from the second thread of a core, as a share of a core
 BAND = (0.73, 1.13)  # 90 % of rates, divided by their prediction, are in this band
 PASSES_TO_COMPARE = 4  # a useful comparison needs at least this many passes
-HOPELESS = 0.6  # with fewer passes, a cell below this share of another's rate counts as slower without a test
+_HOPELESS = 0.6  # with fewer passes, a cell below this share of another's rate counts as slower without a test
 
 
 class Reason(Enum):
@@ -204,7 +204,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     for cell in rivals:
         left = cell.conditions.share_left
         few = min(cell.sample.processes, best.sample.processes) < PASSES_TO_COMPARE
-        if few and cell.rate < HOPELESS * left * best.rate:
+        if few and cell.rate < _HOPELESS * left * best.rate:
             continue
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
@@ -259,7 +259,7 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
     return {
         other
         for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= HOPELESS)
+        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
     }
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
-from vebench.analysis.unevenness import mix
+from vebench.analysis.unevenness import cheaper
 from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import Package, how_to_install
@@ -134,12 +134,6 @@ class Sweep:
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE:
                 tests[cell.key] = cell.sample, self.by_key[base_of(cell.key)].sample
         return _slower(tests)
-
-    def waits(self, cell: CellSummary) -> bool:
-        """Return whether steps of the cell's task wait, as the plan or the plain loop says."""
-        loop = self.by_key.get(base_of(cell.key))
-        timed = loop.built.timed if loop is not None else None
-        return cell.env in self.head.spec.waiting or (timed is not None and timed.waits)
 
     @cached_property
     def ceilings(self) -> Mapping[CellKey, CellSummary]:
@@ -280,10 +274,9 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
-    found = mix(cell.work.proof)
-    if found is not None and found.is_cheaper:
+    if words := cheaper(cell.work.proof):
         remedy = "compare its rate at equal shares, or leave it out with -b: whole batches have equal shares"
-        yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {found.words}", remedy)
+        yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)
 
 
 def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
@@ -304,7 +297,9 @@ def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
 def _contention(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     conditions, owned = cell.conditions, cell.cpus_owned
     cpus = "its 1 CPU" if owned == 1 else f"its {owned} CPUs"
-    if sweep.waits(cell):
+    loop = sweep.by_key.get(base_of(cell.key))
+    timed = loop.built.timed if loop is not None else None
+    if cell.env in sweep.head.spec.waiting or (timed is not None and timed.waits):
         few = cell.entry.at_work(cell.built.processes, cell.built.threads, cell.built.options) < cell.built.batch_size
         if few and cell.status == "ok" and cell.entry.steppers not in ("caller", "process each"):
             message = "steps wait, but only a part of a batch is stepped at the same time"
@@ -348,7 +343,7 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are checked, because EnvPool needs threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
-    in_processes = entry.steps_gymnasium and not (in_threads or cell.reference_row or entry.spares(cell.built.options))
+    in_processes = entry.steps_gymnasium and not (in_threads or cell.reference_row or "spares" in cell.built.options)
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
         remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"

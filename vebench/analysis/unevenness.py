@@ -14,6 +14,7 @@ from typing import NamedTuple
 from vebench.child.answers import CellProof, Timed
 
 _ROWS, _MOST_ROWS = 30_000, 200_000  # rows that a prediction plays; the latter, in half a second, if episodes are long
+_CHEAPER = 0.05  # steps that are cheaper by a smaller share are not reported
 
 
 class Prediction(NamedTuple):
@@ -25,33 +26,26 @@ class Prediction(NamedTuple):
     ahead: float  # the rate if spares are reset ahead, divided by the rate without spares
 
 
-class Mix(NamedTuple):
-    """The steps of a cell whose batches have the rows that are ready first. A plain loop steps all equally often."""
+def cheaper(proof: CellProof | None) -> str:
+    """Return in words how far a cell's batches hold fewer slow steps than a plain loop's; empty if they do not.
 
-    slow: float  # the share of the cell's steps that take more than twice the median time
-    slow_of_loop: float  # the share of a plain loop's steps that do
-    cost: float  # the mean time of the cell's steps, divided by that of the loop's
-    is_cheaper: bool  # whether the cost is below 1 by more than 5 % and chance
-
-    @property
-    def words(self) -> str:
-        """The shares, and the rate at equal shares."""
-        shares = f"{self.slow:.1%} of its steps take over twice the median time, {self.slow_of_loop:.1%} of a loop's"
-        return f"{shares}; at equal shares, its rate is {self.cost:.0%} of this rate"
-
-
-def mix(proof: CellProof | None) -> Mix | None:
-    """Return the mix of a cell's steps; None if fewer than two environments are known."""
+    A plain loop steps all environments equally often. A cell whose batches have the rows that are ready first may not.
+    """
     known = [one for one in proof.costs if one.steps and one.mean_ns] if proof else []
-    if not known[1:]:
-        return None
+    number, steps, times = len(known), [one.steps for one in known], [float(one.mean_ns) for one in known]
+    if number < 2 or sum(steps) == number:  # noqa: PLR2004
+        return ""
     weights = [one.steps / max(1, one.batches) for one in known]
     slow = [one.slow / one.steps for one in known]
-    times = [float(one.mean_ns) for one in known]
-    cost, least = fmean(times, weights) / fmean(times), 0.05
-    # If environments differ by chance alone, 1 - cost is this variance on average, and hardly ever five times it.
-    chance = fmean((one.error_ns / fmean(times)) ** 2 for one in known)
-    return Mix(fmean(slow, weights), fmean(slow), cost, 1 - cost > least + 5 * chance)
+    cost = fmean(times, weights) / fmean(times)
+    # An analysis of variance shows whether environments differ. By chance, the ratio is about 1, hardly ever 25.
+    centre = fmean(times, steps)
+    between = sum(count * (time - centre) ** 2 for count, time in zip(steps, times, strict=True)) / (number - 1)
+    within = sum(one.steps * one.deviation_ns**2 for one in known) / (sum(steps) - number)
+    if cost > 1 - _CHEAPER or between <= 25 * within:
+        return ""
+    shares = f"{fmean(slow, weights):.1%} of its steps take over twice the median time, {fmean(slow):.1%} of a loop's"
+    return f"in {number} environments, {shares}; at equal shares, its rate would be {cost:.0%} of this rate"
 
 
 @cache
@@ -80,29 +74,23 @@ def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: b
     """Play a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
     A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives
-    the batches, and steps its own environments while a batch is not complete. ``ahead``: each environment has a spare,
-    which a thread of its process resets.
+    the batches, and steps its own environments while a batch is not complete. ``ahead``: idle CPUs make resets ahead.
     """
     number, busy, now = ratio * rows, 0.0, 0.0
     streams = [_times(timed, env_id) for env_id in range(number)]
-    cpu_share = min(1.0, timed.reset_cpu_ns / max(1.0, fmean(timed.reset_ns)))
-    spares = [0.0] * number  # when the spare of each environment is ready
+    # The share of a reset that is not ahead: the CPU has no time for it.
+    idle_ns = timed.idle_ns * fmean(timed.lengths or (1,)) if ahead else 0.0
+    works = max(0.0, 1 - idle_ns / max(1.0, fmean(timed.reset_ns)))
+    waited = [0.0] * number  # when the next reset of each environment needs to wait no more
     free = [0.0] * processes  # when each process has made all rows that were requested
-    owed = [0.0] * processes  # the CPU time that the threads of each process still need
 
     def end_of_row(env_id: int, start: float) -> float:
         nonlocal busy
-        ns, process = next(streams[env_id]), env_id * processes // number
-        owed[process] = max(0.0, owed[process] - (start - free[process]))
-        if ns < 0 and ahead:
-            end = max(start, spares[env_id])
-            spares[env_id] = end + owed[process] - ns
-            owed[process] -= ns * cpu_share
-        else:
-            together = min(owed[process], abs(ns))  # the threads and the step each get half of the CPU
-            owed[process] -= together
-            end = start + abs(ns) + together
-        free[process] = end
+        ns = next(streams[env_id])
+        end = start + ns
+        if ns < 0:
+            end = max(start, waited[env_id]) - ns * works
+            waited[env_id] = end - ns * (1 - works)
         busy += end - start
         return end
 
@@ -112,15 +100,16 @@ def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: b
         for _ in range(rows):
             env_id = ready.popleft()
             if process := env_id * processes // number:
-                heappush(coming, (end_of_row(env_id, max(free[process], now)), env_id))
+                free[process] = end_of_row(env_id, max(free[process], now))
+                heappush(coming, (free[process], env_id))
             else:
                 own.append(env_id)
         while len(ready) < rows:
-            if coming and coming[0][0] <= now:
-                ready.append(heappop(coming)[1])
-            elif own:
-                ready.append(own.popleft())
-                now = end_of_row(ready[-1], now)
+            if own and not (coming and coming[0][0] <= now):
+                env_id = own.popleft()
+                now = end_of_row(env_id, now)
             else:
-                now = coming[0][0]
+                made, env_id = heappop(coming)
+                now = max(now, made)
+            ready.append(env_id)
     return now, 1 - busy / (processes * now)

@@ -328,7 +328,7 @@ class StepCosts(_Counted):
     steps: int
     slow: int  # the steps that took more than twice the median time of all environments' steps
     mean_ns: int  # the time of all steps and resets, divided by the number of steps
-    error_ns: int  # the standard error of ``mean_ns``
+    deviation_ns: int  # the standard deviation of the times of a step or reset
 
 
 @dataclass(frozen=True)
@@ -367,10 +367,14 @@ class Timed(_Counted):
     mean_ns: int = 0  # the mean time of a step, with its share of the time of resets
     idle_ns: int = 0  # the part of ``mean_ns`` in which the environment's CPU was idle; 0 if unknown
     reset_p99_ns: int = 0
-    reset_cpu_ns: int = 0  # the mean CPU time of a reset in the calling thread
     step_ns: tuple[int, ...] = ()  # the distribution of steps
     reset_ns: tuple[int, ...] = ()  # the distribution of resets
     lengths: tuple[int, ...] = ()  # the distribution of the steps of an episode; empty if none ended
+
+    @property
+    def per_cpu(self) -> float:
+        """The number of environments that keep a CPU busy: more than one if steps wait."""
+        return self.mean_ns / max(1, self.mean_ns - self.idle_ns)
 
     @property
     def waits(self) -> bool:

@@ -12,7 +12,6 @@ from math import inf, sqrt
 from operator import length_hint
 from random import Random
 from statistics import median, stdev
-from time import thread_time_ns
 from types import FrameType
 from typing import Any
 
@@ -367,14 +366,11 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any
     steps: list[int] = []
     resets: list[int] = []
     ends: list[int] = []  # the number of steps made when an episode ended
-    cpu_ns = 0
 
     def reset(seed: int | None = None) -> None:
-        nonlocal cpu_ns
-        began, cpu_began = clock(), thread_time_ns()
+        began = clock()
         environment.reset(seed=seed)
         resets.append(clock() - began)
-        cpu_ns += thread_time_ns() - cpu_began
 
     began = clock()
     environment = make(setup.task) if loop is None else loop.environments[0]
@@ -419,7 +415,6 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any
         mean_ns=spent // len(steps),
         idle_ns=idle // len(steps),
         reset_p99_ns=round(late_reset),
-        reset_cpu_ns=cpu_ns // len(resets),
         step_ns=_distribution(steps),
         reset_ns=_distribution(resets),
         lengths=_distribution(np.diff([0, *ends])),

@@ -357,7 +357,7 @@ def memory_of(task: Task, choice: BackendChoice, shape: Shape) -> int:
     row = 32 * KIB  # a row without an environment, and its actions on a tape of a few hundred batches
     environment = SUITES[task.suite].environment_bytes if entry.builds_environments else row
     workers = (shape.processes - 1) * entry.process_bytes(choice.options)
-    environments = shape.num_envs * (1 + entry.spares(choice.options))
+    environments = shape.num_envs * (1 + int(choice.options.get("spares", 0)))
     return 96 * MIB + entry.library.import_bytes + workers + environments * environment
 
 

@@ -23,7 +23,7 @@ from vebench.errors import one_line
 from vebench.plan.cells import CellKey, rank
 from vebench.plan.grammar import LearnerStep
 from vebench.reports import columns, figures
-from vebench.reports.answer import DOUBTS, code_of, of_loop, of_waiting, rate_of, setting_of, step_words
+from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of, step_words
 from vebench.reports.document import AnswerText, DataPage, Document, Remark
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
@@ -284,11 +284,9 @@ class TunePage(DataPage):
         """Yield the answer, its effect on training, and its comparison with the fastest and with tied settings."""
         yield self._headline
         yield from self._training_sentences()
-        chosen = self.choice.chosen
-        if chosen is not None and self.steps is not None:
-            yield from step_words(self.steps, chosen)
-        if self.choice.best and self.steps and self.run.header.spec.waiting:
-            yield of_waiting(self.steps, self.choice.best)
+        best = self.choice.best or next(iter(self.choice.others), None)
+        if best is not None and self.steps is not None:
+            yield from step_words(self.steps, best)
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
             simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
             yield f"{simplest}; the others: {_listed(others)}."

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import inf, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
 
-from vebench.analysis.answer import HOPELESS, affordable, level_of_look, standing
+from vebench.analysis.answer import affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import BackendEntry
-from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
@@ -112,9 +111,11 @@ def start_tuning(
     budget = TuneBudget(spec, began, world.clock)
     budget.time_steps(loops.cells[0], world)
     spec, most = budget.spec, 0
-    if (steps := budget.waiting) is not None:
-        # Twice as many workers as keep the CPUs busy.
-        most = min(MOST_PROCESSES, 2 * cpus * steps.mean_ns // max(1, steps.mean_ns - steps.idle_ns))
+    if (steps := budget.steps) is not None and steps.waits:
+        most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice as many as keep the CPUs busy
+        several = tuple(choice for choice in choices if not _steps_in_caller(choice.entry)) or choices
+        why_not |= {one.label: "its steps wait one after another" for one in choices if one not in several}
+        choices = several
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart, most=most)
     if not tried:
@@ -222,20 +223,19 @@ def settings(
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
     Options that are worth trying are tried on all CPUs, for backends to which the user gave no options. ``apart``:
-    leave 1, 2, 4 ... CPUs to the learner, at most half of them. ``most``: the most workers, if more than CPUs. Then
-    steps wait, and such options hardly matter.
+    leave 1, 2, 4 ... CPUs to the learner, at most half of them. ``most``: the most workers if steps wait, otherwise 0.
     """
     counts = {max(1, cpus >> halvings) for halvings in range(4)}  # all CPUs, a half, a quarter and an eighth of them
     if cores is not None and 0 < cores < cpus:
         counts.add(cores)
     if apart:
         counts = {max(1, cpus - (1 << power)) for power in range(max(1, cpus.bit_length() - 1))}
-    largest = batch or _MOST_ENVS * cpus
-    halves = [largest >> halvings for halvings in range(largest.bit_length())]
-    counts.update(count for count in halves if cpus < count <= most)
+    if most:
+        batch = batch or _MOST_ENVS * cpus
+        counts = {*[count for count in range(min(most, batch), 0, -1) if batch % count == 0][:3]}
     found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch, cpus)]
     for choice in choices:
-        if not choice.options and most <= cpus:
+        if not choice.options and not most:
             for options in choice.entry.worth_trying:
                 found += _sizes(replace(choice, options=dict(options)), [max(counts)], batch, cpus)
     given = {choice.label for choice in choices}
@@ -252,13 +252,12 @@ def settings(
 def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus: int) -> Iterator[Setting]:
     if _steps_in_caller(choice.entry):
         counts = [1]
-    elif choice.entry.steppers == "process each":  # more workers would not add processes
-        counts = [count for count in counts if count <= cpus]
+    elif choice.entry.steppers == "process each":  # more workers than CPUs would not add processes
+        counts = [count for count in counts if count <= cpus] or counts[:1]
     for workers in counts:
         if batch is None:
             for envs in (1, 4, _MOST_ENVS):
-                if workers * envs <= _MOST_ENVS * cpus:
-                    yield Setting(choice, workers, envs)
+                yield Setting(choice, workers, envs)
         elif batch % workers == 0 and batch // workers <= 1 << 12:  # more environments take too long to build
             yield Setting(choice, workers, batch // workers)
 
@@ -308,25 +307,13 @@ class TuneBudget:
     def time_steps(self, cell: Cell, world: World) -> None:
         """Time steps of one environment of the cell's task. Learn whether they wait, and how slow the machine is."""
         began = self.clock()
-        timed = session.timed_steps(cell, self.spec, world)
+        self.steps = timed = session.timed_steps(cell, self.spec, world)
         if timed is not None:
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
             spent = max(session.TIMING_S, timed.steps * timed.step_p50_ns * _NANO)
             self.learn(began, self.load + spent + resets * _NANO)
-            self.steps = timed
-            if timed.waits and not SUITES[cell.task.suite].ours:
+            if timed.waits:
                 self.spec = replace(self.spec, waiting=(cell.task.id,))
-
-    @property
-    def waiting(self) -> Timed | None:
-        """The times of steps, if they wait."""
-        return self.steps if self.spec.waiting else None
-
-    def most(self, cell: Cell) -> float:
-        """Return the frames/s that a cell cannot exceed, because steps wait. Infinity if they do not wait."""
-        if self.waiting is None:
-            return inf
-        return _at_work(cell) * cell.task.frame_skip / (self.waiting.idle_ns * _NANO)
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
@@ -336,14 +323,12 @@ class TuneBudget:
     def expected(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
         spec, shape, steps = self.spec, cell.shape, self.steps
-        working = max(1, min(_at_work(cell), len(cell.cpus)))
-        idle = self.waiting.idle_ns / self.waiting.mean_ns if self.waiting is not None else 0.0
-        # CPUs share the work, but all processes wait at the same time.
-        share = (1 - idle) / working + idle / max(1, _at_work(cell))
-        made, batch = 0.0, 0.0
+        cpus, at_work = len(cell.cpus), cell.entry.at_work(shape.processes, shape.threads, cell.backend.options)
+        made = batch = 0.0
         if steps is not None:
-            made = (steps.make_ns / working + steps.reset_p50_ns * share) * _NANO * shape.num_envs
-            batch = steps.step_p50_ns * share * _NANO * shape.batch_size
+            at_once = max(1, min(at_work, cpus * steps.per_cpu if steps.waits else cpus))
+            made = (steps.make_ns / max(1, min(at_work, cpus)) + steps.reset_p50_ns / at_once) * _NANO * shape.num_envs
+            batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
         labels = {record.label for record in chain.from_iterable(self.records.values())}
         start = (FORK_S if cell.backend.label in labels else self.load) + made
@@ -366,8 +351,7 @@ class TuneBudget:
         largest = max(0.1 * self.spec.budget, 2 * min(costs, default=0.0))
         chosen: list[Cell] = []
         for cell, cost in zip(cells, costs, strict=True):
-            may_win = not chosen or self.most(cell) >= HOPELESS * self.most(chosen[0])
-            if may_win and len(chosen) < _TOGETHER and cost <= min(largest, room):
+            if len(chosen) < _TOGETHER and cost <= min(largest, room):
                 chosen.append(cell)
                 room -= cost
         return chosen
@@ -382,12 +366,6 @@ class TuneBudget:
         return f"its setting {alike[0].workers}x{alike[0].envs_per_worker} failed: {alike[0].reason}"
 
 
-def _at_work(cell: Cell) -> int:
-    """Return how many environments of a cell step at the same time."""
-    shape = cell.shape
-    return cell.entry.at_work(shape.processes, shape.threads, cell.backend.options)
-
-
 class TuneRace:
     """One race, written to one run file."""
 
@@ -399,7 +377,6 @@ class TuneRace:
         self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
-        self._outdone: list[Cell] = []  # settings that were not tried, because their steps wait too long
         self.passed_over: dict[str, str] = {}  # why a setting was not tried, by place; lack of time is not included
 
     @property
@@ -417,7 +394,6 @@ class TuneRace:
             rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
             race = standing(rates, self._looks, self._margin)
             if self._compare_work([by_key[key] for key in race.alive]):
-                self._try(self._outdone)  # the fastest setting may do other work
                 continue
             found = self._choice(cells)
             close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
@@ -428,10 +404,7 @@ class TuneRace:
                 break
             self._looks += 1
         tried = {cell.label for cell in self.run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
-        tried.update(cell.backend.label for cell in self._outdone)
         untried = any(cell.backend.label not in tried for cell in self._plan.cells)
-        why = "steps wait: it can make at most {:,.0f} frames/s"
-        self.passed_over |= {cell.key.place: why.format(self._budget.most(cell)) for cell in self._outdone}
         chosen = replace(self._choice(cells, last=True), untried=untried)
         self._measure_usual(chosen)
         return chosen
@@ -478,31 +451,18 @@ class TuneRace:
         left = without(self._plan, session.measured(self._plan, self._session.run))
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
-        # If steps wait, the settings that can be fastest come first.
         untried = [cell for cell in left.cells if cell.skip is None]
-        self._try(sorted(untried, key=self._budget.most, reverse=True))
-
-    def _try(self, untried: list[Cell]) -> None:
-        """Give settings their first pass, as far as there is time, except those that wait too long to win."""
-        while left := self._with_a_chance(untried):
-            group = self._budget.fitting(left)
+        while untried:
+            group = self._budget.fitting(untried)
             if not any(record.status == "ok" for record in self._session.run.cells):
                 # The smallest cell probably starts first, and shows how long other cells take.
-                group = [min(left, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
+                group = [min(untried, key=lambda cell: (cell.shape.num_envs, cell.shape.processes))]
             if not group:
                 break
             self._measure(group)
             untried = [cell for cell in untried if cell not in group]
             self.passed_over |= {cell.key.place: why for cell in untried if (why := self._budget.refusal(cell))}
             untried = [cell for cell in untried if cell.key.place not in self.passed_over]
-
-    def _with_a_chance(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells that may win. The others are kept in ``_outdone``."""
-        best = 0.0
-        if self._budget.waiting is not None:
-            best = max((cell.rate for cell in self._cells() if self._may_win(cell)), default=0.0)
-        self._outdone = [cell for cell in cells if self._budget.most(cell) < HOPELESS * best]
-        return [cell for cell in cells if cell not in self._outdone]
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, now or after its work was found to be the same."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from math import inf, sqrt
+from math import inf
 from multiprocessing import get_context
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -195,9 +195,8 @@ def _costs(times: Sequence[tuple[int, array[int]]]) -> tuple[StepCosts, ...]:
     for batches, of_rows in each:
         if made := int(np.count_nonzero(of_rows > 0)):
             spent = np.abs(of_rows)
-            mean, error = spent.sum() / made, spent.std() * sqrt(len(spent)) / made
             late = int(np.count_nonzero(of_rows > slow))
-            found.append(StepCosts(batches, made, late, round(mean), round(error)))
+            found.append(StepCosts(batches, made, late, round(spent.sum() / made), round(spent.std())))
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ def test_the_release_that_changed_the_rate_is_found_with_the_ratio(
     assert (done.status, found["found"], found["first"], found["last"]) == (0, True, version, version)
     assert found["chance"] >= 0.99
     assert found["ratio"]["low"] < ratio < found["ratio"]["high"]
-    assert found["outcome"] == f"{'slower' if ratio < 1 else 'faster'} since {version}"
+    assert found["outcome"] == f"{'slower' if ratio < 1 else 'faster'} since pong {version}"
     assert len(here.installed) < len(RELEASES)
     assert here.most <= 3
     assert {one["name"] for one in found["candidates"] if one["steps"]} <= {*here.installed}

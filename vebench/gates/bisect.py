@@ -55,7 +55,7 @@ def bisect(request: PastRequest, output: Path | None, resume: Path | None, outle
     candidates = candidates_of(request, world)
     if len(candidates) == 1:
         raise UsageError(f"{request.good}: must come before {request.bad}")
-    what = {"package": request.package, "needed": request.needed, "project": request.project, "spec": request.spec}
+    what = {"package": request.package, "needed": request.needed, "repo": str(request.repo or ""), "spec": request.spec}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **what, "candidates": candidates}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from itertools import cycle
@@ -27,7 +28,7 @@ Act = Callable[[], NDArray[Any]]  # waits for the actions of the next step, once
 
 
 class StoppedError(BaseException):
-    """The caller resets with the seed in ``args``, or closes (None). No library handles it, as it is no Exception."""
+    """The caller resets or closes. It is not an Exception, so no library handles it."""
 
 
 class Sampler(QueueBackend):
@@ -44,22 +45,18 @@ class Sampler(QueueBackend):
         self._sample, self._same_step = sample, autoreset == "same_step"
         super().__init__(setup, autoreset=autoreset)
 
-    def _serve(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int]) -> None:
+    def _serve(self, task: Task, rows: Batch, actions: NDArray[Any], commands: Iterator[int]) -> None:
+        """Run the library's loop until the caller closes, on new environments after each reset of the caller."""
         seed = next(commands, None)
-        while seed is not None:
-            seed = self._run_loop(task, rows, actions, commands, seed)
-
-    def _run_loop(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int], first_seed: int) -> int | None:
-        """Run the library's loop on new environments until the caller resets, and return the seed, or closes."""
-        observations, begun = as_rows(rows.observations), False
+        observations = as_rows(rows.observations)
 
         def act() -> NDArray[Any]:
-            nonlocal begun
-            begun = True
-            if (command := next(commands, None)) != STEP:
-                raise StoppedError(command)
-            taken: NDArray[Any] = actions.copy()
-            return taken
+            nonlocal seed
+            command = next(commands, None)
+            seed = None if command == STEP else command
+            if command != STEP:
+                raise StoppedError
+            return actions.copy()
 
         def made(index: int) -> Any:
             """Return an environment that notes its rows. Until the first step, resets have the seed of its row."""
@@ -72,21 +69,18 @@ class Sampler(QueueBackend):
                 return row
 
             def noted_reset(*, options: Any = None, **_seed: Any) -> Any:
-                row = reset(seed=None if begun else first_seed + int(rows.env_ids[index]), options=options)
+                row = reset(seed=None if seed is None else seed + int(rows.env_ids[index]), options=options)
                 observations[index] = row[0]
-                if not (begun and self._same_step):  # otherwise the row also reports an end
+                if seed is not None or not self._same_step:  # otherwise the row also reports an end
                     rows.rewards[index], rows.terminated[index], rows.truncated[index] = 0.0, False, False
                 return row
 
             environment.step, environment.reset = noted_step, noted_reset
             return environment
 
-        seed: int | None = None
-        try:
-            self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
-        except StoppedError as stopped:
-            (seed,) = stopped.args
-        return seed
+        while seed is not None:
+            with suppress(StoppedError):
+                self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
 
 
 def _collect_rollouts(makers: Makers, act: Act) -> None:

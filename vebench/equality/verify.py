@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import time
@@ -15,7 +14,6 @@ from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.registry import REFERENCE
-from vebench.child.actions import PolicyChoice
 from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer
 from vebench.commands.proving import drawn_seed, prove
@@ -24,7 +22,7 @@ from vebench.equality.shrink import Source
 from vebench.equality.sides import DiffStats, Example, LostError, both
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
-from vebench.plan.spec import RunSpec, check_count
+from vebench.plan.spec import OPTIONS, RunSpec, check_count
 from vebench.plan.tasks import asked_as, check_policy
 from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
@@ -55,10 +53,10 @@ def compare_backends(
     ``policy`` chooses actions, by default random ones.
     """
     if policy is not None:
-        if not re.fullmatch(r"(?!mlp:|sleep:)[\w.]+:\w+", policy):
+        asked = replace(asked, policy=OPTIONS["policy"].value(policy))
+        if not asked.policy.target:
             raise UsageError(f"--policy {shown(policy)}: for backends, write MODULE:FUNCTION")
         check_policy(policy)
-        asked = replace(asked, policy=PolicyChoice("function", target=policy))
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):

@@ -89,7 +89,6 @@ def _collect_rollouts(makers: Makers, act: Act) -> None:
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    torch.set_num_threads(1)
     model = PPO(ActorCriticPolicy, DummyVecEnv(makers), n_steps=PIECE, batch_size=PIECE, device="cpu")
     values = torch.zeros(len(makers), 1)
     model.policy.forward = lambda _observations: (torch.from_numpy(act()), values, values[:, 0])
@@ -109,7 +108,6 @@ def _collect(makers: Makers, act: Act) -> None:
     def policy(tensordict: Any) -> Any:
         return tensordict.set("action", envs.action_spec.zero() if collector is None else torch.from_numpy(act()))
 
-    torch.set_num_threads(1)
     envs = SerialEnv(len(makers), [partial(wrapped, maker) for maker in makers])
     kind = getattr(collectors, "Collector", None) or collectors.SyncDataCollector  # its name before TorchRL 0.11
     collector: Any = None  # it tries the policy before it collects
@@ -120,7 +118,6 @@ def _collect(makers: Makers, act: Act) -> None:
 
 def _run_episodes(makers: Makers, act: Act) -> None:
     import gymnasium
-    import torch
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
     from ray.rllib.core.rl_module.torch import TorchRLModule
@@ -132,7 +129,6 @@ def _run_episodes(makers: Makers, act: Act) -> None:
         def _forward(self, _batch: object, **_: object) -> dict[str, Any]:
             return {"actions": act()}
 
-    torch.set_num_threads(1)
     each = cycle(makers)
     gymnasium.register("vebench-v0", lambda **_: next(each)(), disable_env_checker=True, order_enforce=False)
     config = PPOConfig().environment("vebench-v0", normalize_actions=False, clip_actions=False)

@@ -73,6 +73,8 @@ def test_a_budget_ends_a_backfill_and_the_same_command_goes_on(vebench: Command)
     again = vebench(*asked, world=here.world())
     assert (again.status, here.installed.count("1.0")) == (0, 1)
     assert [run["code"] for run in json.loads(again.out)["runs"]] == [f"pong {name}" for name in RELEASES]
+    other = vebench(*asked, "-w", "2", world=here.world())
+    assert (other.status, "has another plan" in other.refusal) == (2, True)
 
 
 def test_releases_of_what_decides_rates_are_one_series(vebench: Command) -> None:

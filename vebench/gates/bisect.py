@@ -126,8 +126,7 @@ class _Bisection:
             measured = [(step.at, step.ratio) for step in self.steps if step.ratio and not step.changed]
             found = bisection.look(last, change, measured, skipped)
             if found.next is None or self.world.clock() > deadline:
-                noun = self.request.noun
-                return BisectPage(candidates, noun, self.file.name, tuple(self.steps), found, ends.changed, change)
+                return BisectPage(candidates, self.file.name, tuple(self.steps), found, ends.changed, change)
             self._keep(self._step(found.next, spec, ends.changed))
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
@@ -198,7 +197,6 @@ class BisectPage(DataPage):
     """The result of a bisection. Candidates are ordered from the good end to the bad one, and known by their index."""
 
     candidates: Sequence[Candidate]
-    noun: str  # "release" or "commit"
     file: str  # the name of the file of steps
     steps: tuple[BisectStep, ...]
     posterior: Posterior
@@ -221,7 +219,7 @@ class BisectPage(DataPage):
             return f"{since} {first}"
         if result.certain and not result.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
-        number = figures.counted(result.last - result.first + 1, self.noun)
+        number = figures.counted(result.last - result.first + 1, self.candidates[0].noun)
         skipped = ", and others were skipped" if result.certain else ""
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
@@ -248,14 +246,14 @@ class BisectPage(DataPage):
                 )
                 rows.append(TableRow(candidate.label, texts))
         skipped = figures.by_key((one_line(why), one.label) for one, _, _, why in self._by_candidate() if why)
-        title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s"
+        title = f"Rates relative to {good.name[:10]}, of {figures.counted(len(self.candidates), good.noun)}"
         document = Document(
             title=f"Bisect: {self.outcome}",
             facts=facts,
-            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=self.noun),),
+            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=good.noun),),
             legend=(
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
-                f"chance: the probability that this {self.noun} made the change.",
+                f"chance: the probability that this {good.noun} made the change.",
             ),
             remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if result.found else "",

@@ -16,7 +16,6 @@ import msgspec
 
 from vebench.commands.session import Session, World, plan_here, refuse_useless
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_line, shown
-from vebench.gates.gate import PassBudget
 from vebench.interpreters import NotHadError
 from vebench.plan.spec import RunSpec, check_spec
 from vebench.process_guard import ProcessGuard, terminable
@@ -35,12 +34,7 @@ class PastRequest:
     package: str  # take the releases of this package; empty: the commits of the repository
     needed: tuple[str, ...]  # requirements that are installed with each candidate
     spec: RunSpec
-    budget: float  # seconds
-
-    @property
-    def noun(self) -> str:
-        """The word for a candidate: ``release`` or ``commit``."""
-        return "release" if self.package else "commit"
+    budget: float  # seconds after which no candidate is begun
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -50,6 +44,11 @@ class Candidate(msgspec.Struct, frozen=True):
     time: str = ""  # when it was committed, in UTC, as ISO 8601
     subject: str = ""
     package: str = ""
+
+    @property
+    def noun(self) -> str:
+        """The word for a candidate: ``release`` or ``commit``."""
+        return "release" if self.package else "commit"
 
     @property
     def label(self) -> str:
@@ -132,7 +131,7 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
     """
     check_spec(request.spec)
     if named := next((choice.label for choice in request.spec.backends if choice.python), None):
-        raise UsageError(f"--backend {shown(named)}: each {request.noun} has its own Python: leave out what follows @")
+        raise UsageError(f"--backend {shown(named)}: each candidate has its own Python: leave out what follows @")
     candidates = candidates_of(request, world)
     stems = [one.label.replace(" ", "-") if one.package else one.name[:10] for one in candidates]
     paths = [folder / f"{stem}{SUFFIX}" for stem in stems]
@@ -140,12 +139,12 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
         if path.exists() and store.read(path).header.spec != request.spec:
             raise UsageError(f"{path} has another plan: name another folder")
     left = [at for at in _ends_first(len(paths)) if not paths[at].exists()]
-    time = PassBudget(request.budget, world.clock)
+    deadline = world.clock() + request.budget
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with terminable(), ProcessGuard() as guard:
             pythons = Interpreters(request, candidates, guard.scratch, world)
-            while left and time.allows_a_pass:
+            while left and world.clock() <= deadline:
                 at = left.pop(0)
                 try:
                     _measure(pythons, at, paths[at])
@@ -155,11 +154,11 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
                     if len(left) == len(paths) - 2 and not any(path.exists() for path in paths):
                         raise UsageError(f"--backfill: neither end can be measured: {one_line(str(error))}") from None
                 console.note(f"{candidates[at].label}: {outcome}")
-                time.note(1)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(f"interrupted: runs are in {folder}/; to continue: {world.command}") from None
     if left:
-        console.note(f"{figures.counted(len(left), request.noun)} not measured within --budget: repeat the command")
+        rest = figures.counted(len(left), candidates[0].noun)
+        console.note(f"{rest} not measured within --budget: repeat the command")
 
 
 def _ends_first(count: int) -> list[int]:

@@ -42,7 +42,7 @@ class Sampler(QueueBackend):
     def __init__(self, setup: Setup, *, sample: Callable[[Makers, Act], None], module: str, autoreset: str) -> None:
         spaces_for(setup, module.partition(".")[0], dicts=True)
         import_module(module)
-        self._sample, self._same_step = sample, autoreset == "same_step"
+        self._sample = sample
         super().__init__(setup, autoreset=autoreset)
 
     def _serve(self, task: Task, rows: Batch, actions: NDArray[Any], commands: Iterator[int]) -> None:
@@ -56,6 +56,7 @@ class Sampler(QueueBackend):
             seed = None if command == STEP else command
             if command != STEP:
                 raise StoppedError
+            rows.rewards[:], rows.terminated[:], rows.truncated[:] = 0.0, False, False  # as a reset's row has them
             return actions.copy()
 
         def made(index: int) -> Any:
@@ -71,8 +72,6 @@ class Sampler(QueueBackend):
             def noted_reset(*, options: Any = None, **_seed: Any) -> Any:
                 row = reset(seed=None if seed is None else seed + int(rows.env_ids[index]), options=options)
                 observations[index] = row[0]
-                if seed is not None or not self._same_step:  # otherwise the row also reports an end
-                    rows.rewards[index], rows.terminated[index], rows.truncated[index] = 0.0, False, False
                 return row
 
             environment.step, environment.reset = noted_step, noted_reset

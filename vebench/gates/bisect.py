@@ -219,7 +219,7 @@ class BisectPage(DataPage):
             return f"{since} {first}"
         if result.certain and not result.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
-        number = figures.counted(result.last - result.first + 1, self.candidates[0].noun)
+        number = figures.counted(result.last - result.first + 1, "candidate")
         skipped = ", and others were skipped" if result.certain else ""
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
@@ -246,14 +246,14 @@ class BisectPage(DataPage):
                 )
                 rows.append(TableRow(candidate.label, texts))
         skipped = figures.by_key((one_line(why), one.label) for one, _, _, why in self._by_candidate() if why)
-        title = f"Rates relative to {good.name[:10]}, of {figures.counted(len(self.candidates), good.noun)}"
+        title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} candidates"
         document = Document(
             title=f"Bisect: {self.outcome}",
             facts=facts,
-            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=good.noun),),
+            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner="candidate"),),
             legend=(
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
-                f"chance: the probability that this {good.noun} made the change.",
+                "chance: the probability that this candidate made the change.",
             ),
             remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if result.found else "",

@@ -19,7 +19,7 @@ from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_li
 from vebench.interpreters import NotHadError
 from vebench.plan.spec import RunSpec, check_spec
 from vebench.process_guard import ProcessGuard, terminable
-from vebench.reports import console, figures
+from vebench.reports import console
 from vebench.results import store
 from vebench.results.store import SUFFIX, RunWriter
 
@@ -44,11 +44,6 @@ class Candidate(msgspec.Struct, frozen=True):
     time: str = ""  # when it was committed, in UTC, as ISO 8601
     subject: str = ""
     package: str = ""
-
-    @property
-    def noun(self) -> str:
-        """The word for a candidate: ``release`` or ``commit``."""
-        return "release" if self.package else "commit"
 
     @property
     def label(self) -> str:
@@ -157,8 +152,7 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(f"interrupted: runs are in {folder}/; to continue: {world.command}") from None
     if left:
-        rest = figures.counted(len(left), candidates[0].noun)
-        console.note(f"{rest} not measured within --budget: repeat the command")
+        console.note(f"--budget is over: {len(left)} of {len(paths)} are left: repeat the command")
 
 
 def _ends_first(count: int) -> list[int]:

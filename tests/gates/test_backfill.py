@@ -87,6 +87,17 @@ def test_releases_of_what_decides_rates_are_one_series(vebench: Command) -> None
     assert (found["status"], len(found["series"]), len(found["series"][0]["points"])) == (0, 1, 9)
 
 
+def test_a_disturbed_run_is_not_kept_so_that_it_is_measured_again(vebench: Command) -> None:
+    here = Installed(lambda _: 1000.0)
+    here.stolen = 0.5
+    asked = (*HISTORY, "1.0..1.2", "--package", "pong", "-e", "Pong", *PLAN)
+    done = vebench(*asked, world=here.world())
+    assert (done.status, "neither end can be measured: other processes disturbed" in done.err) == (2, True)
+    assert not list(Path("runs").iterdir())
+    here.stolen = 0.0
+    assert len(json.loads(vebench(*asked, world=here.world()).out)["runs"]) == 3
+
+
 @pytest.mark.parametrize("at", [1, 9])
 def test_an_interrupt_leaves_whole_runs_and_says_how_to_go_on(vebench: Command, at: int) -> None:
     here = Installed(lambda _: 1000.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
@@ -14,6 +15,7 @@ from vebench.analysis.rules import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.registry import REFERENCE
+from vebench.child.actions import PolicyChoice
 from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer
 from vebench.commands.proving import drawn_seed, prove
@@ -22,7 +24,7 @@ from vebench.equality.shrink import Source
 from vebench.equality.sides import DiffStats, Example, LostError, both
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
-from vebench.plan.spec import OPTIONS, RunSpec, check_count
+from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as, check_policy
 from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
@@ -53,10 +55,10 @@ def compare_backends(
     ``policy`` chooses actions, by default random ones.
     """
     if policy is not None:
-        asked = replace(asked, policy=OPTIONS["policy"].value(policy))
-        if not asked.policy.target:
+        if not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", policy):
             raise UsageError(f"--policy {shown(policy)}: for backends, write MODULE:FUNCTION")
         check_policy(policy)
+        asked = replace(asked, policy=PolicyChoice("function", target=policy))
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):

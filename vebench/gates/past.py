@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import dropwhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
-from vebench.commands.session import Session, World, plan_here, refuse_useless
+from vebench.analysis.rules import unusable
+from vebench.commands.session import Session, World, planned, refuse_useless
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_line, shown
+from vebench.gates.gate import cells_of
 from vebench.interpreters import NotHadError
+from vebench.plan.cells import interleaved
 from vebench.plan.spec import RunSpec, check_spec
 from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console
@@ -101,19 +103,17 @@ class Interpreters:
             oldest = next(number for number in self.paths if number)  # a bisection always needs the first one
             del self.paths[oldest]
             shutil.rmtree(self.scratch / f"python-{oldest}", ignore_errors=True)
-        request, name = self.request, self.candidates[at].name
-        console.note(f"installing {self.candidates[at].label}")
-        # == would also install a yanked release.
-        what = [f"{request.package}>={name},<={name}"] if request.package else []
-        with TemporaryDirectory(dir=self.scratch) as source:
-            if request.repo or not request.package:
-                folder, commit = request.repo or Path(), "HEAD" if request.package else name
-                # A shared clone leaves the repository as it is; a worktree would be registered in it.
-                top = git(folder, "--repo", "rev-parse", "--show-toplevel")
-                git(folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, source)
-                git(Path(source), "--repo", "checkout", "--quiet", "--detach", commit)
-                what.append(str(Path(source, git(folder, "--repo", "rev-parse", "--show-prefix"))))
-            self.paths[at] = self.world.install((*what, *request.needed), self.scratch / f"python-{at}")
+        request, one = self.request, self.candidates[at]
+        console.note(f"installing {one.label}")
+        what = [*request.needed]
+        if one.package:
+            what.append(f"{one.package}>={one.name},<={one.name}")  # == would also install a yanked release
+        if request.repo or not one.package:
+            asked = ("--show-toplevel", "--show-prefix", "HEAD")
+            top, folder, newest = (git(request.repo or Path(), "--repo", "rev-parse", word) for word in asked)
+            commit = newest if one.package else one.name
+            what.append(f"git+{Path(top).as_uri()}@{commit}#subdirectory={folder}")
+        self.paths[at] = self.world.install(what, self.scratch / f"python-{at}")
         return self.paths[at]
 
 
@@ -148,7 +148,8 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
                     outcome = f"skipped: {error}"
                     if len(left) == len(paths) - 2 and not any(path.exists() for path in paths):
                         raise UsageError(f"--backfill: neither end can be measured: {one_line(str(error))}") from None
-                console.note(f"{candidates[at].label}: {outcome}")
+                done = f"[{len(paths) - len(left)}/{len(paths)}]"
+                console.note(f"{done} {candidates[at].label}: {outcome}")
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(f"interrupted: runs are in {folder}/; to continue: {world.command}") from None
     if left:
@@ -165,19 +166,24 @@ def _ends_first(count: int) -> list[int]:
 
 
 def _measure(pythons: Interpreters, at: int, path: Path) -> None:
-    """Measure a candidate into a new run file. Raises NotHadError or UsageError if no backend has a rate."""
+    """Measure a candidate into a new run file. Raises NotHadError or UsageError if it has no usable rate."""
     world, request, one = pythons.world, pythons.request, pythons.candidates[at]
     order = f"{one.time} {at:06}"  # a rebase commits many at the same time
     if one.package:
         order = re.sub(r"\d+", lambda number: number[0].zfill(6), one.name)
-    interpreter = world.examine("Python", pythons.python_of(at))
-    plan, head = plan_here(request.spec, world, interpreter)
+    interpreter, spec = world.examine("Python", pythons.python_of(at)), request.spec
+    tasks = world.resolve(spec.envs, spec.backends, python=interpreter.path)
+    plan, head = planned(spec, tasks, world, interpreter)
     refuse_useless(plan)
+    plan = interleaved(plan, world.memory_available()) if spec.takes_turns else plan
     draft = pythons.scratch / path.name
     file = RunWriter.create(draft, msgspec.structs.replace(head, code=one.label, code_order=order))
     with Session(file, world, quiet=True, pythons={"": interpreter.path}) as measuring:
         measuring.measure(plan, plan)
-        cells = [cell for cell in measuring.run.cells if not cell.entry.reference_row]
-    if not any(cell.status == "ok" for cell in cells):
-        raise UsageError(next((cell.reason for cell in cells if cell.reason), "nothing was measured"))
+        cells = cells_of(measuring.run, path)
+    asked_for = [cell for cell in cells if not cell.reference_row]
+    if not any(cell.status == "ok" for cell in asked_for):
+        raise UsageError(next((cell.reason for cell in asked_for if cell.reason), "nothing was measured"))
+    if disturbed := unusable(cells):  # a history would leave the run out, and the same command would not repeat it
+        raise UsageError(f"{disturbed.message}; {disturbed.remedy}")
     shutil.move(draft, path)

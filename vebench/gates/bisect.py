@@ -24,7 +24,6 @@ from vebench.gates.bisection import CERTAIN, LogRatio, Posterior, mean_of_cells,
 from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.gates.past import Candidate, Interpreters, PastRequest, candidates_of
-from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Tolerance
 from vebench.plan.spec import RunSpec
@@ -131,11 +130,6 @@ class _Bisection:
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
         """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
-        for option, at in (("--good", 0), ("--bad", last)):
-            try:
-                self.pythons.python_of(at)
-            except NotHadError as error:
-                raise UsageError(f"{option} {self.pythons.candidates[at].name}: cannot be installed: {error}") from None
         deadline = self.world.clock() + self.request.budget / 4
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:
@@ -162,7 +156,7 @@ class _Bisection:
         """Compare a candidate in the cells that differ between the ends, and return the step."""
         try:
             cells = [cell for cell in self._compared(at, spec, None) if cell.key in changed]
-        except (NotHadError, NotComparableError, UsageError) as error:
+        except (NotComparableError, UsageError) as error:
             return BisectStep(at, skipped=one_line(str(error)))
         ratios = [cell.ratio for cell in cells if cell.ratio]
         if len(ratios) == len(changed):

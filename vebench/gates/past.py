@@ -96,7 +96,7 @@ class Interpreters:
     paths: dict[int, str] = field(default_factory=dict)  # by candidate, the last used one at the end
 
     def python_of(self, at: int) -> str:
-        """Return the interpreter of a candidate. Raises NotHadError if the candidate cannot be installed."""
+        """Return the interpreter of a candidate. Raises UsageError if the candidate cannot be installed."""
         if at in self.paths:
             return self.paths[at]
         while len(self.paths) > 2:  # noqa: PLR2004 - each may take gigabytes
@@ -113,7 +113,10 @@ class Interpreters:
             top, folder, newest = (git(request.repo or Path(), "--repo", "rev-parse", word) for word in asked)
             commit = newest if one.package else one.name
             what.append(f"git+{Path(top).as_uri()}@{commit}#subdirectory={folder}")
-        self.paths[at] = self.world.install(what, self.scratch / f"python-{at}")
+        try:
+            self.paths[at] = self.world.install(what, self.scratch / f"python-{at}")
+        except NotHadError as error:
+            raise UsageError(f"cannot be installed: {error}") from None
         return self.paths[at]
 
 
@@ -144,7 +147,7 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
                 try:
                     _measure(pythons, at, paths[at])
                     outcome = str(paths[at])
-                except (NotHadError, UsageError) as error:
+                except UsageError as error:
                     outcome = f"skipped: {error}"
                     if len(left) == len(paths) - 2 and not any(path.exists() for path in paths):
                         raise UsageError(f"--backfill: neither end can be measured: {one_line(str(error))}") from None
@@ -166,7 +169,7 @@ def _ends_first(count: int) -> list[int]:
 
 
 def _measure(pythons: Interpreters, at: int, path: Path) -> None:
-    """Measure a candidate into a new run file. Raises NotHadError or UsageError if it has no usable rate."""
+    """Measure a candidate into a new run file. Raises UsageError if it has no usable rate."""
     world, request, one = pythons.world, pythons.request, pythons.candidates[at]
     order = f"{one.time} {at:06}"  # a rebase commits many at the same time
     if one.package:

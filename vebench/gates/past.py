@@ -171,9 +171,8 @@ def _ends_first(count: int) -> list[int]:
 def _measure(pythons: Interpreters, at: int, path: Path) -> None:
     """Measure a candidate into a new run file. Raises UsageError if it has no usable rate."""
     world, request, one = pythons.world, pythons.request, pythons.candidates[at]
-    order = f"{one.time} {at:06}"  # a rebase commits many at the same time
-    if one.package:
-        order = re.sub(r"\d+", lambda number: number[0].zfill(6), one.name)
+    by_version = re.sub(r"\d+", lambda number: number[0].zfill(6), one.name)
+    order = by_version if one.package else f"{one.time} {at:06}"  # a rebase commits many at the same time
     interpreter, spec = world.examine("Python", pythons.python_of(at)), request.spec
     tasks = world.resolve(spec.envs, spec.backends, python=interpreter.path)
     plan, head = planned(spec, tasks, world, interpreter)

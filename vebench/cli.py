@@ -281,8 +281,7 @@ def bisect_(call: Call) -> int:
         raise UsageError("--good and --bad: name a commit or release before the change, and one after it")
     file, outlet = call.outlet("bisect", measures=True)
     spec = asked("bisect", call.plan, "low")
-    what = call.repo, call.package, call.needed, "repo" in call.given
-    request = past.PastRequest(call.good, call.bad, *what, spec, call.budget)
+    request = past.PastRequest(call.good, call.bad, call.repo, call.package, call.needed, spec, call.budget)
     return bisect.bisect(request, file, call.resume, outlet, call.world)
 
 
@@ -314,19 +313,17 @@ def history_(call: Call) -> int:
     from vebench.gates import history, past
 
     _, outlet = call.outlet("history")
-    chosen = call.envs or (), call.backends or ()
     if call.backfill is None:
         shows = {"folder", "envs", "backends", "store", "form", "output"}
         call.refuse_others("without --backfill, nothing is measured", shows)
-    else:
-        first, _, last = call.backfill.partition("..")
-        if not (first and last):
-            raise UsageError(f"--backfill {call.backfill}: write FIRST..LAST, such as v1.0..main")
-        what = call.repo, call.package, call.needed, "repo" in call.given
-        request = past.PastRequest(first, last, *what, asked("history", call.plan), call.budget)
-        past.backfill(request, call.folder, call.world)
-        chosen = (), ()  # show the whole folder
-    return history.show_history(call.folder, *chosen, call.store, outlet)
+        return history.show_history(call.folder, call.envs or (), call.backends or (), call.store, outlet)
+    first, _, last = call.backfill.partition("..")
+    if not (first and last):
+        raise UsageError(f"--backfill {call.backfill}: write FIRST..LAST, such as v1.0..main")
+    spec = asked("history", call.plan)
+    request = past.PastRequest(first, last, call.repo, call.package, call.needed, spec, call.budget)
+    past.backfill(request, call.folder, call.world)
+    return history.show_history(call.folder, (), (), call.store, outlet)
 
 
 @command(

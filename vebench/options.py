@@ -290,7 +290,7 @@ WORSE = Parameter(MOST_WORSE, MOST_WORSE.value(TOLERANCE), MOST_WORSE.value(TOLE
 METRIC = Parameter(METRICS, METRICS.value("rate"), ("rate",))
 ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the file: use its code, Pythons and hosts.")
 OF_PAST = (
-    option(WHAT, "--repo DIR", "Folder that pip installs, in a git repository.", grammar.FILE, Path()),
+    option(WHAT, "--repo DIR", "Folder that pip installs, in a git repository.  [default: .]", grammar.FILE),
     option(WHAT, "--package NAME", "Releases of this package, not commits. --repo adds your project.", Kind(), ""),
     option(WHAT, "--with PACKAGE", "Also install this with each. Repeat.", grammar.listed(), (), "needed"),
 )

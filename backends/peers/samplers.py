@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from itertools import cycle
@@ -27,7 +28,7 @@ Act = Callable[[], NDArray[Any]]  # waits for the actions of the next step, once
 
 
 class StoppedError(BaseException):
-    """The caller resets with the seed in ``args``, or closes (None). No library handles it, as it is no Exception."""
+    """The caller resets or closes. It is not an Exception, so no library handles it."""
 
 
 class Sampler(QueueBackend):
@@ -41,25 +42,22 @@ class Sampler(QueueBackend):
     def __init__(self, setup: Setup, *, sample: Callable[[Makers, Act], None], module: str, autoreset: str) -> None:
         spaces_for(setup, module.partition(".")[0], dicts=True)
         import_module(module)
-        self._sample, self._same_step = sample, autoreset == "same_step"
+        self._sample = sample
         super().__init__(setup, autoreset=autoreset)
 
-    def _serve(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int]) -> None:
+    def _serve(self, task: Task, rows: Batch, actions: NDArray[Any], commands: Iterator[int]) -> None:
+        """Run the library's loop until the caller closes, on new environments after each reset of the caller."""
         seed = next(commands, None)
-        while seed is not None:
-            seed = self._run_loop(task, rows, actions, commands, seed)
-
-    def _run_loop(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int], first_seed: int) -> int | None:
-        """Run the library's loop on new environments until the caller resets, and return the seed, or closes."""
-        observations, begun = as_rows(rows.observations), False
+        observations = as_rows(rows.observations)
 
         def act() -> NDArray[Any]:
-            nonlocal begun
-            begun = True
-            if (command := next(commands, None)) != STEP:
-                raise StoppedError(command)
-            taken: NDArray[Any] = actions.copy()
-            return taken
+            nonlocal seed
+            command = next(commands, None)
+            seed = None if command == STEP else command
+            if command != STEP:
+                raise StoppedError
+            rows.rewards[:], rows.terminated[:], rows.truncated[:] = 0.0, False, False  # as a reset's row has them
+            return actions.copy()
 
         def made(index: int) -> Any:
             """Return an environment that notes its rows. Until the first step, resets have the seed of its row."""
@@ -72,21 +70,16 @@ class Sampler(QueueBackend):
                 return row
 
             def noted_reset(*, options: Any = None, **_seed: Any) -> Any:
-                row = reset(seed=None if begun else first_seed + int(rows.env_ids[index]), options=options)
+                row = reset(seed=None if seed is None else seed + int(rows.env_ids[index]), options=options)
                 observations[index] = row[0]
-                if not (begun and self._same_step):  # otherwise the row also reports an end
-                    rows.rewards[index], rows.terminated[index], rows.truncated[index] = 0.0, False, False
                 return row
 
             environment.step, environment.reset = noted_step, noted_reset
             return environment
 
-        seed: int | None = None
-        try:
-            self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
-        except StoppedError as stopped:
-            (seed,) = stopped.args
-        return seed
+        while seed is not None:
+            with suppress(StoppedError):
+                self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
 
 
 def _collect_rollouts(makers: Makers, act: Act) -> None:
@@ -95,7 +88,6 @@ def _collect_rollouts(makers: Makers, act: Act) -> None:
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    torch.set_num_threads(1)
     model = PPO(ActorCriticPolicy, DummyVecEnv(makers), n_steps=PIECE, batch_size=PIECE, device="cpu")
     values = torch.zeros(len(makers), 1)
     model.policy.forward = lambda _observations: (torch.from_numpy(act()), values, values[:, 0])
@@ -115,7 +107,6 @@ def _collect(makers: Makers, act: Act) -> None:
     def policy(tensordict: Any) -> Any:
         return tensordict.set("action", envs.action_spec.zero() if collector is None else torch.from_numpy(act()))
 
-    torch.set_num_threads(1)
     envs = SerialEnv(len(makers), [partial(wrapped, maker) for maker in makers])
     kind = getattr(collectors, "Collector", None) or collectors.SyncDataCollector  # its name before TorchRL 0.11
     collector: Any = None  # it tries the policy before it collects
@@ -126,7 +117,6 @@ def _collect(makers: Makers, act: Act) -> None:
 
 def _run_episodes(makers: Makers, act: Act) -> None:
     import gymnasium
-    import torch
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
     from ray.rllib.core.rl_module.torch import TorchRLModule
@@ -138,7 +128,6 @@ def _run_episodes(makers: Makers, act: Act) -> None:
         def _forward(self, _batch: object, **_: object) -> dict[str, Any]:
             return {"actions": act()}
 
-    torch.set_num_threads(1)
     each = cycle(makers)
     gymnasium.register("vebench-v0", lambda **_: next(each)(), disable_env_checker=True, order_enforce=False)
     config = PPOConfig().environment("vebench-v0", normalize_actions=False, clip_actions=False)

@@ -69,10 +69,12 @@ def test_a_budget_ends_a_backfill_and_the_same_command_goes_on(vebench: Command)
     asked = (*HISTORY, "1.0..1.11", "--package", "pong", "-e", "Pong", *PLAN)
     first = vebench(*asked, "--budget", "1s", world=here.world())
     assert (first.status, here.installed) == (3, ["1.0"])
-    assert "11 releases not measured within --budget" in first.err
+    assert "11 of 12 are left" in first.err
     again = vebench(*asked, world=here.world())
     assert (again.status, here.installed.count("1.0")) == (0, 1)
     assert [run["code"] for run in json.loads(again.out)["runs"]] == [f"pong {name}" for name in RELEASES]
+    other = vebench(*asked, "-w", "2", world=here.world())
+    assert (other.status, "has another plan" in other.refusal) == (2, True)
 
 
 def test_releases_of_what_decides_rates_are_one_series(vebench: Command) -> None:
@@ -83,6 +85,17 @@ def test_releases_of_what_decides_rates_are_one_series(vebench: Command) -> None
     asked = (*HISTORY, "1.2..1.10", "--package", "numpy", "-e", "CartPole", *PLAN)
     found = json.loads(vebench(*asked, world=here.world(examine=examine)).out)
     assert (found["status"], len(found["series"]), len(found["series"][0]["points"])) == (0, 1, 9)
+
+
+def test_a_disturbed_run_is_not_kept_so_that_it_is_measured_again(vebench: Command) -> None:
+    here = Installed(lambda _: 1000.0)
+    here.stolen = 0.5
+    asked = (*HISTORY, "1.0..1.2", "--package", "pong", "-e", "Pong", *PLAN)
+    done = vebench(*asked, world=here.world())
+    assert (done.status, "neither end can be measured: other processes disturbed" in done.err) == (2, True)
+    assert not list(Path("runs").iterdir())
+    here.stolen = 0.0
+    assert len(json.loads(vebench(*asked, world=here.world()).out)["runs"]) == 3
 
 
 @pytest.mark.parametrize("at", [1, 9])

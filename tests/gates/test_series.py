@@ -198,3 +198,10 @@ def test_levels_are_kept_apart_by_the_changes_that_are_reported(levels: list[flo
         assert min(map(len, sides)) >= SHORTEST
         assert all(change.ratio.low <= change.ratio.median <= change.ratio.high for change in found)
         assert all(abs(change.ratio.median - 1) >= LEAST * 0.99 for change in found)
+
+
+def test_a_drop_in_a_dozen_runs_is_found_if_their_order_is_not_that_of_time() -> None:
+    random = Random(1)
+    for _ in range(40):
+        levels = [random.gauss(0.0, 0.03) - (1.1 if at >= 7 else 0.0) for at in range(11)]
+        assert [change.at for change in change_points(levels, 0.001, drifts=False)] == [7]

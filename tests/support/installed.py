@@ -1,5 +1,6 @@
 """A world in which whatever is installed steps at its own rate: releases, or commits of a repository."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +30,12 @@ class Installed:
         self.most = self.calls = self.interrupts_at = 0
 
     def install(self, requirements: Sequence[str], folder: Path) -> str:
-        name = self.named(requirements[0])
+        self.others.append([named for one in requirements if (named := rate_in(one))])
+        name = next(filter(None, map(self.named, requirements)))
         folder.mkdir()
         if name in self.lacking:
             raise NotHadError("error: no compiler")
         self.installed.append(name)
-        self.others.append([(Path(one) / "rate").read_text() for one in requirements[1:]])
         self.most = max(self.most, len([*folder.parent.glob("python-*")]))
         (folder / "python").write_text(name)
         return str(folder / "python")
@@ -65,11 +66,17 @@ class Installed:
         return fake_world(**{**fakes, **parts})  # type: ignore[arg-type]
 
 
+def rate_in(requirement: str) -> str:
+    """Return the file ``rate`` of the commit that a requirement names; empty if it names none."""
+    found = re.fullmatch(r"git\+file://(.+)@(\w{40})#subdirectory=(.*)", requirement)
+    return git(Path(found[1]), "show", f"{found[2]}:{found[3]}rate") if found else ""
+
+
 class Repository(Installed):
     """Installs what a commit's file ``rate`` says."""
 
     def named(self, requirement: str) -> str:
-        return (Path(requirement) / "rate").read_text()
+        return rate_in(requirement)
 
 
 def git(folder: Path, *words: str) -> str:

@@ -224,20 +224,14 @@ def reasons(cells: Sequence[Cell]) -> str:
     return "; ".join([*found[:3], "..."] if len(found) > 3 else found)  # noqa: PLR2004
 
 
-def plan_here(spec: RunSpec, world: World, interpreter: Interpreter | None = None) -> tuple[Plan, RunRecord]:
-    """Return the plan of a run, its cells interleaved if the spec says so, and its header.
-
-    All cells run in ``interpreter``. By default, cells run in this one or in those of their backends.
-    """
+def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
     check_spec(spec)
     if spec.policy.target:
         check_policy(spec.policy.target)
-    if interpreter is None:
-        here = tuple(choice for choice in spec.backends if not choice.python)  # This interpreter loads their adapters.
-        tasks, own = world.resolve(spec.envs, here), interpreters_of(spec, world)
-    else:
-        tasks, own = world.resolve(spec.envs, spec.backends, python=interpreter.path), {}
-    plan, head = planned(spec, tasks, world, interpreter, own)
+    here = tuple(choice for choice in spec.backends if not choice.python)  # This interpreter loads their adapters.
+    tasks = world.resolve(spec.envs, here)
+    plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 

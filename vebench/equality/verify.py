@@ -55,7 +55,7 @@ def compare_backends(
     ``policy`` chooses actions, by default random ones.
     """
     if policy is not None:
-        if not re.fullmatch(r"(?!mlp:|sleep:)[\w.]+:\w+", policy):
+        if not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", policy):
             raise UsageError(f"--policy {shown(policy)}: for backends, write MODULE:FUNCTION")
         check_policy(policy)
         asked = replace(asked, policy=PolicyChoice("function", target=policy))

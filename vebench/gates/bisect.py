@@ -24,7 +24,6 @@ from vebench.gates.bisection import CERTAIN, LogRatio, Posterior, mean_of_cells,
 from vebench.gates.check import CONTESTANTS, compared
 from vebench.gates.gate import NO_ANSWER, Status
 from vebench.gates.past import Candidate, Interpreters, PastRequest, candidates_of
-from vebench.interpreters import NotHadError
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Tolerance
 from vebench.plan.spec import RunSpec
@@ -55,7 +54,7 @@ def bisect(request: PastRequest, output: Path | None, resume: Path | None, outle
     candidates = candidates_of(request, world)
     if len(candidates) == 1:
         raise UsageError(f"{request.good}: must come before {request.bad}")
-    what = {"package": request.package, "needed": request.needed, "project": request.project, "spec": request.spec}
+    what = {"package": request.package, "needed": request.needed, "repo": str(request.repo or ""), "spec": request.spec}
     head = msgspec.json.encode({"type": "bisect", "schema": 1, **what, "candidates": candidates}) + b"\n"
     path = resume or output or store.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     try:
@@ -126,17 +125,11 @@ class _Bisection:
             measured = [(step.at, step.ratio) for step in self.steps if step.ratio and not step.changed]
             found = bisection.look(last, change, measured, skipped)
             if found.next is None or self.world.clock() > deadline:
-                noun = self.request.noun
-                return BisectPage(candidates, noun, self.file.name, tuple(self.steps), found, ends.changed, change)
+                return BisectPage(candidates, self.file.name, tuple(self.steps), found, ends.changed, change)
             self._keep(self._step(found.next, spec, ends.changed))
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
         """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
-        for option, at in (("--good", 0), ("--bad", last)):
-            try:
-                self.pythons.python_of(at)
-            except NotHadError as error:
-                raise UsageError(f"{option} {self.pythons.candidates[at].name}: cannot be installed: {error}") from None
         deadline = self.world.clock() + self.request.budget / 4
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:
@@ -163,7 +156,7 @@ class _Bisection:
         """Compare a candidate in the cells that differ between the ends, and return the step."""
         try:
             cells = [cell for cell in self._compared(at, spec, None) if cell.key in changed]
-        except (NotHadError, NotComparableError, UsageError) as error:
+        except (NotComparableError, UsageError) as error:
             return BisectStep(at, skipped=one_line(str(error)))
         ratios = [cell.ratio for cell in cells if cell.ratio]
         if len(ratios) == len(changed):
@@ -198,7 +191,6 @@ class BisectPage(DataPage):
     """The result of a bisection. Candidates are ordered from the good end to the bad one, and known by their index."""
 
     candidates: Sequence[Candidate]
-    noun: str  # "release" or "commit"
     file: str  # the name of the file of steps
     steps: tuple[BisectStep, ...]
     posterior: Posterior
@@ -221,7 +213,7 @@ class BisectPage(DataPage):
             return f"{since} {first}"
         if result.certain and not result.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
-        number = figures.counted(result.last - result.first + 1, self.noun)
+        number = figures.counted(result.last - result.first + 1, "candidate")
         skipped = ", and others were skipped" if result.certain else ""
         return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
@@ -248,14 +240,14 @@ class BisectPage(DataPage):
                 )
                 rows.append(TableRow(candidate.label, texts))
         skipped = figures.by_key((one_line(why), one.label) for one, _, _, why in self._by_candidate() if why)
-        title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s"
+        title = f"Rates relative to {good.name[:10]}, of {len(self.candidates)} candidates"
         document = Document(
             title=f"Bisect: {self.outcome}",
             facts=facts,
-            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner=self.noun),),
+            tables=(Table(title, ("ratio", "steps", "chance"), tuple(rows), corner="candidate"),),
             legend=(
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
-                f"chance: the probability that this {self.noun} made the change.",
+                "chance: the probability that this candidate made the change.",
             ),
             remarks=tuple(Remark("skipped", why, tuple(places)) for why, places in skipped.items()),
             best="where the change is" if result.found else "",

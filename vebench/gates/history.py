@@ -116,13 +116,16 @@ class Change:
         return self.ratio.median < 1
 
 
-def change_points(levels: Sequence[float], level: float = _LEVEL) -> tuple[Change, ...]:
-    """Return the changes in ``levels``, which are logarithms. ``level`` is the significance level in a long series."""
+def change_points(levels: Sequence[float], level: float = _LEVEL, *, drifts: bool = True) -> tuple[Change, ...]:
+    """Return the changes in ``levels``, which are logarithms. ``level`` is the significance level in a long series.
+
+    ``drifts``: whether neighbours were measured one after the other, so that a drift of the machine correlates them.
+    """
     level *= min(len(levels) / WINDOW, 1.0) ** 2
-    places = _candidates(levels, _LENIENT * level)
+    places = _candidates(levels, _LENIENT * level, drifts=drifts)
     while places:
         between = parts(levels, places)
-        correlation = _correlation(between)
+        correlation = _correlation(between) if drifts else 0.0
         changes = [_change(at, *sides, correlation) for at, sides in zip(places, pairwise(between), strict=True)]
         weakest = max(changes, key=lambda change: change.chance)
         if weakest.chance <= level:
@@ -146,7 +149,7 @@ def _correlation(between: Sequence[Sequence[float]]) -> float:
     return min(max(found, 0.0), 0.9)
 
 
-def _candidates(levels: Sequence[float], level: float) -> list[int]:
+def _candidates(levels: Sequence[float], level: float, *, drifts: bool) -> list[int]:
     """Return the places that are significant at this level within their window."""
     values = np.asarray(levels, dtype=float)
     # The element i, j is the sum of all distances between the first i levels and the first j levels.
@@ -156,7 +159,7 @@ def _candidates(levels: Sequence[float], level: float) -> list[int]:
     start = 0
     while start + FEWEST <= len(levels):
         end = min(start + WINDOW, len(levels))
-        found.update(_divided(levels, sums, start, end, level))
+        found.update(_divided(levels, sums, start, end, level, drifts=drifts))
         if end == len(levels):
             break
         # If the last change is later than half of the window, begin the next window there.
@@ -164,21 +167,22 @@ def _candidates(levels: Sequence[float], level: float) -> list[int]:
     return sorted(found)
 
 
-def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end: int, level: float) -> Iterator[int]:
+def _divided(
+    levels: Sequence[float], sums: NDArray[np.float64], start: int, end: int, level: float, *, drifts: bool
+) -> Iterator[int]:
     """Yield the best place between ``start`` and ``end`` if it is significant, and then the places in both parts."""
     if end - start < FEWEST:
         return
     at, stop = _best_place(sums, start, end)
     before = levels[start:at]
-    lasting, ended = (
-        _chance(_ratio(before, after, _correlation([before, after]))) for after in (levels[at:end], levels[at:stop])
-    )
+    sides = [(before, after) for after in (levels[at:end], levels[at:stop])]
+    lasting, ended = (_chance(_ratio(*both, _correlation(both) if drifts else 0.0)) for both in sides)
     # A level that ends within the window must be more certain, because more places were tried.
     if min(lasting, _LENIENT**2 * ended) > level:
         return
     yield at
-    yield from _divided(levels, sums, start, at, level)
-    yield from _divided(levels, sums, at, end, level)
+    yield from _divided(levels, sums, start, at, level, drifts=drifts)
+    yield from _divided(levels, sums, at, end, level, drifts=drifts)
 
 
 def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
@@ -307,19 +311,20 @@ def history_of(
     level_of_test = _LEVEL / max(sum(len(its) >= FEWEST for its in points.values()), 1)
     for (key, conditions, _), its in points.items():
         of_runs, levels = zip(*its, strict=True)
-        one = Series(key, conditions, of_runs, levels, change_points(levels, level_of_test))
-        series.append(replace(one, news=_news(one, past, level_of_test)))
+        drifts = not all(past[index].code for index in of_runs)  # a backfill does not follow the order of commits
+        one = Series(key, conditions, of_runs, levels, change_points(levels, level_of_test, drifts=drifts))
+        series.append(replace(one, news=_news(one, past, level_of_test, drifts=drifts)))
     return HistoryPage(metric, machines, past, tuple(series), left_out)
 
 
-def _news(one: Series, past: Sequence[PastRun], level: float) -> Change | None:
+def _news(one: Series, past: Sequence[PastRun], level: float, *, drifts: bool) -> Change | None:
     """Return the newest change, unless earlier runs show a change in the same direction at about the same place."""
     if not one.changes or one.conditions != past[-1].conditions:
         return None
     newest = one.changes[-1]
     recent = [index for index, run in enumerate(past) if run.conditions == one.conditions][-RECENT:]
     earlier = [level for run, level in zip(one.runs, one.levels, strict=True) if run not in recent]
-    for change in change_points(earlier, level):
+    for change in change_points(earlier, level, drifts=drifts):
         if abs(change.at - newest.at) < RECENT and change.worse == newest.worse:
             return None
     return newest

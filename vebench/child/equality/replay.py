@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
 from math import inf
 from multiprocessing import get_context
 from time import perf_counter_ns
@@ -292,7 +291,7 @@ def _judged(
             names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
             fault = "; ".join(filter(None, names)) or None
         else:
-            judge.mismatch, reason = None, f"{why}{_twins(judge)}"
+            judge.mismatch, reason = None, f"{why}{_alike(judge)}"
     if reason is not None and not (why == SURVIVES and len(judge.seeds) > 1):
         return _Judged(Proof("unverified", reason=reason), *place)
     proof = judge.proof()
@@ -308,17 +307,12 @@ def _judged(
     return _Judged(replace(proof, reason=reason), *place, times)
 
 
-def _twins(judge: Judge) -> str:
-    """Return in words which environments start alike although the reference's do not; empty if none do."""
-    starts = [
-        (env_id, of.found[0], due)
-        for env_id, of in judge.followed.items()
-        if (due := of.expected_at(0)) is not None and 0 in of.found and of.found[0].observation
-    ]
-    for (one, found, expected), (other, seen, due) in combinations(starts, 2):
-        if alike(found, seen) and not alike(expected, due):
-            return f"; environments {one} and {other} start alike, although their seeds differ"
-    return ""
+def _alike(judge: Judge) -> str:
+    """Return in words whether environments start alike although references do not; empty if not."""
+    starts = [(of.found[0].observation, of.expected_at(0)) for of in judge.followed.values() if 0 in of.found]
+    pairs = [(seen, due.observation) for seen, due in starts if seen and due]
+    fewer = len({seen for seen, _ in pairs}) < len({due for _, due in pairs})
+    return "; environments start alike, although their seeds differ" if fewer else ""
 
 
 def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:

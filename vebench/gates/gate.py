@@ -146,7 +146,7 @@ class Decisions:
     def __init__(self) -> None:
         self._spent = 0.0
         self._groups: dict[GroupKey, GroupComparison] = {}
-        self._cells: dict[comparison.Place, CellComparison] = {}
+        self._cells: dict[tuple[CellKey, Metric], CellComparison] = {}
 
     def part(self, used: float) -> float:
         """Return the part of the level for a look, given the share of time used, which is 1 for the last look."""
@@ -372,9 +372,9 @@ def _level(cell: CellComparison, level: float, side: CellSummary | None) -> Text
     if side is None or cell.metric not in COSTS:
         sign = "x" if cell.metric == "speedup" and cell.key.backend != REFERENCE else ""
         return Text((f"{figures.number(level)}{sign}",), value=level)
-    cost = 1 / side.sample.level
+    cost = side.sample.level
     if cell.metric == "memory":
-        return Text((figures.byte_size(round(cost / side.built.num_envs)),), value=cost)
+        return Text((figures.byte_size(round(cost)),), value=cost)
     return Text(tuple(filter(None, (figures.short_time(cost), figures.startup_parts(side)))), value=cost)
 
 

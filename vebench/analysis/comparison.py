@@ -35,8 +35,8 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import COSTS, Tolerance
 
 SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable", "advisory"]
-# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A startup time is
-# multiplied by the rate of the yardstick, unless the sides are interleaved.
+# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A startup time
+# is multiplied by the rate of the yardstick, unless the sides are interleaved.
 Metric = Literal["fps", "speedup", "yardstick", "startup", "memory"]
 _Cells = Mapping[CellKey, CellSummary]
 _Verdict = tuple[SpeedVerdict, str | None]  # with the reason, if the verdict needs one
@@ -123,7 +123,6 @@ class Comparison:
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None  # the geometric mean of all known ratios of rates
     run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
-    new: tuple[CellKey, ...] = ()  # cells of only the candidate
     names: Names = CHECK
 
 
@@ -209,8 +208,7 @@ def compare_runs(
         tuple(groups),
         overall,
         None if in_turn else spreads[metrics[0]],
-        new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
-        names=names,
+        names,
     )
 
 
@@ -285,15 +283,13 @@ class _Judge:
         most = self._tolerance.of(key.env) or 0.0  # advisory tasks have no pairs
         return float((1 + self._sign * change * most) ** self._sign)
 
-    def _verdicts_on(
-        self, ratios: Mapping[Any, Contrast], *, faster: bool = True
-    ) -> dict[Any, statistics.RatioVerdict]:
+    def _verdicts_on(self, ratios: Mapping[Any, Contrast], *, faster: bool = True) -> dict[Any, Any]:
         """Return the verdicts on ratios that are tested together."""
         low = {key: self._bound(key, -1) for key in ratios}
         worse = rejected({key: ratio.chance_above(low[key]) for key, ratio in ratios.items()}, self._level)
         above = {key: ratio.chance_below(self._bound(key, 1)) for key, ratio in ratios.items() if faster}
         same = [key for key, ratio in ratios.items() if ratio.chance_below(low[key]) <= 2 * self._level]
-        found = dict.fromkeys(ratios, "inconclusive") | dict.fromkeys(same, "same")
+        found: dict[Any, Any] = dict.fromkeys(ratios, "inconclusive") | dict.fromkeys(same, "same")
         return found | dict.fromkeys(rejected(above, self._level), "faster") | dict.fromkeys(worse, "slower")
 
     def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:

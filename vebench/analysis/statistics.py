@@ -447,13 +447,10 @@ def verdicts(
     else:
         slower = rejected(below, level, tests)
         faster = rejected(above, level, tests)
-    verdict_of: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
-    for key, found in ratios.items():
-        if key in slower:
-            verdict_of[key] = "slower"
-        elif key in faster:
-            verdict_of[key] = "faster"
-    return verdict_of
+    found: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
+    found.update(dict.fromkeys(faster, "faster"))
+    found.update(dict.fromkeys(slower, "slower"))
+    return found
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:

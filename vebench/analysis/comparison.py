@@ -39,6 +39,7 @@ SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable", "a
 # is multiplied by the rate of the yardstick, unless the sides are interleaved.
 Metric = Literal["fps", "speedup", "yardstick", "startup", "memory"]
 _Cells = Mapping[CellKey, CellSummary]
+_Pairs = Mapping[CellKey, "CellComparison"]
 _Verdict = tuple[SpeedVerdict, str | None]  # with the reason, if the verdict needs one
 
 _LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
@@ -201,15 +202,8 @@ def compare_runs(
         groups += [judge.group(group, of_group) for group, of_group in members.items()]
         if pairs and metric not in COSTS:
             overall = mean_ratio([*pairs.values()], spread).estimate
-    return Comparison(
-        tuple(metrics),
-        tolerance,
-        tuple(cells),
-        tuple(groups),
-        overall,
-        None if in_turn else spreads[metrics[0]],
-        names,
-    )
+    first = None if in_turn else spreads[metrics[0]]
+    return Comparison(tuple(metrics), tolerance, tuple(cells), tuple(groups), overall, first, names)
 
 
 def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
@@ -249,15 +243,8 @@ def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) ->
 class _Judge:
     """The tests of all pairs of cells that can be compared by a metric, and of their groups."""
 
-    def __init__(
-        self,
-        metric: Metric,
-        pairs: Mapping[CellKey, CellComparison],
-        spread: RunSpread | None,
-        tolerance: Tolerance,
-        part: float,
-    ) -> None:
-        self._pairs, self._spread, self._tolerance = pairs, spread, tolerance
+    def __init__(self, metric: Metric, pairs: _Pairs, spread: RunSpread | None, most: Tolerance, part: float) -> None:
+        self._pairs, self._spread, self._tolerance = pairs, spread, most
         self._sign = -1 if metric in COSTS else 1  # costs are judged by the inverse of their ratio
         self._level = max(_LEVEL * part / 2, 1e-12)  # above 0, so that its quantile is finite
         self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
@@ -272,11 +259,10 @@ class _Judge:
         }
 
     def _mean(self, keys: Sequence[CellKey]) -> Contrast:
-        found = mean_ratio([self._pairs[key] for key in keys], self._spread)
-        return Contrast(self._sign * found.log, found.error)
+        return self._signed(mean_ratio([self._pairs[key] for key in keys], self._spread))
 
-    def _estimate(self, mean: Contrast) -> Estimate:
-        return Contrast(self._sign * mean.log, mean.error).estimate
+    def _signed(self, ratio: Contrast) -> Contrast:
+        return Contrast(self._sign * ratio.log, ratio.error)
 
     def _bound(self, key: CellKey | GroupKey, change: int) -> float:
         """Return the bound of ratios for the worse (``change`` -1) or the better (1)."""
@@ -314,7 +300,7 @@ class _Judge:
             if verdict in found.values() or (ratio.log >= bound) != better:
                 verdict = found[key]
                 why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
-        return replace(pair, verdict=verdict, ratio=self._estimate(ratio), why=why)
+        return replace(pair, verdict=verdict, ratio=self._signed(ratio).estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells, including cells that cannot be compared."""
@@ -334,9 +320,8 @@ class _Judge:
             self._sign * (1 - exp(-self._sign * distance))
             for distance in (found + power - log(self._bound(key, -1)), max(same - mean.log, same + hold))
         )
-        return GroupComparison(
-            key, verdict, len(cells), judged, self._estimate(mean), why, error.variance, resolves, holds
-        )
+        ratio = self._signed(mean).estimate
+        return GroupComparison(key, verdict, len(cells), judged, ratio, why, error.variance, resolves, holds)
 
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         if found.chance_above(self._bound(keys[0], -1)) <= statistics.SIDE_LEVEL:
@@ -368,7 +353,7 @@ class _Sides:
             how = _how_failed(self.before[base], self.after.get(base))
             how = how and f"{base.backend} with one worker {how}"
         if how is None and new is not None and self.metric == "memory":
-            leaks = [finding.message for finding in new.findings if finding.code is Code.LEAK]
+            leaks = [f"{one.message}; {one.remedy}" for one in new.findings if one.code is Code.LEAK]
             how = next(iter(leaks), None) if all(one.code is not Code.LEAK for one in old.findings) else None
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
@@ -376,9 +361,8 @@ class _Sides:
             verdict, why = prevented or ("missing", "")
             return CellComparison(key, old, new, verdict, why=why, failed=failed, metric=self.metric)
         if self.in_turn:
-            ratio, divisor = self._by_pass(new.sample, old.sample)
-            levels = divisor.level, new.sample.of_passes(ratio.passes).level
-            terms: list[Term] = [(1.0, ratio)]
+            levels = old.sample.level, new.sample.level
+            terms: list[Term] = [(1.0, self._by_pass(new.sample, old.sample))]
         else:
             above, below = [(1.0, new.sample)], [(1.0, old.sample)]
             if base is not None:
@@ -403,18 +387,15 @@ class _Sides:
         ratios = statistics.pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
         return {key: replace(pairs[key], terms=((1.0, ratio),)) for key, ratio in ratios.items()}
 
-    def _by_pass(self, new: Sample, old: Sample) -> tuple[Sample, Sample]:
-        """Return a ratio for each pass, and the divisors.
+    def _by_pass(self, new: Sample, old: Sample) -> Sample:
+        """Return a ratio for each pass.
 
-        A process that starts while the other side's process rests may start more slowly. The side that starts first
-        alternates by pass. So each cost is divided by the cost that had the same place, in the neighbouring pass.
+        The side that starts first alternates by pass. Each cost is divided by the cost that had the same place, in the
+        neighbouring pass, because a process may start more slowly while the other side's process rests.
         """
-        swap = self.metric in COSTS
-        rates, others = new.by_pass, {number ^ swap: rate for number, rate in old.by_pass.items()}
-        common = tuple(number for number in rates if others.get(number, 0) > 0)
-        divisors = Sample(tuple(others[number] for number in common), one_process=False, passes=common)
-        ratios = tuple(rates[number] / others[number] for number in common)
-        return Sample(ratios, one_process=False, passes=common), divisors
+        others = {number ^ (self.metric in COSTS): rate for number, rate in old.by_pass.items()}
+        ratios = {number: rate / others[number] for number, rate in new.by_pass.items() if others.get(number, 0) > 0}
+        return Sample(tuple(ratios.values()), one_process=False, passes=tuple(ratios))
 
     def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
         sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
@@ -436,7 +417,7 @@ class _Sides:
         for name, cell in self._named(key):
             if not cell.sample.measurable:
                 yield "inconclusive", f"{name}: one window or pass, no interval; measure with --passes 5"
-        if self.in_turn and len(self._by_pass(new.sample, old.sample)[0].rates) <= 1:
+        if self.in_turn and len(self._by_pass(new.sample, old.sample).rates) <= 1:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
     def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:

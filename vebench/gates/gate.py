@@ -255,6 +255,7 @@ class CheckPage(DataPage):
         """One document: a table for each task and metric with backends and cells, and the reasons of verdicts."""
         found = self.comparison
         tolerance = "the tolerance" if found.tolerance.of_tasks else found.tolerance.label
+        words = f"slower, faster{' (memory: larger, smaller)' if 'memory' in found.metrics else ''}"
         certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
         reasons: list[tuple[str, str | None, CellKey]] = [(cell.verdict, cell.why, cell.key) for cell in found.cells]
         reasons += [("failed", cell.failed, cell.key) for cell in found.cells if cell.failed != cell.why]
@@ -264,8 +265,7 @@ class CheckPage(DataPage):
             facts=tuple(self._facts()),
             tables=tuple(_table(env, metric, found) for env, metric in tables),
             legend=(
-                f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
-                *(f"{word}: memory, by the same tests." for word in ("larger, smaller",) if "memory" in found.metrics),
+                f"{words}: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",

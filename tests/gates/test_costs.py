@@ -229,3 +229,15 @@ def test_costs_get_passes_until_they_are_decided(vebench: Command) -> None:
     plan = ("-e", "Pong", "-w", "1", "-b", "for-loop", "--passes", "3", "--metric", "startup")
     found = vebench("compare", "old", "new", *plan, world=fake_world(start, clock=FakeClock(0.01)))
     assert (found.status, len(start.started) > 6) == (1, True)
+
+
+def test_disturbed_windows_prevent_no_verdict_on_costs(vebench: Command) -> None:
+    def disturbed(cell: Cell, spec: RunSpec) -> list[Answer]:
+        answers = costing({"startup": 1.5}, second)(cell, spec)
+        taken = {"others_ns": 10**8} if second(cell) else {}
+        return [replace(one, **taken) if isinstance(one, Window) else one for one in answers]
+
+    plan = ("-e", "Pong", "-w", "1", "-b", "for-loop", "--metric", "rate,startup,memory", "-f", "json")
+    found = vebench("compare", "old", "new", *plan, world=fake_world(FakeStart({"for-loop": disturbed})))
+    verdicts = {group["metric"]: group["verdict"] for group in json.loads(found.out)["groups"]}
+    assert verdicts == {"fps": "inconclusive", "startup": "slower", "memory": "same"}

@@ -372,7 +372,9 @@ class _Sides:
             logs = [sum(power * log(sample.level) for power, sample in side) for side in (below, above)]
             levels = exp(logs[0]), exp(logs[1])
             terms = [*above, *((-power, sample) for power, sample in below)]
-        doubt = None if self.metric == "memory" else self._doubt(key, base)
+        # Disturbed windows say nothing about memory, and little about starts. The interval shows how starts differ.
+        sure = COSTS if self.in_turn else ("memory",)
+        doubt = None if self.metric in sure else self._doubt(key, base)
         found = CellComparison(key, old, new, "inconclusive", metric=self.metric, levels=levels, terms=tuple(terms))
         return replace(found, why=doubt, failed=failed)
 

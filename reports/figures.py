@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from vebench.analysis.cell import CellSummary, Code, Finding
+from vebench.analysis.comparison import CellComparison, GroupComparison
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey
@@ -81,12 +82,6 @@ def short_time(nanoseconds: float) -> str:
     return f"{number(nanoseconds / 1e3)} µs"
 
 
-def startup_parts(cell: CellSummary) -> str:
-    """Return the times of imports, making environments and the first reset: ``0.31 + 0.12 + 0.01 s``."""
-    parts = cell.figures.imports_seconds, cell.figures.making_seconds, cell.figures.reset_seconds
-    return "" if None in parts else f"{' + '.join(f'{seconds:.2g}' for seconds in parts)} s"
-
-
 def long_time(seconds: float) -> str:
     """Return a duration for readers: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
     minutes, rest = divmod(round(seconds), 60)
@@ -136,6 +131,13 @@ def with_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def times_envs(envs_per_worker: int) -> str:
     """Return `` x 4 envs``, to follow a number of workers; empty for one environment per worker."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
+
+
+def verdict_word(judged: CellComparison | GroupComparison) -> str:
+    """Return the verdict for readers: memory is larger or smaller, everything else is slower or faster."""
+    metric = judged.metric if isinstance(judged, CellComparison) else judged.key.metric
+    words = {"slower": "larger", "faster": "smaller"} if metric == "memory" else {}
+    return words.get(judged.verdict, judged.verdict)
 
 
 def cell_name(key: CellKey, metric: str = "") -> str:

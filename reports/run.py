@@ -277,7 +277,7 @@ def rate_tables(
         backends = (cell for cell in cells if not cell.reference_row)
         details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
     notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
-    yield replace(last, notes=notes, details=(*details[:1], *_details(cells)))
+    yield replace(last, notes=notes, details=(*details[:1], *_differences(cells)))
     asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
@@ -375,8 +375,8 @@ def _left_out(cells: Sequence[CellSummary], head: RunRecord, view: View) -> Iter
         yield f"No backend was measured with {figures.sizes(above, above)}"
 
 
-def _details(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield the differences between backends and the reference, without reference rows, and the parts of startups."""
+def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield the differences between backends and the reference. Reference rows differ by design, so leave them out."""
     differences = []
     for cell in cells:
         if not cell.reference_row:
@@ -384,9 +384,6 @@ def _details(cells: Sequence[CellSummary]) -> Iterator[str]:
             differences += [(one_line(text), one_line(cell.label)) for text in (*own, *cell.built.differences)]
     for text, labels in figures.by_key(differences).items():
         yield f"{', '.join(labels)} {'differ' if len(labels) > 1 else 'differs'} from {REFERENCE}: {text}"
-    for label, cell in {cell.label: cell for cell in cells if not cell.reference_row}.items():
-        if parts := figures.startup_parts(cell):
-            yield f"{one_line(label)} with {cell.key.size} starts in {parts}: imports, making environments, first reset"
 
 
 def _side_by_side(sides: Sequence[Section]) -> Document | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from vebench.analysis.comparison import CellComparison
     from vebench.gates.gate import CheckPage
 
 pytest.register_assert_rewrite("vebench.testing")
@@ -26,8 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("vebench").addoption(
         "--vebench-budget",
         metavar="TIME",
-        default="60s",
-        help="longest time for which vector_env_rate measures a comparison (default: 60s)",
+        help="longest time for which vector_env_rate measures a comparison (default: 60s, for startup or memory 5m)",
     )
 
 
@@ -115,7 +115,8 @@ class VectorEnvRate:
                 "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
             )
         longest = Option("budget", ("--vebench-budget",), HOW_LONG, "TIME", "", seconds())
-        budget = longest.value(self.test.config.getoption("--vebench-budget"))
+        usual = "60s" if how["metric"] == "rate" else "5m"
+        budget = longest.value(self.test.config.getoption("--vebench-budget") or usual)
         world, output = session.World(), self.folders.mktemp("vebench") / "run.jsonl"
         if run is not None:
             if excess := [name for name in self.plan if name != "backends"]:
@@ -133,37 +134,27 @@ class VectorEnvRate:
         """Add the comparison to the test's properties. Fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.errors import one_line
-        from vebench.gates import gate
-        from vebench.plan.grammar import COSTS
-        from vebench.reports import figures
+        from vebench.gates.gate import ORDER, PASSING, Status
+        from vebench.reports.formats.data import in_words
 
-        found = page.comparison
-        # The backend with the worst verdict sets the properties. The fixture record_property would do the same,
-        # but it warns unless the family of the JUnit XML is xunit1 or legacy.
-        order = gate.ORDER
-        ranks = {group.key: order.index(group.verdict) for group in found.groups}
-        for cell in found.cells:
-            if cell.failed or cell.verdict in gate.NO_ANSWER:
-                rank = order.index("failed" if cell.failed else cell.verdict)
-                ranks[cell.group] = min(rank, ranks[cell.group])
-        worst = min(found.groups, key=lambda one: (ranks[one.key], one.ratio.median if one.ratio else 0.0))
-        properties: dict[str, object] = {"verdict": order[ranks[worst.key]]}
+        def verdict(cell: CellComparison) -> str:
+            return "failed" if cell.failed and cell.verdict != "slower" else cell.verdict
+
+        # The cell with the worst verdict sets the properties. The fixture record_property would do the same, but it
+        # warns unless the family of the JUnit XML is xunit1 or legacy.
+        cells = sorted(page.comparison.cells, key=lambda cell: ORDER.index(verdict(cell)))
+        worst = cells[0]
+        properties: dict[str, object] = {"verdict": verdict(worst)}
         if worst.ratio:
             properties |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
         self.test.user_properties.extend(properties.items())
-        if page.status == gate.Status.DONE:
+        if page.status == Status.DONE:
             return
-        failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
-        slower = [
-            f"{one.key.backend} on {one.key.env} is slower: {figures.with_spread(one.ratio, 'x')} "
-            f"the {one.key.metric if one.key.metric in COSTS else 'rate'} of the baseline, "
-            f"tolerance {found.tolerance.of(one.key.env)}, {figures.counted(one.cells, 'cell')}"
-            for one in found.groups
-            if one.verdict == "slower" and one.ratio
-        ]
-        if page.status == gate.Status.WORSE:
-            pytest.fail(f"vebench: {one_line('; '.join(dict.fromkeys([*slower, *failed])))}", pytrace=False)
-        # A reason that holds for a whole backend is written once.
-        reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}
-        reasons |= {one.why: f"{one.key.backend} is {one.verdict}" for one in found.groups if one.why}
-        pytest.skip(one_line("; ".join(f"{verdict}: {why}" for why, verdict in reasons.items())))
+        fails = page.status == Status.WORSE
+        deciding = [cell for cell in cells if verdict(cell) not in (*PASSING, *(ORDER[2:] if fails else ()))]
+        # All metrics of a cell may have the same reason.
+        reasons = {cell.failed or in_words(cell): in_words(cell) for cell in reversed(deciding)}
+        text = one_line("; ".join(reversed(reasons.values())))
+        if fails:
+            pytest.fail(f"vebench: {text}, tolerance {page.comparison.tolerance.label}", pytrace=False)
+        pytest.skip(text)

@@ -158,7 +158,7 @@ def junit(page: Any) -> str:
     suite = ET.Element("testsuite", name=f"vebench {command}")
     counts = {"tests": len(cells), "failures": 0, "errors": 0, "skipped": 0}
     for cell in cells:
-        words = _in_words(cell)
+        words = in_words(cell)
         name = figures.cell_name(cell.key, cell.metric)
         case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=name)
         element = "failure" if cell.verdict == "slower" else None
@@ -177,11 +177,11 @@ def junit(page: Any) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _in_words(cell: CellComparison) -> str:
+def in_words(cell: CellComparison) -> str:
     """Return the verdict on one cell on one line, with its ratio and its reason."""
     ratio = f", ratio {figures.ratio_text(cell.ratio)}" if cell.ratio else ""
-    why = cell.failed or cell.why
-    return f"{figures.cell_name(cell.key, cell.metric)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
+    why = f": {one_line(cell.failed or cell.why or '')}".rstrip(" :")
+    return f"{figures.cell_name(cell.key, cell.metric)}: {figures.verdict_word(cell)}{ratio}{why}"
 
 
 def workflow_commands(page: Any) -> str:
@@ -193,7 +193,9 @@ def workflow_commands(page: Any) -> str:
     for cell in page.comparison.cells:
         level = "error" if cell.failed else levels.get(cell.verdict)
         if level:
-            lines.append(f"::{level} title=vebench%3A {cell.verdict}::{_in_words(cell).translate(escapes)}\n")
+            lines.append(
+                f"::{level} title=vebench%3A {figures.verdict_word(cell)}::{in_words(cell).translate(escapes)}\n"
+            )
     return "".join(lines)
 
 

@@ -87,9 +87,9 @@ def test_a_sound_backend_is_measured() -> None:
         # Each environment ends after 10 steps, and its 11th row is the reset.
         assert window.resets == pytest.approx(window.rows / 11, abs=6)
         assert window.cpu_ns
-    assert sound.layout is not None
-    assert (sound.layout.num_envs, sound.layout.affinity) == (6, (min(os.sched_getaffinity(0)),))
-    assert sound.startup_ns
+    assert sound.ready is not None
+    assert (sound.ready.layout.num_envs, sound.ready.layout.affinity) == (6, (min(os.sched_getaffinity(0)),))
+    assert sound.ready.startup_ns
     assert (sound.done.peak_rss_bytes or 0) > 1 << 20
 
 

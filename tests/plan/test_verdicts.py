@@ -12,7 +12,7 @@ import vebench
 from vebench.backends.entry import Shape
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
-from vebench.child.answers import Layout, Proof
+from vebench.child.answers import Layout, Proof, Ready
 from vebench.engine.runner import Outcome
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
@@ -172,7 +172,7 @@ def test_a_cell_that_fell_back_to_gymnasiums_class_has_its_verdict(monkeypatch: 
     cell = Cell(PONG, BackendChoice("fast-sync"), 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
     for own, verdict in ((OwnClasses("compiled"), "identical"), (OwnClasses(refused="not compiled"), "unverified")):
         layout = Layout(num_envs=1, batch_size=1, processes=1, threads=1, frame_skip=4, own_classes=own)
-        assert record(cell, Outcome("ok", layout=layout)).verdict == verdict
+        assert record(cell, Outcome("ok", ready=Ready(7, layout))).verdict == verdict
 
 
 def test_the_survey_names_tasks_and_backends_that_there_are() -> None:

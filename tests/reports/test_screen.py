@@ -51,9 +51,9 @@ def events_of(plan: Plan) -> Iterator[Event]:
     first, skipped, null = plan.cells
     for window in WINDOWS:
         yield WindowDone(first, window)
-    yield CellFinished(first, Outcome("ok", None, None, 900_000_000, WINDOWS))
+    yield CellFinished(first, Outcome("ok", None, None, WINDOWS))
     yield CellFinished(skipped, Outcome("skipped", skipped.skip))
-    yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
+    yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, WINDOWS[:1]))
 
 
 def console_of(*, terminal: bool, width: int = 100, file: io.StringIO | None = None) -> Console:
@@ -162,7 +162,7 @@ def test_names_from_outside_cannot_steer_the_terminal() -> None:
 def test_other_work_that_is_found_in_a_cell_is_a_line(plan: Plan, verdict: str) -> None:
     first = plan.cells[0]
     recorded = replace(first, job=Recording("1.rows", 1))
-    ended = CellFinished(recorded, Outcome("ok", None, None, SECOND, WINDOWS))
+    ended = CellFinished(recorded, Outcome("ok", None, None, WINDOWS))
     events = [RunStarted(plan), ended, ProofStarted(first)]
     assert bar(events).startswith("0 of 8 windows, comparing rows with the reference")
     events.append(ProofDone(first, CellProof(verdict, fault="rewards are clipped")))

@@ -21,7 +21,7 @@ from support.records import make_cell, make_header, on_hosts, on_machine, write_
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import CellProof, Done, Layout, Window
+from vebench.child.answers import CellProof, Done, Layout, Ready, Window
 from vebench.engine.runner import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.files import LONGEST_TEXT, MOST_BYTES
@@ -260,7 +260,7 @@ def planned() -> Cell:
 
 def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> None:
     layout = Layout(6, 3, 1, 1, 5, "same_step", ("rewards are\nfloat32",), (0, 1))
-    found = record(planned, Outcome("ok", None, layout, 7, (Window(9, 6, 1, 5, 4, 3),), Done(8)))
+    found = record(planned, Outcome("ok", None, Ready(7, layout), (Window(9, 6, 1, 5, 4, 3),), Done(8)))
     assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (6, 3, 1, 1, 5)
     assert found.windows == (WindowRecord(9, 6, 1, 5, 4, 3),)
     assert (found.autoreset, found.differences, found.affinity) == ("same_step", ("rewards are float32",), (0, 1))

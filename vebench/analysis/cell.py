@@ -199,8 +199,8 @@ class CellSummary:
     conditions: Conditions
     sample: Sample = _NO_RATES  # frames per second of the windows that count
     by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
-    startup: Sample = _NO_RATES  # starts per nanosecond, each from the start of the process to the first batch
-    memory: Sample = _NO_RATES  # 1 divided by the peak memory of all processes in bytes
+    startup: Sample = _NO_RATES  # nanoseconds from the start of the process to the first batch
+    memory: Sample = _NO_RATES  # the peak memory of all processes, in bytes for each environment
     excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()

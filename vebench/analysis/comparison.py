@@ -8,7 +8,8 @@ A group is a backend on a task, and its ratio is the geometric mean over all num
     same           not below 1 - tolerance, and no cell of the group seems to be below it
     inconclusive   the data cannot decide
 
-Startup times and memory are judged as rates, too: starts per second, and environments per byte. Reports show inverses.
+The ratio of startup times or of memory is larger for the worse, so its bounds are 1 + tolerance and 1 - tolerance.
+Each metric is tested by itself, and spends an equal part of the level.
 
 For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 % without a correction
@@ -23,23 +24,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from vebench.analysis import statistics
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import Contrast, Error, Estimate, Key, Sample, Term, power_product, summed, verdicts
+from vebench.analysis.statistics import Contrast, Error, Estimate, Sample, Term, power_product, rejected, summed
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import COSTS, Tolerance
 
 SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable", "advisory"]
-# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A rate of starts
-# is divided by the rate of the yardstick, unless the sides are interleaved.
+# A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A startup time
+# is multiplied by the rate of the yardstick, unless the sides are interleaved.
 Metric = Literal["fps", "speedup", "yardstick", "startup", "memory"]
-Place = tuple[CellKey, Metric]
 _Cells = Mapping[CellKey, CellSummary]
-_Spreads = Mapping[Metric, "RunSpread | None"]
+_Pairs = Mapping[CellKey, "CellComparison"]
 _Verdict = tuple[SpeedVerdict, str | None]  # with the reason, if the verdict needs one
 
 _LEVEL = 0.05  # the level of the tests of all groups and all cells together, and of the test for ``same``
@@ -113,11 +113,6 @@ class GroupComparison:
     # The smallest tolerance with which unchanged code passes, here and in 95 % of such comparisons of all groups.
     holds: float | None = None
 
-    @property
-    def group(self) -> GroupKey:
-        """The key, under the name that it has in cells."""
-        return self.key
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -129,7 +124,6 @@ class Comparison:
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None  # the geometric mean of all known ratios of rates
     run_spread: RunSpread | None = None  # how runs of the same code differ; None if both sides were interleaved
-    new: tuple[CellKey, ...] = ()  # cells of only the candidate
     names: Names = CHECK
 
 
@@ -180,48 +174,43 @@ def compare_runs(
     or by a documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    spreads: dict[Metric, RunSpread | None] = {}
-    pairs: dict[Place, CellComparison] = {}
-    judged: dict[Place, CellComparison] = {}
+    cells: list[CellComparison] = []
+    groups: list[GroupComparison] = []
+    overall = None
+    spreads = {one: run_spread if run_spread and one not in COSTS else prior_run_spread(one) for one in metrics}
     for metric in metrics:
-        spread = run_spread if run_spread and metric not in COSTS else prior_run_spread(metric)
-        spreads[metric] = None if in_turn else spread
         sides = _Sides(_judged_by(metric, before), _judged_by(metric, after), metric, in_turn, names)
-        cells = []
+        found = {}
         for key, old in before.items():
             could_run = not _skipped(old) or (in_turn and not _skipped(after.get(key)))
             if could_run and not old.reference_row:
-                cell = replace(sides.compared(key), metric=metric)
+                cell = sides.compared(key)
                 if tolerance.of(key.env) is None:
                     cell = replace(cell, verdict="advisory", why=cell.why or _ADVISORY, failed=None)
-                cells.append(cell)
-        judged |= {(cell.key, metric): cell for cell in cells}
-        pairs |= {(key, metric): cell for key, cell in sides.pooled(c for c in cells if c.why is None).items()}
+                found[key] = cell
+        spread = None if in_turn else spreads[metric]
+        pairs = sides.pooled(cell for cell in found.values() if cell.why is None)
+        judge = _Judge(metric, pairs, spread, tolerance, part / len(metrics))
         # If conditions allow no verdict, still show the ratio with its interval.
-        for key, cell in sides.pooled(cell for cell in cells if cell.why is not None and cell.terms).items():
-            judged[key, metric] = replace(cell, ratio=_shown(mean_ratio([cell], spreads[metric]), metric))
-    judge = _Judge(pairs, spreads, tolerance, part)
-    judged |= {place: judge.cell(place) for place in pairs}
-    members = defaultdict(list)
-    for cell in judged.values():
-        members[cell.group].append(cell)
-    rates = [pair for pair in pairs.values() if pair.metric not in COSTS]
-    return Comparison(
-        tuple(metrics),
-        tolerance,
-        tuple(judged.values()),
-        tuple(judge.group(group, of_group) for group, of_group in members.items()),
-        mean_ratio(rates, spreads[rates[0].metric]).estimate if rates else None,
-        spreads[metrics[0]],
-        new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
-        names=names,
-    )
+        doubtful = sides.pooled(cell for cell in found.values() if cell.why is not None and cell.terms)
+        found |= {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
+        found |= {key: judge.cell(key) for key in pairs}
+        members = defaultdict(list)
+        for cell in found.values():
+            members[cell.group].append(cell)
+        cells += found.values()
+        groups += [judge.group(group, of_group) for group, of_group in members.items()]
+        if pairs and metric not in COSTS:
+            overall = mean_ratio([*pairs.values()], spread).estimate
+    first = None if in_turn else spreads[metrics[0]]
+    return Comparison(tuple(metrics), tolerance, tuple(cells), tuple(groups), overall, first, names)
 
 
 def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
     """Return cells whose samples are what is judged. Reference rows keep their rates."""
-    costly = {key: cell for key, cell in cells.items() if metric in COSTS and not cell.reference_row}
-    return {**cells, **{key: replace(cell, sample=getattr(cell, metric)) for key, cell in costly.items()}}
+    if metric not in COSTS:
+        return cells
+    return {k: cell if cell.reference_row else replace(cell, sample=getattr(cell, metric)) for k, cell in cells.items()}
 
 
 OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
@@ -230,18 +219,19 @@ OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return ``found``. Verdicts on speedups are inconclusive if the reference itself may have become slower."""
     passing = ("same", "faster")
-    known = {group.key for group in found.groups if group.verdict in passing}
+    known = {one.key.env for one in found.groups if one.key.backend == REFERENCE and one.verdict in passing}
     why = (
         f"its reference, {REFERENCE}, may itself have become slower; "
         f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
     )
 
-    def held(one: OneVerdict) -> OneVerdict:
-        itself = one.group.metric != "speedup" or one.group.backend == REFERENCE
-        stands = itself or one.verdict not in passing or one.group._replace(backend=REFERENCE) in known
+    def held(one: OneVerdict, metric: Metric) -> OneVerdict:
+        itself = metric != "speedup" or one.key.backend == REFERENCE
+        stands = itself or one.verdict not in passing or one.key.env in known
         return one if stands else replace(one, verdict="inconclusive", why=why)
 
-    return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
+    cells = tuple(held(cell, cell.metric) for cell in found.cells)
+    return replace(found, cells=cells, groups=tuple(held(group, group.key.metric) for group in found.groups))
 
 
 def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) -> Contrast:
@@ -250,73 +240,72 @@ def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) ->
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(cells))))
 
 
-def _shown(ratio: Contrast, metric: Metric) -> Estimate:
-    return ratio.estimate.inverse if metric in COSTS else ratio.estimate
-
-
 class _Judge:
-    """The tests of all pairs of cells that can be compared, and of their groups."""
+    """The tests of all pairs of cells that can be compared by a metric, and of their groups."""
 
-    def __init__(
-        self, pairs: Mapping[Place, CellComparison], spreads: _Spreads, tolerance: Tolerance, part: float
-    ) -> None:
-        self.pairs, self._spreads, self._tolerance = pairs, spreads, tolerance
+    def __init__(self, metric: Metric, pairs: _Pairs, spread: RunSpread | None, most: Tolerance, part: float) -> None:
+        self._pairs, self._spread, self._tolerance = pairs, spread, most
+        self._sign = -1 if metric in COSTS else 1  # costs are judged by the inverse of their ratio
         self._level = max(_LEVEL * part / 2, 1e-12)  # above 0, so that its quantile is finite
-        self._members: dict[GroupKey, list[Place]] = defaultdict(list)
-        for place, pair in pairs.items():
-            self._members[pair.group].append(place)
-        self._ratios = {place: self._mean([place]) for place in pairs}
-        self._means = {group: self._mean(places) for group, places in self._members.items()}
-        of_cells = self._verdicts_on(self._ratios, [key.env for key, _ in self._ratios])
-        of_means = self._verdicts_on(self._means, [group.env for group in self._means])
+        self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
+        for key, pair in pairs.items():
+            self._members[pair.group].append(key)
+        self._ratios = {key: self._mean([key]) for key in pairs}
+        self._means = {group: self._mean(keys) for group, keys in self._members.items()}
+        of_cells, of_means = self._verdicts_on(self._ratios), self._verdicts_on(self._means)
         self._verdicts = {
-            group: self._of_group(group, of_means[group], [of_cells[place] for place in places])
-            for group, places in self._members.items()
+            group: self._of_group(group, of_means[group], [of_cells[key] for key in keys])
+            for group, keys in self._members.items()
         }
 
-    def _mean(self, places: Sequence[Place]) -> Contrast:
-        return mean_ratio([self.pairs[place] for place in places], self._spreads[places[0][1]])
+    def _mean(self, keys: Sequence[CellKey]) -> Contrast:
+        return self._signed(mean_ratio([self._pairs[key] for key in keys], self._spread))
 
-    def _most(self, env: str) -> float:
-        return self._tolerance.of(env) or 0.0  # advisory tasks have no pairs
+    def _signed(self, ratio: Contrast) -> Contrast:
+        return Contrast(self._sign * ratio.log, ratio.error)
 
-    def _verdicts_on(
-        self, ratios: Mapping[Key, Contrast], envs: Iterable[str], *, faster: bool = True
-    ) -> dict[Key, statistics.RatioVerdict]:
-        """Return the verdicts on ratios that are tested together, on these tasks."""
-        most = dict(zip(ratios, map(self._most, envs), strict=True))
-        low, high = {key: 1 - share for key, share in most.items()}, {key: 1 + share for key, share in most.items()}
-        return verdicts(ratios, low=low, high=high if faster else None, level=self._level, same=2 * self._level)
+    def _bound(self, key: CellKey | GroupKey, change: int) -> float:
+        """Return the bound of ratios for the worse (``change`` -1) or the better (1)."""
+        most = self._tolerance.of(key.env) or 0.0  # advisory tasks have no pairs
+        return float((1 + self._sign * change * most) ** self._sign)
+
+    def _verdicts_on(self, ratios: Mapping[Any, Contrast], *, faster: bool = True) -> dict[Any, Any]:
+        """Return the verdicts on ratios that are tested together."""
+        low = {key: self._bound(key, -1) for key in ratios}
+        worse = rejected({key: ratio.chance_above(low[key]) for key, ratio in ratios.items()}, self._level)
+        above = {key: ratio.chance_below(self._bound(key, 1)) for key, ratio in ratios.items() if faster}
+        same = [key for key, ratio in ratios.items() if ratio.chance_below(low[key]) <= 2 * self._level]
+        found: dict[Any, Any] = dict.fromkeys(ratios, "inconclusive") | dict.fromkeys(same, "same")
+        return found | dict.fromkeys(rejected(above, self._level), "faster") | dict.fromkeys(worse, "slower")
 
     def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:
-        low, places = 1 - self._most(group.env), self._members[group]
+        low, keys = self._bound(group, -1), self._members[group]
         if "slower" in (of_mean, *of_cells):
             return "slower", None
-        if any(self._ratios[place].chance_above(low) <= _LEVEL for place in places):
+        if any(self._ratios[key].chance_above(low) <= _LEVEL for key in keys):
             return "inconclusive", _SEEMS_SLOWER
         if "faster" in (of_mean, *of_cells):
             return "faster", None
-        return of_mean, self._doubt(self._means[group], places) if of_mean == "inconclusive" else None
+        return of_mean, self._doubt(self._means[group], keys) if of_mean == "inconclusive" else None
 
-    def cell(self, place: Place) -> CellComparison:
+    def cell(self, key: CellKey) -> CellComparison:
         """Return a cell with its ratio and verdict. Cells of a slower or faster group are tested together."""
-        pair, ratio = self.pairs[place], self._ratios[place]
+        pair, ratio = self._pairs[key], self._ratios[key]
         verdict, why = self._verdicts[pair.group]
         if verdict in ("slower", "faster"):
-            of_group = {one: self._ratios[one] for one in self._members[pair.group]}
-            most = self._most(pair.key.env)
-            found = self._verdicts_on(of_group, [pair.key.env] * len(of_group), faster=verdict == "faster")
-            seems_so = ratio.log >= log(1 + most) if verdict == "faster" else ratio.log < log(1 - most)
+            better = verdict == "faster"
+            found = self._verdicts_on({one: self._ratios[one] for one in self._members[pair.group]}, faster=better)
+            bound = log(self._bound(key, 1 if better else -1))
             # If no single cell is significant, a cell whose ratio fits keeps the verdict of its group.
-            if verdict in found.values() or not seems_so:
-                verdict = found[place]
-                why = self._doubt(ratio, [place]) if verdict == "inconclusive" else None
-        return replace(pair, verdict=verdict, ratio=_shown(ratio, pair.metric), why=why)
+            if verdict in found.values() or (ratio.log >= bound) != better:
+                verdict = found[key]
+                why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
+        return replace(pair, verdict=verdict, ratio=self._signed(ratio).estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells, including cells that cannot be compared."""
         judged = len(self._members.get(key, ()))
-        unknown = next((cell for cell in cells if (cell.key, cell.metric) not in self.pairs), None)
+        unknown = next((cell for cell in cells if cell.key not in self._pairs), None)
         verdict, why = self._verdicts.get(key, ("inconclusive", None))
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
@@ -326,17 +315,19 @@ class _Judge:
             min(statistics.student_quantile(1 - level, error.freedom) * sqrt(error.variance), statistics.WIDEST_LOG)
             for level in (self._level / groups, 1 - POWER, _LEVEL, _LEVEL / groups)
         )
-        resolves = 1 - (1 - self._most(key.env)) * exp(-found - power)
-        holds = 1 - exp(min(mean.log - same, -same - hold))
-        ratio = _shown(mean, key.metric)
+        # The share by which a rate falls, or a cost rises, if its logarithm becomes worse by a distance.
+        resolves, holds = (
+            self._sign * (1 - exp(-self._sign * distance))
+            for distance in (found + power - log(self._bound(key, -1)), max(same - mean.log, same + hold))
+        )
+        ratio = self._signed(mean).estimate
         return GroupComparison(key, verdict, len(cells), judged, ratio, why, error.variance, resolves, holds)
 
-    def _doubt(self, found: Contrast, places: Sequence[Place]) -> str:
-        key, metric = places[0]
-        if found.chance_above(1 - self._most(key.env)) <= statistics.SIDE_LEVEL:
+    def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
+        if found.chance_above(self._bound(keys[0], -1)) <= statistics.SIDE_LEVEL:
             return _SEEMS_SLOWER
-        spread = self._spreads[metric]
-        if spread is not None and 2 * spread.of([self.pairs[one] for one in places]).variance > found.error.variance:
+        spread = self._spread
+        if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
             remedy = "use vebench compare, or give --history or a larger --tolerance"
             return f"two runs of the same code may differ by this much; {remedy}"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
@@ -362,29 +353,30 @@ class _Sides:
             how = _how_failed(self.before[base], self.after.get(base))
             how = how and f"{base.backend} with one worker {how}"
         if how is None and new is not None and self.metric == "memory":
-            leaks = [finding.message for finding in new.findings if finding.code is Code.LEAK]
+            leaks = [f"{one.message}; {one.remedy}" for one in new.findings if one.code is Code.LEAK]
             how = next(iter(leaks), None) if all(one.code is not Code.LEAK for one in old.findings) else None
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
             verdict, why = prevented or ("missing", "")
-            return CellComparison(key, old, new, verdict, why=why, failed=failed)
+            return CellComparison(key, old, new, verdict, why=why, failed=failed, metric=self.metric)
         if self.in_turn:
-            ratio = _by_pass(new.sample, old.sample)
-            levels = old.sample.of_passes(ratio.passes).level, new.sample.of_passes(ratio.passes).level
-            terms: list[Term] = [(1.0, ratio)]
+            levels = old.sample.level, new.sample.level
+            terms: list[Term] = [(1.0, self._by_pass(new.sample, old.sample))]
         else:
             above, below = [(1.0, new.sample)], [(1.0, old.sample)]
             if base is not None:
-                above.append((-1.0, self.after[base].sample))
-                below.append((-1.0, self.before[base].sample))
+                power = 1.0 if self.metric in COSTS else -1.0
+                above.append((power, self.after[base].sample))
+                below.append((power, self.before[base].sample))
             logs = [sum(power * log(sample.level) for power, sample in side) for side in (below, above)]
             levels = exp(logs[0]), exp(logs[1])
             terms = [*above, *((-power, sample) for power, sample in below)]
-        doubt = None if self.metric == "memory" else self._doubt(key, base)
-        return CellComparison(
-            key, old, new, "inconclusive", levels=levels, why=doubt, failed=failed, terms=tuple(terms)
-        )
+        # Disturbed windows say nothing about memory, and little about starts. The interval shows how starts differ.
+        sure = COSTS if self.in_turn else ("memory",)
+        doubt = None if self.metric in sure else self._doubt(key, base)
+        found = CellComparison(key, old, new, "inconclusive", metric=self.metric, levels=levels, terms=tuple(terms))
+        return replace(found, why=doubt, failed=failed)
 
     def pooled(self, cells: Iterable[CellComparison]) -> dict[CellKey, CellComparison]:
         """Return the pairs by key. For interleaved sides, their ratios get pools, which show how ratios vary."""
@@ -396,6 +388,16 @@ class _Sides:
         worse = {key: max(conditions, key=worst_last.index) for key, conditions in both.items()}
         ratios = statistics.pooled_alone({key: cell.terms[0][1] for key, cell in pairs.items()}, worse)
         return {key: replace(pairs[key], terms=((1.0, ratio),)) for key, ratio in ratios.items()}
+
+    def _by_pass(self, new: Sample, old: Sample) -> Sample:
+        """Return a ratio for each pass.
+
+        The side that starts first alternates by pass. Each cost is divided by the cost that had the same place, in the
+        neighbouring pass, because a process may start more slowly while the other side's process rests.
+        """
+        others = {number ^ (self.metric in COSTS): rate for number, rate in old.by_pass.items()}
+        ratios = {number: rate / others[number] for number, rate in new.by_pass.items() if others.get(number, 0) > 0}
+        return Sample(tuple(ratios.values()), one_process=False, passes=tuple(ratios))
 
     def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
         sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
@@ -417,7 +419,7 @@ class _Sides:
         for name, cell in self._named(key):
             if not cell.sample.measurable:
                 yield "inconclusive", f"{name}: one window or pass, no interval; measure with --passes 5"
-        if self.in_turn and len(_by_pass(new.sample, old.sample).rates) <= 1:
+        if self.in_turn and len(self._by_pass(new.sample, old.sample).rates) <= 1:
             yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
     def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:
@@ -456,12 +458,6 @@ class _Sides:
             codes = [(name, code) for name, cell in of_base for code in _doubts(cell, self.in_turn)]
         found = ", ".join(f"{name} {code}" for name, code in codes)
         return f"{found}: such a rate says little about the code; measure again on an idle machine" if codes else None
-
-
-def _by_pass(above: Sample, below: Sample) -> Sample:
-    rates, others = above.by_pass, below.by_pass
-    common = tuple(number for number in rates if others.get(number, 0) > 0)
-    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
 
 
 def _skipped(cell: CellSummary | None) -> bool:

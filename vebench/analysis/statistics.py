@@ -206,11 +206,6 @@ class Estimate:
             return None
         return max(self.high / self.median - 1, 1 - self.low / self.median)
 
-    @property
-    def inverse(self) -> Estimate:
-        """The estimate of 1 divided by the positive number."""
-        return Estimate(1 / self.median, self.high and 1 / self.high, self.low and 1 / self.low)
-
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate multiplied by an exact, positive number."""
         ends = (None if end is None else end * factor for end in (self.low, self.high))
@@ -432,23 +427,19 @@ def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], 
 def verdicts(
     ratios: Mapping[Key, Contrast | None],
     *,
-    low: float | Mapping[Key, float] = 1.0,
-    high: float | Mapping[Key, float] | None = None,
+    low: float = 1.0,
+    high: float | None = None,
     level: float = SIDE_LEVEL,
-    same: float = 0.0,
     tests: Callable[[int], int] = int,
 ) -> dict[Key, RatioVerdict]:
     """Return the verdict on each ratio, all tested together. Every comparison of rates is made here.
 
     A ratio is ``slower`` if it is significantly below ``low``, and ``faster`` if it is significantly above ``high``,
-    each at ``level``. If ``low`` and ``high`` are equal, the test is two-sided. A ratio is the ``same`` if it is
-    significantly above ``low`` in a separate test at the level ``same``. A ratio that is None is ``inconclusive``, but
-    counts as tested. ``low`` and ``high`` may differ between ratios. ``tests``: see ``rejected``.
+    each at ``level``. If ``low`` and ``high`` are equal, the test is two-sided. A ratio that is None is
+    ``inconclusive``, but counts as tested. ``tests``: see ``rejected``.
     """
-    lows = low if isinstance(low, Mapping) else dict.fromkeys(ratios, low)
-    highs = high if isinstance(high, Mapping) else dict.fromkeys(ratios, high or inf)
-    below = {key: 1.0 if found is None else found.chance_above(lows[key]) for key, found in ratios.items()}
-    above = {key: 1.0 if found is None or not high else found.chance_below(highs[key]) for key, found in ratios.items()}
+    below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
+    above = {key: 1.0 if found is None or high is None else found.chance_below(high) for key, found in ratios.items()}
     if high == low:
         either = rejected({key: min(below[key], above[key]) for key in ratios}, level, tests)
         slower = frozenset(key for key in either if below[key] < above[key])
@@ -456,15 +447,10 @@ def verdicts(
     else:
         slower = rejected(below, level, tests)
         faster = rejected(above, level, tests)
-    verdict_of: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
-    for key, found in ratios.items():
-        if key in slower:
-            verdict_of[key] = "slower"
-        elif key in faster:
-            verdict_of[key] = "faster"
-        elif same and found is not None and found.chance_below(lows[key]) <= same:
-            verdict_of[key] = "same"
-    return verdict_of
+    found: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
+    found.update(dict.fromkeys(faster, "faster"))
+    found.update(dict.fromkeys(slower, "slower"))
+    return found
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:

@@ -46,15 +46,17 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     conditions = {cell.key: cell.condition for cell in sweep.cells}
     by_cpu_time = pooled({key: _frames(each.counting, "cpu_ns") for key, each in measured.items()}, conditions)
     by_batch = pooled({key: _times_by_batch(each.counting) for key, each in measured.items()}, conditions)
-    startup = pooled({key: _cost(each.records, "startup_ns") for key, each in measured.items()}, conditions)
-    memory = pooled({key: _cost(each.records, "peak_rss_bytes") for key, each in measured.items()}, conditions)
+    startup = pooled({key: _cost(each.records, "startup_ns", 1) for key, each in measured.items()}, conditions)
+    environments = {cell.key: cell.built.num_envs for cell in sweep.cells}
+    memories = {key: _cost(each.records, "peak_rss_bytes", environments[key]) for key, each in measured.items()}
+    memory = pooled(memories, conditions)
     cells = []
     for cell in sweep.cells:
         key = cell.key
         records, windows, counting = measured[key]
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = None if frames_per_second is None else frames_per_second.scaled(1 / cell.built.frame_skip)
-        speedup, ceiling, peak = _speedup(cell, sweep), sweep.ceilings.get(key), estimate(memory[key])
+        speedup, ceiling = _speedup(cell, sweep), sweep.ceilings.get(key)
         # Windows of a comparison are short, so join the windows of each process for its stability.
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         learner = None if cell.reference_row else run.header.spec.learner
@@ -67,7 +69,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             making_seconds=_seconds(records, "making_ns"),
             reset_seconds=_seconds(records, "reset_ns"),
             peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
-            memory_per_env=None if peak is None else peak.inverse.scaled(1 / cell.built.num_envs),
+            memory_per_env=estimate(memory[key]),
             growth=of_windows.growth(windows),
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
@@ -144,10 +146,10 @@ def _frames(windows: Windows, time: str = "ns") -> Sample:
     return Sample.of(windows["repeat"], windows["steps"] * windows["frame_skip"], windows[time] * _NANO)
 
 
-def _cost(records: Sequence[CellRecord], name: str) -> Sample:
-    """Return the sample of 1 divided by a field of the successful records. An unknown value is left out."""
-    well = [record for record in records if record.status == "ok"]
-    return Sample.of([one.repeat for one in well], [1] * len(well), [getattr(one, name) or 0 for one in well])
+def _cost(records: Sequence[CellRecord], name: str, divisor: int) -> Sample:
+    """Return the sample of a field of the successful records, divided by a number. An unknown value is left out."""
+    known = [record for record in records if record.status == "ok" and getattr(record, name)]
+    return Sample.of([one.repeat for one in known], [getattr(one, name) for one in known], [divisor] * len(known))
 
 
 def _seconds(records: Sequence[CellRecord], name: str) -> float | None:

@@ -79,14 +79,10 @@ class Outcome:
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: answers.Layout | None = None  # None, as the times of its startup, if the cell was never ready
-    startup_ns: int | None = None
+    ready: answers.Ready | None = None  # None if the cell was never ready
     windows: tuple[answers.Window, ...] = ()
     done: answers.Done = _UNKNOWN  # without facts if the cell did not finish
     log: str = ""  # the end of a failed cell's output
-    reset_ns: int | None = None
-    imports_ns: int | None = None
-    making_ns: int | None = None
     cause: answers.Cause | None = None
 
 
@@ -348,10 +344,7 @@ class _RunningCell:
         """Return how the cell has ended. With a ``cause``, the cell ends now for this cause."""
         reason = cause.reason if cause else self._reason
         status: Literal["ok", "failed"] = "ok" if reason is None else "failed"
-        found = Outcome(status, reason, windows=tuple(self.windows), done=self._done, log=self._log, cause=cause)
-        if (ready := self._ready) is None:
-            return found
-        return replace(found, **vars(ready))
+        return Outcome(status, reason, self._ready, tuple(self.windows), self._done, self._log, cause)
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int, seen: Counter[Seen]) -> Cell:

@@ -38,6 +38,8 @@ from vebench.results.store import RunWriter
 
 _USUAL = Tolerance(TOLERANCE)
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
+_ENDINGS = ("-a", "-b")  # of the run files' names
+_BUDGET = 600.0  # seconds of measuring costs, if the user gives no budget
 # The default of compare. It has no reference rows, because no verdict needs them.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
@@ -73,8 +75,7 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
         if spread is None:
             few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
             raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
-    tolerance = _USUAL if request.calibrates else request.tolerance
-    compare = partial(compare_runs, metrics=request.metrics, tolerance=tolerance, run_spread=spread)
+    compare = partial(compare_runs, metrics=request.metrics, tolerance=request.tolerance, run_spread=spread)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, compare, world, budget)
     else:
@@ -84,8 +85,6 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     found = comparison.without_unknown_reference(found or compare(_chosen(request, old), new))
-    if request.envs or request.backends:
-        found = replace(found, new=())
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     status = gate.Status.DONE if request.calibrates else gate.exit_status(found)
@@ -245,14 +244,12 @@ def compared(
 
     The environments and backends of both specs correspond to each other, in the same order. The run files have the name
     ``output`` with the sides added. Passes are added until every backend has a verdict, or ``budget`` seconds are over.
-    Without a ``budget``, the passes of the second spec are measured. ``metrics``: all words for rates mean the same.
+    Without a ``budget``, the passes of the second spec are measured. A cost gets a default budget, because starts
+    differ much. ``metrics``: all words for rates mean the same.
     """
     spec = specs[1]
-    base = output or store.default_path(world.now(), spec.envs)
-    files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
-    for path in files:
-        if path.exists():
-            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
+    if budget is None and not set(COSTS).isdisjoint(metrics):
+        budget = _BUDGET
     passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     planned_here = [
         replace(each, backends=each.backends or CONTESTANTS, interleave=each.replicas == 1, passes=passes)
@@ -260,13 +257,13 @@ def compared(
     ]
     if named := next((choice.label for each in planned_here for choice in each.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    sides = first, second = _sides(pythons, planned_here, files, world)
+    sides = first, second = _sides(pythons, planned_here, output, world)
     # The second side's key by the first side's.
     pairs = zip(first.plan.cells, second.plan.cells, strict=True)
     keys = {cell.key.without_repeat: same.key.without_repeat for cell, same in pairs}
     gate.chosen([*keys.values()], [task for task, _ in tolerance.of_tasks], (), "this plan", "--tolerance")
-    judged: list[Metric] = [metric if metric in COSTS else "fps" for metric in metrics]
-    compare = partial(compare_runs, metrics=judged, tolerance=tolerance, in_turn=True, names=COMPARE)
+    judged = dict.fromkeys(metric if metric in COSTS else "fps" for metric in metrics)
+    compare = partial(compare_runs, metrics=tuple(judged), tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
@@ -302,9 +299,7 @@ def compared(
     return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
 
 
-def _sides(
-    pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
-) -> tuple[_Side, _Side]:
+def _sides(pythons: Sequence[str], specs: Sequence[RunSpec], output: Path | None, world: World) -> tuple[_Side, _Side]:
     """Return both sides, ready to measure. Raises UsageError or NotComparableError if nothing can be compared."""
     interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
     before, after = specs
@@ -314,6 +309,11 @@ def _sides(
     if rows[0] != rows[1] or len(old) != len(new):
         raise UsageError("nothing to compare: A and B differ in the number of environments, backends or reference rows")
     sides = []
+    base = output or store.default_path(world.now(), after.envs, _ENDINGS)
+    files = [base.with_stem(f"{base.stem}{ending}") for ending in _ENDINGS]
+    for path in files:
+        if path.exists():
+            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
         plan, head = planned(spec, tasks, world, python)
         cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)

@@ -41,22 +41,16 @@ Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but b
 
 FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
-ORDER = ("slower", "failed", *NO_ANSWER, "inconclusive", "same", "faster", "advisory")  # the worst verdict first
+PASSING = ("same", "faster", "advisory")
+ORDER = ("slower", "failed", *NO_ANSWER, "inconclusive", *PASSING)  # the worst verdict first
 
 
 UNITS: dict[Metric, str] = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker",
     "yardstick": f"frames per step of {YARDSTICK}",
-    "startup": "startup time (imports + making environments + first reset), slower if it is longer",
-    "memory": "peak memory for each environment, slower if it is larger",
-}
-_UNSEEN: dict[Metric, str] = {
-    "fps": "whether the code or the machine has changed",
-    "speedup": f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
-    "yardstick": f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
-    "startup": "imports, if the runs forked their cells: measure both with --isolation fresh",
-    "memory": "a leak that hardly grows in these windows",
+    "startup": "startup time: imports + making + first reset",
+    "memory": "peak memory of each environment",
 }
 
 
@@ -146,7 +140,7 @@ class Decisions:
     def __init__(self) -> None:
         self._spent = 0.0
         self._groups: dict[GroupKey, GroupComparison] = {}
-        self._cells: dict[comparison.Place, CellComparison] = {}
+        self._cells: dict[tuple[CellKey, Metric], CellComparison] = {}
 
     def part(self, used: float) -> float:
         """Return the part of the level for a look, given the share of time used, which is 1 for the last look."""
@@ -250,8 +244,9 @@ class CheckPage(DataPage):
         """The outcome in a few words, the most important verdict first: ``2 slower, 6 same of 8 cells``."""
         if self.calibrated is not None:
             return f"--tolerance {self.calibrated.label}"
-        verdicts = [cell.verdict for cell in self.comparison.cells]
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ORDER if verdict in verdicts)
+        cells = sorted(self.comparison.cells, key=lambda cell: ORDER.index(cell.verdict))
+        verdicts = [figures.verdict_word(cell) for cell in cells]
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
         noun = "cell" if len(self.comparison.metrics) == 1 else "verdict"
         return f"{counts} of {figures.counted(len(verdicts), noun)}"
 
@@ -260,6 +255,7 @@ class CheckPage(DataPage):
         """One document: a table for each task and metric with backends and cells, and the reasons of verdicts."""
         found = self.comparison
         tolerance = "the tolerance" if found.tolerance.of_tasks else found.tolerance.label
+        words = f"slower, faster{' (memory: larger, smaller)' if 'memory' in found.metrics else ''}"
         certain = "" if found.run_spread is None else ", and for how runs of the same code differ"
         reasons: list[tuple[str, str | None, CellKey]] = [(cell.verdict, cell.why, cell.key) for cell in found.cells]
         reasons += [("failed", cell.failed, cell.key) for cell in found.cells if cell.failed != cell.why]
@@ -269,11 +265,10 @@ class CheckPage(DataPage):
             facts=tuple(self._facts()),
             tables=tuple(_table(env, metric, found) for env, metric in tables),
             legend=(
-                f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
+                f"{words}: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio.",
-                *(f"Not detected: {_UNSEEN[metric]}." for metric in found.metrics if found.run_spread is not None),
             ),
             remarks=tuple(figures.explained(reasons)),
             notice=one_line(self.unusable),
@@ -289,7 +284,7 @@ class CheckPage(DataPage):
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             cases = f"{comparison.POWER:.0%} of cases"
-            yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {cases}"
+            yield "resolves", f"a change for the worse by {max(resolved):.0%} is found in {cases}"
         if (spread := found.run_spread) is not None:
             whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
             assumed = spread == comparison.prior_run_spread(found.metrics[0])
@@ -299,8 +294,6 @@ class CheckPage(DataPage):
             yield "all cells", f"{figures.ratio_text(found.overall)}, geometric mean"
         if self.differences:
             yield "differs", one_line("; ".join(self.differences))
-        if found.new:
-            yield "not gated", f"{figures.counted(len(found.new), 'cell')} only in {names.candidate}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -372,14 +365,17 @@ def _level(cell: CellComparison, level: float, side: CellSummary | None) -> Text
     if side is None or cell.metric not in COSTS:
         sign = "x" if cell.metric == "speedup" and cell.key.backend != REFERENCE else ""
         return Text((f"{figures.number(level)}{sign}",), value=level)
-    cost = 1 / side.sample.level
+    cost = side.sample.level
     if cell.metric == "memory":
-        return Text((figures.byte_size(round(cost / side.built.num_envs)),), value=cost)
-    return Text(tuple(filter(None, (figures.short_time(cost), figures.startup_parts(side)))), value=cost)
+        return Text((figures.byte_size(round(cost)),), value=cost)
+    of_side = side.figures
+    parts = (of_side.imports_seconds, of_side.making_seconds, of_side.reset_seconds)
+    shown = "+".join(f"{1000 * seconds:.0f}" for seconds in parts if seconds is not None)
+    return Text((figures.short_time(cost), f"{shown} ms"), value=cost)
 
 
 def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
-    verdict, ratio = judged.verdict, judged.ratio
+    verdict, ratio = figures.verdict_word(judged), judged.ratio
     shown = Text((figures.DASH,)) if ratio is None else Text((figures.ratio_text(ratio),), value=ratio)
-    named = Text((verdict,), "plain" if verdict in ("faster", "same", "advisory") else "missing", verdict)
+    named = Text((verdict,), "plain" if judged.verdict in PASSING else "missing", judged.verdict)
     return (size, named, shown, *levels)

@@ -256,17 +256,14 @@ def tolerance(usual: float) -> Kind:
 
 
 def judged() -> Kind:
-    """Return the kind of lists of costs and a way to compare rates: ``rate`` is ``yardstick``."""
-    rates = ("yardstick", "speedup", "fps")
-    known = ("rate", *rates, *COSTS)
+    """Return the kind of lists of costs and ways to compare rates: ``rate`` is ``yardstick``."""
+    known = {"rate": "yardstick"} | {name: name for name in ("yardstick", "speedup", "fps", *COSTS)}
+    one = word(*known)
 
     def parse(texts: Sequence[str]) -> tuple[str, ...]:
-        names = ["yardstick" if name == "rate" else name for name in ",".join(texts).split(",")]
-        if not set(known).issuperset(names) or sum(name in rates for name in names) > 1:
-            raise ValueError(f"must be of {', '.join(known)}, with one way to compare rates")
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(known[one.read(name)] for name in ",".join(texts).split(",")))
 
-    return listed(parse, lambda: known)
+    return listed(parse, one.choices)
 
 
 def size() -> Kind:

@@ -252,7 +252,10 @@ class Run(Struct, frozen=True):
 
 def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned counts if it was never ready."""
-    layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
+    layout, times = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip), {}
+    if outcome.ready is not None:
+        times = vars(outcome.ready).copy()
+        layout = times.pop("layout")
     # If the backend fell back from its own class to Gymnasium's, the known verdict is about other code.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN
@@ -270,10 +273,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         status=outcome.status,
         reason=None if outcome.reason is None else one_line(outcome.reason),
         cause=outcome.cause,
-        startup_ns=outcome.startup_ns,
-        reset_ns=outcome.reset_ns,
-        imports_ns=outcome.imports_ns,
-        making_ns=outcome.making_ns,
+        **times,
         took_ns=took_ns,
         windows=msgspec.convert(outcome.windows, tuple[WindowRecord, ...], from_attributes=True),
         verdict=known.verdict if known else None,

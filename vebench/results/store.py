@@ -37,14 +37,17 @@ _RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
 _APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
-def default_path(now: datetime, envs: Iterable[str]) -> Path:
-    """Return a path for a run without ``-o``, named by UTC time and tasks. No file has this path yet."""
+def default_path(now: datetime, envs: Iterable[str], endings: Sequence[str] = ("",)) -> Path:
+    """Return a path for a run without ``-o``, named by UTC time and tasks.
+
+    No file has this path yet, with one of ``endings`` added to its stem.
+    """
     # File systems limit the length of names.
     slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:60].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
     path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
     attempts = count(2)
-    while path.exists():
+    while any(path.with_stem(f"{path.stem}{ending}").exists() for ending in endings):
         path = DEFAULT_FOLDER / f"{stem}-{next(attempts)}{SUFFIX}"
     return path
 

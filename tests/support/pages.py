@@ -94,7 +94,6 @@ def make_pages() -> Mapping[PageKind, Page]:
         CheckPage("a.jsonl", "b.jsonl", found, ("gymnasium 1.3 against 1.4",), 1),
         BisectPage(
             (Candidate("1.0"), Candidate("1.1"), Candidate("1.2"), Candidate("2.0")),
-            "release",
             "steps",
             (BisectStep(1, LogRatio(0.0, 0.01)), BisectStep(2, skipped="cannot be installed")),
             Posterior([0.0, 0.004, 0.5, 0.496], {1: LogRatio(0.0, 0.01)}, 2, 3, 0.996, True, True, None),

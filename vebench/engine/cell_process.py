@@ -88,7 +88,7 @@ class CellProcess(Conversation):
         self._end()
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell's time limit is reached, or the user interrupts."""
+        """Raise CellError if the time limit is reached, InterruptedCellError if the user interrupts."""
         if self._interrupts.requested:
             raise InterruptedCellError
         if wakeful() > self._deadline:
@@ -362,8 +362,6 @@ class Replicas(Conversation):
                     arrived.append(answer)
                     if isinstance(answer, answers.Done):
                         del self._working[name]
-            except InterruptedCellError:  # the replica has not failed
-                raise
             except CellError as error:
                 arrived.append(answers.Failure(str(error)))
             for answer in arrived:

@@ -37,11 +37,8 @@ class CellError(Exception):
     """The cell cannot go on. The text is stored as the reason in the cell's record."""
 
 
-class InterruptedCellError(CellError):
-    """The user ended the run while the cell was measuring."""
-
-    def __init__(self) -> None:
-        super().__init__(answers.Cause.INTERRUPTED.reason)
+class InterruptedCellError(Exception):
+    """The user ended the run while the cell was measuring, so the cell has not failed."""
 
 
 class Conversation(ABC):
@@ -326,8 +323,6 @@ class _RunningCell:
                         self._reason = answer.reason
                         break
                 yield answer
-        except InterruptedCellError:
-            raise
         except CellError as error:
             self._reason = str(error)
         self._log = self._conversation.log()

@@ -51,7 +51,6 @@ from vebench.plan.cells import (
     is_base,
     next_pass,
     placement_of,
-    without,
 )
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
@@ -280,7 +279,7 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
         refuse_idle(plan, f"{path}: ")
     if differences := records.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
-    return plan, (_missing(plan, run) if run.header.chose_cells else without(plan, measured(plan, run)))
+    return plan, (_missing(plan, run) if run.header.chose_cells else unmeasured(plan, run))
 
 
 def _missing(plan: Plan, run: Run) -> Plan:
@@ -310,10 +309,11 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
         raise RunFileError(f"{path}, line 1: {error}") from None
 
 
-def measured(plan: Plan, run: Run) -> set[CellKey]:
-    """Return the keys of the cells that need no measurement: successful ones, and those skipped before and now."""
+def unmeasured(plan: Plan, run: Run) -> Plan:
+    """Return ``plan`` without the cells that need no measurement: successful ones, and those skipped before and now."""
     ok, skipped = ({cell.key for cell in run.cells if cell.status == status} for status in ("ok", "skipped"))
-    return {cell.key for cell in plan.cells if cell.key in ok or (cell.skip and cell.key in skipped)}
+    cells = [cell for cell in plan.cells if cell.key not in ok and not (cell.skip and cell.key in skipped)]
+    return replace(plan, cells=tuple(cells))
 
 
 class Session:

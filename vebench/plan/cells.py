@@ -232,11 +232,6 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
     )
 
 
-def without(plan: Plan, done: Container[CellKey]) -> Plan:
-    """Return ``plan`` without the cells with these keys, in the same order."""
-    return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
-
-
 def is_base(cell: Cell) -> bool:
     """Return whether other cells are compared with this cell, so that each pass has it."""
     return cell.is_base or cell.backend.name == registry.YARDSTICK

@@ -28,18 +28,7 @@ from vebench.child.request import Updating
 from vebench.commands import proving, session
 from vebench.commands.session import Session, World
 from vebench.errors import UsageError
-from vebench.plan.cells import (
-    FORK_S,
-    LOAD_S,
-    MOST_PROCESSES,
-    Cell,
-    CellKey,
-    Plan,
-    in_groups,
-    next_pass,
-    placement_of,
-    without,
-)
+from vebench.plan.cells import FORK_S, LOAD_S, MOST_PROCESSES, Cell, CellKey, Plan, in_groups, next_pass, placement_of
 from vebench.plan.grammar import BackendChoice, LearnerStep
 from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.reports.console import Outlet
@@ -448,7 +437,7 @@ class TuneRace:
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as there is time."""
-        left = without(self._plan, session.measured(self._plan, self._session.run))
+        left = session.unmeasured(self._plan, self._session.run)
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
         untried = [cell for cell in left.cells if cell.skip is None]

@@ -43,8 +43,7 @@ def proven(
 
     found = [
         f"{one.backend.name} {answer.verdict} {answer.reason or ''}".strip()
-        for one, answer in verified(tuple(cells), launch)
-        if not isinstance(answer, str)
+        for one, answer, _ in verified(tuple(cells), launch)
     ]
     return found, asked
 

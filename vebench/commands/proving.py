@@ -74,7 +74,6 @@ def prove(
     interpreters = interpreters_of(spec, world)
     cells = _cells(spec, Stepping(steps, spec.seed), world, interpreters, episode)
     proofs: list[tuple[Cell, Proof]] = []
-    log: str | None = None  # the file with the output of the next cell
     with (
         Screen(console.for_progress()) as screen,
         Interrupts() as interrupts,
@@ -84,13 +83,12 @@ def prove(
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""
         count = counted(cells[0].workers if cells else 0, "environment")
         screen.say(f"comparing {steps:,} steps of {count} or more for each backend{drawn}")
-        for cell, proof in answers:
-            if isinstance(proof, str):  # the output of the cell
-                heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
-                path = store.LOG_OF_COMPARISONS
-                log = str(path) if store.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
-                continue
-            reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
+        for cell, proof, printed in answers:
+            heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
+            path = store.LOG_OF_COMPARISONS
+            kept = store.keep_log(path, f"{heading}, --seed {spec.seed}", printed)
+            engines = *proof.engines, *cell.interpreter.engines
+            reported = replace(proof, log=str(path) if kept else None, engines=engines)
             proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
             # Pages show ``proof.verdict``. ``found`` is the verdict for later runs, which also need ends of episodes.

@@ -410,35 +410,36 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
                 del left[0]
 
 
-def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof | str]]:
-    """Yield each cell with its proof. Before the proof of a failed cell, yield a text with the end of its log.
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, answers.Proof, str]]:
+    """Yield each cell with its proof, and the end of its log if it has failed.
 
     For-loop is tried first on an environment that vebench does not know: if it fails, every backend would hang or fail.
     Raises KeyboardInterrupt if the user interrupts.
     """
-    why: dict[Task, str] = {}  # why for-loop cannot step a task; empty if it can
+    loops: dict[Task, answers.Proof] = {}  # whether for-loop can step a task
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Stepping):
-            yield cell, answers.Proof("unverified", reason=cell.skip, failed=True)
+            yield cell, answers.Proof("unverified", reason=cell.skip, failed=True), ""
             continue
         if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
-            yield cell, answers.Proof("unverified", reason=chance)
+            yield cell, answers.Proof("unverified", reason=chance), ""
             continue
-        if task not in why and cell.backend != _LOOP and not SUITES[task.suite].ours:
+        if task not in loops and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
-            *_, found = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
-            why[task] = ""
-            if isinstance(found, answers.Proof) and found.failed:
-                why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
-        if why.get(task):
-            yield cell, answers.Proof("unverified", reason=why[task])
+            loops[task], _ = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
+        if task in loops and loops[task].failed:
+            why = f"not compared: {registry.REFERENCE} cannot step {task.id}: {loops[task].reason}"
+            yield cell, answers.Proof("unverified", reason=why), ""
         else:
-            yield from ((cell, found) for found in _proven(cell, job, launch))
+            yield cell, *_proven(cell, job, launch)
 
 
-def _proven(cell: Cell, asked: Stepping, launch: Launch) -> Iterator[answers.Proof | str]:
-    """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed."""
+def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof, str]:
+    """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed.
+
+    Return the proof, and the end of the log if the backend has failed.
+    """
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
     for answer in _answers(replace(cell, job=job), launch):
@@ -454,9 +455,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> Iterator[answers.Pro
             found = replace(found, reason=failed or answer.reason)
         elif isinstance(answer, str) and not failed:
             printed = answer
-    if found.failed:
-        yield printed
-    yield found
+    return found, printed if found.failed else ""
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:

@@ -328,7 +328,7 @@ def place(
         order = order_of(machine, allowed, pin if pinned else "compact", smt)
     else:
         order = _allowed_in(pin, "--pin", allowed)
-    by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
+    by_core = grouped(order, lambda cpu: core.get(cpu, (cpu,)))
     if pin not in PIN_POLICIES and smt == "off":
         order = tuple(cpus[0] for cpus in by_core)
     most = len(order) if quota is None else min(len(order), max(1, int(quota)))
@@ -366,8 +366,8 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     cores = _compact(topology, frozenset(allowed))
     if policy == "scatter":  # one core from each node in turn, or from each package if no node is known
         by_node = any(core.node is not None for core in cores)
-        nodes = _grouped(cores, attrgetter("node" if by_node else "package"))
-        packages = _grouped(nodes, lambda members: members[0].package)
+        nodes = grouped(cores, attrgetter("node" if by_node else "package"))
+        packages = grouped(nodes, lambda members: members[0].package)
         cores = _in_turn(_in_turn(packages))
     if smt == "close":
         return tuple(cpu for core in cores for cpu in core.cpus)
@@ -387,7 +387,7 @@ def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
         if cpus := tuple(cpu for cpu in core if cpu in allowed):
             at = cpus[0]
             cores.append(_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)))
-    groups = {part: _grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
+    groups = {part: grouped(cores, attrgetter(part)) for part in ("package", "node", "cache")}
     # Groups with the fastest core come first, then those with the lowest CPU.
     ranks = {
         (part, getattr(members[0], part)): (-max(core.speed for core in members), min(core.cpus for core in members))
@@ -411,7 +411,7 @@ def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:
     return [item for item in items if item is not gap]  # type: ignore[misc] # gaps are left out
 
 
-def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
+def grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
     """Return lists of the items with equal keys, in the order in which the keys first appear."""
     groups: dict[Hashable, list[_T]] = {}
     for item in items:
@@ -452,6 +452,6 @@ def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
 
 def format_cpu_list(cpus: Iterable[int]) -> str:
     """Return the CPUs as a sorted Linux CPU list. ``parse_cpu_list`` is the inverse for sorted CPUs."""
-    runs = _grouped(enumerate(sorted(cpus)), lambda item: item[1] - item[0])
+    runs = grouped(enumerate(sorted(cpus)), lambda item: item[1] - item[0])
     ends = [(run[0][1], run[-1][1]) for run in runs]
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

@@ -19,7 +19,7 @@ from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.child.request import Job, Mode
 from vebench.errors import UsageError
 from vebench.interpreters import Interpreter
-from vebench.machine.host import Host, Placement, apart, place
+from vebench.machine.host import Host, Placement, apart, grouped, place
 from vebench.plan.grammar import BackendChoice, doubled
 from vebench.plan.spec import FORK, MAX_PASSES, PASSES_OF_ALL, PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import asked_as, engines_in
@@ -373,10 +373,8 @@ def interleaved(
     plan: Plan, memory_available: int | None, bytes_of: Callable[[Cell], int] = attrgetter("bytes")
 ) -> Plan:
     """Return the plan with interleaved groups. A group has all cells of one pass on one task, if they fit in memory."""
-    by_pass: dict[tuple[int, str], list[Cell]] = {}
-    for cell in plan.cells:
-        by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
-    return replace(plan, cells=in_groups(by_pass.values(), memory_available, bytes_of))
+    groups = grouped(plan.cells, lambda cell: (cell.repeat, cell.task.id))
+    return replace(plan, cells=in_groups(groups, memory_available, bytes_of))
 
 
 def in_groups(
@@ -411,10 +409,9 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     again = {key: replace(cell, repeat=number) for key, cell in once.items() if key in repeats and number < MAX_PASSES}
     groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
     cells = [cell for key, cell in again.items() if key in wanted or cell.group in groups]
-    together: dict[object, list[Cell]] = {}
-    for cell in shuffled(cells, plan.spec.seed, number):
-        together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
-    return replace(plan, cells=tuple(chain.from_iterable(together.values())))
+    order = shuffled(cells, plan.spec.seed, number)
+    together = grouped(order, lambda cell: cell.key if cell.group is None else cell.group)
+    return replace(plan, cells=tuple(chain.from_iterable(together)))
 
 
 @cache
@@ -471,9 +468,8 @@ def time_planned(cells: Iterable[Cell], spec: RunSpec) -> PlannedTime:
 
 def most_at_once(plan: Plan) -> tuple[int, int]:
     """Return the most processes and bytes that the plan's cells, taking turns in groups, need at the same time."""
-    together: dict[object, list[Cell]] = {}
-    for number, cell in enumerate(cell for cell in plan.cells if cell.skip is None):
-        together.setdefault((cell.repeat, number if cell.group is None else cell.group), []).append(cell)
-    processes = (sum(cell.shape.processes for cell in group) for group in together.values())
-    memory = (sum(cell.bytes for cell in group) for group in together.values())
+    able = [cell for cell in plan.cells if cell.skip is None]
+    groups = grouped(able, lambda cell: (cell.repeat, cell.key if cell.group is None else cell.group))
+    processes = (sum(cell.shape.processes for cell in group) for group in groups)
+    memory = (sum(cell.bytes for cell in group) for group in groups)
     return max(processes, default=0), max(memory, default=0)

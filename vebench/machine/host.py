@@ -427,31 +427,26 @@ def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     kept = frozenset(_allowed_in(text, "--policy: cpus", allowed))
     if not allowed - kept:
         raise UsageError(f"--policy: cpus {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
-    if pin not in PIN_POLICIES and (both := kept.intersection(parse_cpu_list(pin))):
+    if pin not in PIN_POLICIES and (both := kept.intersection(parse_list(pin))):
         raise UsageError(f"--policy: cpus {text}: --pin {pin} also gives CPU {format_cpu_list(both)} to workers")
     return allowed - kept
 
 
 def _allowed_in(text: str, option: str, allowed: frozenset[int]) -> Cpus:
-    cpus = parse_cpu_list(text, option)
+    """Return the CPUs of a Linux CPU list (``0-3,8``), in its order. Raises UsageError unless all are allowed."""
+    parts = kernel.ranges(text)
+    cpus = tuple(cpu for part in parts for cpu in part) if all(parts) else ()
+    if not cpus or len(set(cpus)) < len(cpus):
+        policies = f" nor a policy ({', '.join(PIN_POLICIES)})" if option == "--pin" else ""
+        raise UsageError(f"{option} {shown(text)}: not a list of CPUs such as 0-3,8, each once{policies}")
     if outside := set(cpus) - allowed:
         which, right = format_cpu_list(outside), format_cpu_list(allowed)
         raise UsageError(f"{option} {text}: CPU {which} is not allowed here (allowed: {right})")
     return cpus
 
 
-def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
-    """Return the CPUs of a Linux CPU list (``0-3,8``), in its order. Raises UsageError if the list is invalid."""
-    parts = kernel.ranges(text)
-    cpus = tuple(cpu for part in parts for cpu in part) if all(parts) else ()
-    if not cpus or len(set(cpus)) < len(cpus):
-        policies = f" nor a policy ({', '.join(PIN_POLICIES)})" if option == "--pin" else ""
-        raise UsageError(f"{option} {shown(text)}: not a list of CPUs such as 0-3,8, each once{policies}")
-    return cpus
-
-
 def format_cpu_list(cpus: Iterable[int]) -> str:
-    """Return the CPUs as a sorted Linux CPU list. ``parse_cpu_list`` is the inverse for sorted CPUs."""
+    """Return the CPUs as a sorted Linux CPU list. ``parse_list`` is the inverse."""
     runs = grouped(enumerate(sorted(cpus)), lambda item: item[1] - item[0])
     ends = [(run[0][1], run[-1][1]) for run in runs]
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

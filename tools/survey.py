@@ -213,7 +213,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
             continue
         together = TOGETHER if backend.name == "fast-sync" else ENVS
         setup = Setup(replace(task, exact=True), num_envs or together, cpus=cpus)
-        request = Request(setup, backend.name, entry.target, backend.options, UNMEASURED, str(Path.cwd()))
+        request = Request(setup, backend.name, backend.options, UNMEASURED, str(Path.cwd()))
         found[backend.label] = given = _proof(request, steps)
         if not given.failed and given.own_classes is not None and given.own_classes.refused:
             # What stepped is not what the answer would be known as.
@@ -241,7 +241,7 @@ def _proof(request: Request, steps: int) -> Proof:
     with TemporaryDirectory() as folder:
         proving = Stepping(steps, path=str(Path(folder, "rows")))
         try:
-            step_trials(request, proving, load_target(request.target))
+            step_trials(request, proving, load_target(request.entry.target))
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
             failed = describe(error)
         return replay.compare_trials(request, Judging(steps, path=proving.path, failed=failed))

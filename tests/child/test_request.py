@@ -43,7 +43,7 @@ JOBS = (
 def test_a_request_is_read_as_it_was_written(job: Job | None, policy: str) -> None:
     settings = replace(SETTINGS, policy=parse_policy(policy))
     options = {"a": True, "b": 1, "c": "text"}
-    request = Request(SETUP, "b", "m:C", options, settings, "/", 1, 2, (0, 1), "in_turn", go_ahead=5, job=job)
+    request = Request(SETUP, "b", options, settings, "/", 1, 2, (0, 1), "in_turn", go_ahead=5, job=job)
     assert Request.read(json.dumps(request.as_json())) == request
 
 

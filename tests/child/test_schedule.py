@@ -21,7 +21,7 @@ MS = 1_000_000
 PAUSE_NS = 20 * MS  # between two windows of a replica
 NONE = np.zeros(2, np.bool_)
 SETTINGS = Settings(duration=0.01, windows=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
-REQUEST = Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, SETTINGS, "/")
+REQUEST = Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", {}, SETTINGS, "/")
 
 
 class Backend:

@@ -23,7 +23,6 @@ LIMIT = Limit(60.0, "--timeout", inf, measures=True)
 REQUEST = Request(
     Setup(Task("CartPole-v1", "classic", 1), 1, 1, (0,), 0, True),
     "for-loop",
-    "a:B",
     {},
     Settings(1.0, 4, 0.1, 1.0, 60.0, "none"),
     "/",

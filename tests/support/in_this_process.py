@@ -78,7 +78,6 @@ class CellHere(Conversation):
         return Request(
             setup=Setup(cell.task, cell.workers, cell.envs_per_worker, cell.cpus, spec.seed, pinned=False),
             backend=cell.backend.name,
-            target=cell.entry.target,
             options=cell.backend.options,
             settings=settings_of(spec),
             folder=str(Path.cwd()),

@@ -87,10 +87,10 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             from vebench.child.answers import Done
             from vebench.child.equality.recorder import step_trials
 
-            step_trials(request, job, load_target(request.target))
+            step_trials(request, job, load_target(request.entry.target))
             answer(Done())
         else:
-            adapter = load_target(request.target)
+            adapter = load_target(request.entry.target)
             measure(request, adapter, affinity, unbound, priorities, started, clock, answer).close()
     except BaseException as error:  # noqa: BLE001 - a library may raise anything
         with suppress(OSError, ValueError):  # so that the log is in order

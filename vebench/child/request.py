@@ -119,7 +119,6 @@ class Request:
 
     setup: Setup
     backend: str  # the backend's name
-    target: str  # the adapter's ``module:Class``
     options: dict[str, OptionValue]  # the adapter's keyword arguments
     settings: Settings
     folder: str  # the folder from which the user's modules are imported

@@ -169,7 +169,6 @@ class Launcher:
                 cell.task.id in self._spec.waiting,
             ),
             backend=cell.backend.name,
-            target=cell.entry.target,
             options=cell.backend.options,
             settings=settings_of(self._spec),
             folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),

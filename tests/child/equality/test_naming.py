@@ -12,7 +12,6 @@ from altered import Altered
 from wrong_late import BehindByOne, StaleLater
 
 from vebench.backends.interface import Setup, Task
-from vebench.backends.registry import find
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
 from vebench.child.equality import judge, recorder
@@ -34,7 +33,7 @@ def _however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def request_for(task: Task) -> Request:
     settings = Settings(1.0, 1, 0.0, 0.0, 3000.0, "local")
-    return Request(Setup(task, workers=3), "for-loop", find("for-loop").target, {}, settings, "/")
+    return Request(Setup(task, workers=3), "for-loop", {}, settings, "/")
 
 
 def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.errors import message_of
@@ -392,7 +392,6 @@ class UpdateTimes:
 
 
 Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | CellProof | Timed | UpdateTimes | Failure
-KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
 
 
 def describe(error: BaseException) -> str:

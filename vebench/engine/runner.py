@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, groupby
 from math import inf
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -30,7 +30,7 @@ from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _UNKNOWN = answers.Done()
 _LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in answers.KINDS.items()}
+_ANSWERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in get_args(answers.Answer)}
 
 
 class CellError(Exception):

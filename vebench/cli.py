@@ -377,7 +377,7 @@ def verify_(call: Call) -> int:
     return page.status
 
 
-@app.group("share", cls=options.Commands, section="Share")
+@app.group("share", cls=options.Commands)
 def share_group() -> None:
     """Submit a run for others to check, publish submissions, or quote a run."""
 

@@ -182,13 +182,9 @@ def _show_all(context: click.Context, _parameter: click.Parameter, given: bool) 
 
 
 class Commands(click.Group):
-    """A group of commands, whose help shows them in sections."""
+    """A group of commands, whose help shows them in sections. A group in it is a section of its own."""
 
     command_class = Command
-
-    def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
-        self.section = section
-        super().__init__(*args, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without arguments, show the help on standard error, and exit."""
@@ -201,7 +197,7 @@ class Commands(click.Group):
         """Write the commands of each section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, one in self.commands.items():
-            lines = sections.setdefault(getattr(one, "section", "Commands"), [])
+            lines = sections.setdefault(getattr(one, "section", name.capitalize()), [])
             lines.append((name, one.get_short_help_str(80)))
         for section, lines in sections.items():
             with formatter.section(section):

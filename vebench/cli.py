@@ -102,7 +102,6 @@ def run_(call: Call) -> int:
     if spec.suite:
         fixed = {"suite", "backends", "output", "verify", "dry_run", "quiet"}
         call.refuse_others(f"--suite {spec.suite} has a plan of its own", fixed)
-        spec = core.of_suite(spec.suite, spec.backends, call.world)
     return core.start(spec, file, call.world, verify=call.verify, **how)
 
 

@@ -20,7 +20,7 @@ from vebench.interpreters import packages_here
 from vebench.machine import kernel
 from vebench.machine.host import LIVE, Host, memory_available, order_of, place, read_host
 from vebench.plan.cells import Plan, placement_of
-from vebench.plan.grammar import BackendChoice, Pinning
+from vebench.plan.grammar import Pinning
 from vebench.plan.spec import OPTIONS, RunSpec, suite_named
 from vebench.process_guard import terminable
 from vebench.reports import console
@@ -40,10 +40,14 @@ def start(
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
     With ``verify``, every backend is compared with the reference first. With ``dry_run``, only the plan is shown.
-    Raises UsageError if no cell can run. Without ``dry_run``, also if only reference rows of a larger plan can.
+    The name of a suite in ``spec`` stands for the suite's plan. Raises UsageError if no cell can run. Without
+    ``dry_run``, also if only reference rows of a larger plan can.
     """
     if verify and spec.hosts is not None:
         raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")
+    if spec.suite:
+        suite = suite_named(spec.suite)
+        spec = suite.spec(placement_of(suite.spec(1), world.read_host()).usable, spec.backends)
     plan, head = plan_here(spec, world)
     if dry_run:
         return _shown(plan)
@@ -59,12 +63,6 @@ def start(
         plan = plan.informed(knowledge)
     path = output or store.default_path(world.now(), spec.envs)
     return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
-
-
-def of_suite(name: str, backends: tuple[BackendChoice, ...], world: World) -> RunSpec:
-    """Return the plan of a suite for this machine. Raises UsageError if there is no suite of this name."""
-    suite = suite_named(name)
-    return suite.spec(placement_of(suite.spec(1), world.read_host()).usable, backends)
 
 
 def resume(

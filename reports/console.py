@@ -24,9 +24,9 @@ from rich.text import Text
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
 from vebench.backends.registry import NULL
-from vebench.engine.runner import CellFinished, CellStarted, Event, ProofStarted, RunStarted, WindowDone
+from vebench.engine.runner import CellFinished, CellStarted, Event, ProofStarted, WindowDone
 from vebench.errors import UsageError, discard, one_line, write_error
-from vebench.plan.cells import Cell
+from vebench.plan.cells import Cell, Plan
 from vebench.reports import charts, figures
 from vebench.reports.document import Page
 from vebench.reports.formats import TERMINAL, Format
@@ -238,28 +238,23 @@ class Screen:
 
 
 class RunScreen(Screen):
-    """The screen of a run: a line for each finished cell, each cell with other work, and each reason to skip cells.
+    """The screen of a plan: a line for each finished cell, each cell with other work, and each reason to skip cells.
 
-    ``before`` is the number of windows measured earlier. ``later`` is the number of cells that follow the plan's cells.
+    ``done`` cells and ``before`` windows were measured earlier. ``later`` cells follow the plan's cells.
     """
 
-    def __init__(self, console: Console, *, before: int = 0, later: int = 0) -> None:
+    def __init__(self, console: Console, plan: Plan, *, done: int = 0, before: int = 0, later: int = 0) -> None:
         super().__init__(console)
-        self._done, self._windows, self._later = before, before, later
-        self._finished = self._total = 0  # numbers of cells
+        self._finished, self._total = done, len(plan.cells) + done + later  # numbers of cells
+        cells = sum(cell.skip is None for cell in plan.cells) + later
+        self._done, self._windows = before, before + plan.spec.windows * cells
         self._skipped: set[str | None] = set()
         # The rates of windows, by task, then by setting.
         self._rates: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.draw(self._done, self._windows, f"0 of {figures.counted(self._windows, 'window')}")
 
     def show(self, event: Event) -> None:
         """Print the lines of an event of the runner, and draw the bar once."""
-        if isinstance(event, RunStarted):
-            plan = event.plan
-            self._finished, self._total = event.done, len(plan.cells) + event.done + self._later
-            cells = sum(cell.skip is None for cell in plan.cells) + self._later
-            self._windows += plan.spec.windows * cells
-            self.draw(self._done, self._windows, f"0 of {figures.counted(self._windows, 'window')}")
-            return
         if isinstance(event, CellStarted):
             return
         cell, rates, words = event.cell, self._rates[event.cell.task.id], ""

@@ -18,7 +18,6 @@ from vebench.engine.runner import (
     CellStarted,
     Conversation,
     InterruptedCellError,
-    RunStarted,
     WindowDone,
     run,
 )
@@ -155,7 +154,7 @@ def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_bac
     events = taken(table, *seated(1, 2, 3))
     assert table.turns == [1, 2, 3, 3, 2, 1, 1, 2, 3]  # two windows each, and the turn in which each ends
     kinds = [type(event) for event in events]
-    assert kinds == [RunStarted, *[CellStarted] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
+    assert kinds == [*[CellStarted] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
     assert [event.cell.workers for event in events if isinstance(event, WindowDone)] == [1, 2, 3, 3, 2, 1]
     for event in finished(events):
         assert (event.outcome.status, event.outcome.windows) == ("ok", (WINDOW, WINDOW))

@@ -20,7 +20,6 @@ from vebench.engine.runner import (
     Outcome,
     ProofDone,
     ProofStarted,
-    RunStarted,
     WindowDone,
 )
 from vebench.plan.cells import Cell, CellPython, Plan
@@ -46,8 +45,7 @@ def plan() -> Plan:
 
 
 def events_of(plan: Plan) -> Iterator[Event]:
-    """Yield the runner's events for the plan, ten cells of which were done before."""
-    yield RunStarted(plan, 10)
+    """Yield the runner's events for the plan."""
     first, skipped, null = plan.cells
     for window in WINDOWS:
         yield WindowDone(first, window)
@@ -60,17 +58,18 @@ def console_of(*, terminal: bool, width: int = 100, file: io.StringIO | None = N
     return OurConsole(file=file or io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None)
 
 
-def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, **before: int) -> str:
+def shown(plan: Plan, events: Iterable[Event], *, terminal: bool, width: int = 100, **before: int) -> str:
     console = console_of(terminal=terminal, width=width)
-    with RunScreen(console, **before) as view:
+    with RunScreen(console, plan, **before) as view:
         for event in events:
             view.show(event)
     return console.file.getvalue()
 
 
-def bar(events: Iterable[Event], **before: int) -> str:
+def bar(plan: Plan, events: Iterable[Event], **before: int) -> str:
     """Return the last bar that was drawn, without what moves the cursor."""
-    drawn = [CODE.sub("", part).strip("\n") for part in MOTION.split(shown(events, terminal=True, **before))]
+    text = shown(plan, events, terminal=True, **before)
+    drawn = [CODE.sub("", part).strip("\n") for part in MOTION.split(text)]
     return [part for part in drawn if part][-1].strip("━╸╺ ")
 
 
@@ -82,8 +81,8 @@ LINES = [
 
 
 def test_each_cell_is_one_line_which_a_terminal_keeps(plan: Plan) -> None:
-    assert shown(events_of(plan), terminal=False, width=20).splitlines() == LINES
-    text = shown(events_of(plan), terminal=True)
+    assert shown(plan, events_of(plan), terminal=False, width=20, done=10).splitlines() == LINES
+    text = shown(plan, events_of(plan), terminal=True, done=10)
     assert all(text.count(f"{line}\n") == 1 for line in LINES)
 
 
@@ -91,8 +90,8 @@ def test_a_reason_why_cells_are_skipped_costs_one_line() -> None:
     cells = [make_cell("envpool-sync", workers, "not installed: envpool") for workers in (1, 2, 4)]
     cells.append(make_cell("gym-async", 256, "needs 34 GiB"))
     plan = Plan(RunSpec(("Pong",), (1, 2)), tuple(cells))
-    events = [RunStarted(plan, 0), *(CellFinished(cell, Outcome("skipped", cell.skip)) for cell in cells)]
-    assert [line[:5] for line in shown(events, terminal=False).splitlines()] == ["[1/4]", "[4/4]"]
+    events = [CellFinished(cell, Outcome("skipped", cell.skip)) for cell in cells]
+    assert [line[:5] for line in shown(plan, events, terminal=False).splitlines()] == ["[1/4]", "[4/4]"]
 
 
 class Gone(io.StringIO):
@@ -114,7 +113,7 @@ def test_a_screen_that_cannot_be_written_is_quiet_and_ends_nothing(
     plan: Plan, error: OSError, *, terminal: bool
 ) -> None:
     console = console_of(terminal=terminal, file=Gone(error))
-    with RunScreen(console) as view:
+    with RunScreen(console, plan) as view:
         for event in events_of(plan):
             view.show(event)
     assert console.quiet
@@ -122,21 +121,20 @@ def test_a_screen_that_cannot_be_written_is_quiet_and_ends_nothing(
 
 def test_the_bar_has_the_windows_and_the_best_rate_so_far(plan: Plan) -> None:
     events = list(events_of(plan))
-    assert bar(events[:1]) == "0 of 8 windows"
-    assert bar(events[:3]) == "2 of 8 windows, best so far 13,140 frames/s: shm-sync with 2 workers"
-    assert bar(events, before=20, later=5).startswith("24 of 48 windows")
+    assert bar(plan, []) == "0 of 8 windows"
+    assert bar(plan, events[:2]) == "2 of 8 windows, best so far 13,140 frames/s: shm-sync with 2 workers"
+    assert bar(plan, events, before=20, later=5).startswith("24 of 48 windows")
     first = plan.cells[0]
     faster = [WindowDone(make_cell("gym-sync", 1), Window(SECOND, 9000, 0))]
-    assert "36,000 frames/s: gym-sync with 1 worker" in bar([*events[:5], *faster])
+    assert "36,000 frames/s: gym-sync with 1 worker" in bar(plan, [*events[:4], *faster])
     for end in (CellFinished(first, Outcome("failed", "boom")), ProofDone(first, CellProof("different"))):
-        assert "best" not in bar([*events[:5], end])
+        assert "best" not in bar(plan, [*events[:4], end])
 
 
 @pytest.mark.parametrize("error", [None, GeneratorExit(), KeyboardInterrupt()])
 def test_the_cursor_comes_back_and_the_bar_goes(plan: Plan, error: BaseException | None) -> None:
     console = console_of(terminal=True)
-    with suppress(KeyboardInterrupt, GeneratorExit), RunScreen(console) as view:
-        view.show(RunStarted(plan))
+    with suppress(KeyboardInterrupt, GeneratorExit), RunScreen(console, plan):
         if error is not None:
             raise error
     text = console.file.getvalue()
@@ -151,9 +149,9 @@ def test_names_from_outside_cannot_steer_the_terminal() -> None:
         interpreter=CellPython("\x9bA"),
     )
     plan = Plan(RunSpec(("Pong",), (1,)), (cell, replace(cell, repeat=1)))
-    events: list[Event] = [RunStarted(plan), WindowDone(cell, WINDOWS[0])]
+    events: list[Event] = [WindowDone(cell, WINDOWS[0])]
     events += [CellFinished(cell, Outcome("failed", "boom\x1b[1m\n::error::x"))]
-    text = shown(events, terminal=True)
+    text = shown(plan, events, terminal=True)
     assert not re.search(r"\x1b(?!\[(\?25[lh]|2K|1A))|[\x07\x9b\u202e]", text)
     assert "\n::error" not in text
 
@@ -163,9 +161,9 @@ def test_other_work_that_is_found_in_a_cell_is_a_line(plan: Plan, verdict: str) 
     first = plan.cells[0]
     recorded = replace(first, job=Recording("1.rows", 1))
     ended = CellFinished(recorded, Outcome("ok", None, None, WINDOWS))
-    events = [RunStarted(plan), ended, ProofStarted(first)]
-    assert bar(events).startswith("0 of 8 windows, comparing rows with the reference")
+    events: list[Event] = [ended, ProofStarted(first)]
+    assert bar(plan, events).startswith("0 of 8 windows, comparing rows with the reference")
     events.append(ProofDone(first, CellProof(verdict, fault="rewards are clipped")))
-    _, *lines = shown(events, terminal=False).splitlines()
+    _, *lines = shown(plan, events, terminal=False).splitlines()
     assert len(lines) == (verdict == "different")
     assert all(line.endswith("other work while it was measured: rewards are clipped") for line in lines)

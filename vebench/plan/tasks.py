@@ -20,7 +20,7 @@ from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters import PLUGINS, look_up, packages_here
-from vebench.plan.grammar import MISSING_NAME, BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 
 KNOWN = tuple(Task(name, suite.name, skip) for suite in SUITES.values() for name, skip in suite.tasks.items())
@@ -52,9 +52,7 @@ def resolve(
     Unknown names, names with arguments, and third parties' adapters in ``backends`` are looked up in ``python`` within
     ``timeout`` seconds. Raises UsageError for an environment or adapter that cannot be used.
     """
-    names = [_full_name(name.strip()) for name in names]
-    if not all(names):
-        raise UsageError(f"--env: {MISSING_NAME}")
+    names = [_full_name(name) for name in names]
     unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(TASKS)

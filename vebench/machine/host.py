@@ -406,9 +406,7 @@ def _compact(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
 
 def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:
     """Return the first of each group, then the second of each, and so on."""
-    gap = object()
-    items = chain.from_iterable(zip_longest(*groups, fillvalue=gap))
-    return [item for item in items if item is not gap]  # type: ignore[misc] # gaps are left out
+    return [item for item in chain.from_iterable(zip_longest(*groups)) if item is not None]
 
 
 def grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:

@@ -181,7 +181,6 @@ def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -
             plan_of(*seated(1, 2, 3)),
             table,
             out_of_time=lambda: next(looks, True) or len(table.turns) > 2,
-            gives_up=True,
         )
     )
     ended = {event.cell.workers: event.outcome for event in finished(told)}

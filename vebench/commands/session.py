@@ -393,7 +393,7 @@ class Session:
         passes = self._all_passes(plan, left, deadline) if left.fits else self._best_passes(plan, deadline)
         status = 0
         for cells, later in passes:
-            status = max(status, self.one_pass(cells, deadline=deadline, keeps_to_it=True, later=later))
+            status = max(status, self.one_pass(cells, deadline=deadline, later=later))
         return status
 
     def _best_passes(self, plan: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
@@ -433,11 +433,11 @@ class Session:
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
         return max(0, plan.race_passes * each - raced)
 
-    def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
+    def one_pass(self, plan: Plan, *, deadline: float = math.inf, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        With ``keeps_to_it``, cells that take turns are given up at the deadline. ``later``: the number of cells in
-        further passes. Raises InterruptedRunError if the user interrupts it.
+        Cells that take turns are given up at the deadline. ``later``: the number of cells in further passes. Raises
+        InterruptedRunError if the user interrupts it.
         """
         planned = {(cell.key, cell.interpreter.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
@@ -458,7 +458,6 @@ class Session:
                     lambda cell: self._launches[cell.interpreter.side](cell),
                     over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
-                    gives_up=keeps_to_it,
                     seen=self._seen,
                 )
                 for event in stack.enter_context(closing(events)):

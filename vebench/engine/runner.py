@@ -149,7 +149,6 @@ def run(
     *,
     over: Over | None = None,
     out_of_time: Callable[[], bool] = bool,
-    gives_up: bool = False,
     seen: Counter[Seen] | None = None,
 ) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
@@ -158,9 +157,8 @@ def run(
     all its later cells fail with the same reason. A hanging environment would hang in each of them until ``--timeout``.
     If several environments in one process cannot be built, other cells are measured.
 
-    Once ``out_of_time`` returns true, no further cell is started, except cells that are interleaved with a started
-    cell. With ``gives_up``, interleaved cells are not started, and cells with fewer than three windows fail. Raises
-    KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
+    Once ``out_of_time`` returns true, no further cell is started, and interleaved cells with fewer than three windows
+    fail. Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
 
     ``seen`` counts the passes of each cell, also in later calls. The rows of a cell's first passes are always compared,
     the rows of later passes by chance.
@@ -175,7 +173,7 @@ def run(
             part = [_with_recording(cell, plan.spec, chooser, seen) for cell in cells]
             unproven: list[CellFinished] = []
             try:
-                for event in _measured(part, launch, plan.spec, out_of_time if gives_up else bool, over):
+                for event in _measured(part, launch, plan.spec, out_of_time, over):
                     unproven += [event] if isinstance(event, CellFinished) and event.needs_proof else []
                     yield event
                 for event in replayed(unproven, launch, plan.spec):

@@ -509,6 +509,6 @@ class TuneRace:
         expected = sum(budget.expected(cell) for cell in cells if cell.skip is None)
         patient = [replace(cell, patience=budget.patience(cell)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
-        self._session.one_pass(together, deadline=budget.race_end, keeps_to_it=True)
+        self._session.one_pass(together, deadline=budget.race_end)
         budget.learn(began, expected)
         budget.records = by_cell(self._session.run)

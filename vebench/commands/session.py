@@ -344,8 +344,8 @@ class Session:
             self._seen.update((cell.key.without_repeat, side) for cell in run.cells if cell.status == "ok")
         self._first_look: Callable[[Run], Page] | None = None
         self._looked: set[str] = set()  # tasks whose first look was shown
-        # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
-        self._last = world.clock()
+        # Only one cell runs at a time, so the time between two events of a pass belongs to the cell of the later event.
+        self._last = 0.0
         self._took: Counter[tuple[CellKey, str]] = Counter()
 
     def __enter__(self) -> Self:
@@ -442,6 +442,7 @@ class Session:
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
+        self._last = self._world.clock()  # time between passes belongs to no cell
         try:
             with ExitStack() as stack:
                 if not self._launches:

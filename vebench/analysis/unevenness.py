@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vebench.child.answers import CellProof, Timed
 
-_ROWS, _MOST_ROWS = 30_000, 200_000  # rows that a prediction plays; the latter, in half a second, if episodes are long
+_ROWS, _MOST_ROWS = 30_000, 200_000  # most rows that a prediction plays, usually and if episodes are long
 _CHEAPER = 0.05  # steps that are cheaper by a smaller share are not reported
 
 

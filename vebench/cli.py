@@ -319,7 +319,7 @@ def history_(call: Call) -> int:
         return history.show_history(call.folder, call.envs or (), call.backends or (), call.store, outlet)
     first, _, last = call.backfill.partition("..")
     if not (first and last):
-        raise UsageError(f"--backfill {call.backfill}: write FIRST..LAST, such as v1.0..main")
+        raise UsageError(f"--backfill {call.backfill}: write A..B, such as v1.0..main")
     spec = asked("history", call.plan)
     request = past.PastRequest(first, last, call.repo, call.package, call.needed, spec, call.budget)
     past.backfill(request, call.folder, call.world)

@@ -44,7 +44,7 @@ def cheaper(proof: CellProof | None) -> str:
     within = sum(one.steps * one.deviation_ns**2 for one in known) / (sum(steps) - number)
     if cost > 1 - _CHEAPER or between <= 25 * within:
         return ""
-    shares = f"{fmean(slow, weights):.1%} of its steps are slow (over twice the median), {fmean(slow):.1%} of a plain loop's"
+    shares = f"{fmean(slow, weights):.1%} of its steps take over 2x the median time, in a plain loop {fmean(slow):.1%}"
     return f"in {number} environments, {shares}; at equal shares, its rate would be {cost:.0%} of this rate"
 
 

@@ -207,7 +207,7 @@ def compare_runs(
 
 
 def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
-    """Return cells whose samples are what is judged. Reference rows keep their rates."""
+    """Return cells whose samples are of the metric. Reference rows keep their rates."""
     if metric not in COSTS:
         return cells
     return {k: cell if cell.reference_row else replace(cell, sample=getattr(cell, metric)) for k, cell in cells.items()}

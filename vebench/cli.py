@@ -342,7 +342,7 @@ def verify_(call: Call) -> int:
     """Compare the rows of backends with a plain loop's, or of any two implementations.
 
     Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
-    deterministic variant of the task, then one environment, then four to six. Layouts, lengths and actions are drawn
+    deterministic variant of the task, then one environment, then up to eight. Layouts, lengths and actions are drawn
     anew each time, unless --seed is given. Verdicts on known backends and tasks are kept for later runs. Exit status: 0
     the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared.
 

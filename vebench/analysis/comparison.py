@@ -313,7 +313,7 @@ class _Judge:
         # The distances that logarithms exceed by chance with these probabilities.
         found, power, same, hold = (
             min(statistics.student_quantile(1 - level, error.freedom) * sqrt(error.variance), statistics.WIDEST_LOG)
-            for level in (self._level / groups, 1 - POWER, _LEVEL, _LEVEL / groups)
+            for level in (self._level / groups, 1 - POWER, 2 * self._level, 2 * self._level / groups)
         )
         # The share by which a rate falls, or a cost rises, if its logarithm becomes worse by a distance.
         resolves, holds = (

@@ -255,15 +255,16 @@ def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:
     return found if isinstance(found, Timed) else None
 
 
-def waiting_tasks(plan: Plan, world: World) -> tuple[str, ...]:
-    """Return the ids of the tasks whose steps wait. Only tasks with more workers than CPUs are timed.
+def plan_for_waiting(plan: Plan, head: RunRecord, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan and its header, made anew if steps of tasks with more workers than CPUs wait.
 
     Suites of vebench are not timed, because their steps never wait.
     """
     cells = [cell for cell in plan.cells if cell.workers > len(cell.cpus) and cell.skip is None]
     crowded = {cell.task: cell for cell in cells if plan.spec.hosts is None and not SUITES[cell.task.suite].ours}
-    found = {task.id: timed_steps(cell, plan.spec, world) for task, cell in crowded.items()}
-    return tuple(name for name, timed in found.items() if timed is not None and timed.waits)
+    found = ((task.id, timed_steps(cell, plan.spec, world)) for task, cell in crowded.items())
+    waiting = tuple(name for name, timed in found if timed is not None and timed.waits)
+    return plan_here(replace(plan.spec, waiting=waiting), world) if waiting else (plan, head)
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:

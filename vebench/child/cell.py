@@ -203,8 +203,7 @@ class Schedule:
         would begin at the same step of an episode.
         """
         loop, settings = self._loop, self._settings
-        if self._recorder is not None:
-            loop.keep_first(FIRST)
+        loop.keep_first(FIRST)
         least, most = int(settings.warmup * _NANO), int(settings.longest_warmup * _NANO)
         phase, longest_ns = self._draw(), settings.windows * self._duration // 2
         span = least // _SLICES

@@ -72,7 +72,7 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step and record the first batches after the reset. Stop early after half a second."""
+        """Step and record the first batches after the reset, if there is a recorder. Stop early after half a second."""
         until, recorder = self._clock() + 500_000_000, self._recorder
         while recorder is not None and self.batches < batches and self._clock() <= until:
             batch = self.step()

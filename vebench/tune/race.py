@@ -18,7 +18,6 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
@@ -113,7 +112,7 @@ def start_tuning(
     spec, most = budget.spec, 0
     if (steps := budget.steps) is not None and steps.waits:
         most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice as many as keep the CPUs busy
-        several = tuple(choice for choice in choices if not _steps_in_caller(choice.entry)) or choices
+        several = tuple(choice for choice in choices if choice.entry.steppers != "caller") or choices
         why_not |= {one.label: "its steps wait one after another" for one in choices if one not in several}
         choices = several
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
@@ -243,14 +242,14 @@ def settings(
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
         # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
         # Of the environments per worker, 4 and 16 precede 1.
-        all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= max(counts)
+        all_cpus = one.choice.entry.steppers == "caller" or one.workers >= max(counts)
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 
     return tuple(sorted(found, key=order))
 
 
 def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus: int) -> Iterator[Setting]:
-    if _steps_in_caller(choice.entry):
+    if choice.entry.steppers == "caller":  # more workers would not help
         counts = [1]
     elif choice.entry.steppers == "process each":  # more workers than CPUs would not add processes
         counts = [count for count in counts if count <= cpus] or counts[:1]
@@ -260,12 +259,6 @@ def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus
                 yield Setting(choice, workers, envs)
         elif batch % workers == 0 and batch // workers <= 1 << 12:  # more environments take too long to build
             yield Setting(choice, workers, batch // workers)
-
-
-def _steps_in_caller(entry: BackendEntry) -> bool:
-    """Return whether the calling process makes all steps, so that more workers would not help."""
-    shape = entry.shape_of(2, 1, 2, {})
-    return shape.processes == 1 and shape.threads == 1
 
 
 @dataclass

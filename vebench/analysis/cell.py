@@ -126,16 +126,11 @@ class Conditions:
     stolen_share: float  # the share of CPU time that the hypervisor took, 0 to 1
     others_share: float  # the share of CPU time that other processes took, 0 to 1
     strayed: bool  # a thread was free to run on CPUs that the cell does not own
-    oversubscribed_by: Literal["workers", "threads"] | None  # there are more workers or threads than CPUs
+    oversubscribed: bool  # the cell has more workers, or processes or threads at work, than CPUs
     unbound: str | None  # why the cell's memory is not bound as requested
     most_threads: int  # the largest number of threads of one process; 0 if unknown
     priorities: tuple[str, ...]  # the priorities of the cell's threads that differ from the command's
     hosts: tuple[HostShare, ...]  # the part of each host in each repeat; empty if all replicas ran on this machine
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the cell has more workers, processes or threads at work than CPUs."""
-        return self.oversubscribed_by is not None
 
     @property
     def throttled(self) -> bool:

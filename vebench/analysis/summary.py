@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -202,11 +202,7 @@ def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: 
     hosts = tuple(share for record in records for share in record.hosts or ())
     steal, others = counting["steal_ns"], counting["others_ns"]
     knows_steal, knows_others = ~np.isnan(steal), ~np.isnan(others)
-    oversubscribed_by: Literal["workers", "threads"] | None = None
-    if records[0].workers > usable:
-        oversubscribed_by = "workers"
-    elif built.entry.at_work(built.processes, built.threads, built.options) > cpus_owned:
-        oversubscribed_by = "threads"
+    at_work = built.entry.at_work(built.processes, built.threads, built.options)
     return Conditions(
         windows=len(windows),
         throttled_windows=int(windows["throttled"].sum()),
@@ -217,7 +213,7 @@ def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: 
         stolen_share=float(steal.sum(where=knows_steal)) / span,
         others_share=float(others.sum(where=knows_others)) / span,
         strayed=any(map(_strayed, records)),
-        oversubscribed_by=oversubscribed_by,
+        oversubscribed=built.workers > usable or at_work > cpus_owned,
         unbound=next((record.unbound for record in records if record.unbound), None),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
         priorities=tuple(dict.fromkeys(each for record in records for each in record.priorities)),

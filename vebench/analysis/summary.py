@@ -19,7 +19,7 @@ from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import CellProof, WorkVerdict
+from vebench.child.answers import CellProof, WorkVerdict, too_much
 from vebench.machine.kernel import ranges
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
@@ -201,17 +201,17 @@ def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: 
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
     steal, others = counting["steal_ns"], counting["others_ns"]
-    knows_steal, knows_others = ~np.isnan(steal), ~np.isnan(others)
+    disturbed = bool(too_much(counting["taken_ns"].sum(), span, counting["cpus"].sum()))
     at_work = built.entry.at_work(built.processes, built.threads, built.options)
     return Conditions(
         windows=len(windows),
         throttled_windows=int(windows["throttled"].sum()),
         disturbed_windows=int(windows["disturbed"].sum()),
         # A disturbance of one host slows the replicas on all hosts.
-        disturbed=of_windows.disturbed_together(counting) or any(host.disturbed for host in hosts),
-        taken_is_known=bool((knows_steal | knows_others).any()),
-        stolen_share=float(steal.sum(where=knows_steal)) / span,
-        others_share=float(others.sum(where=knows_others)) / span,
+        disturbed=disturbed or any(host.disturbed for host in hosts),
+        taken_is_known=not np.isnan((steal, others)).all(),
+        stolen_share=float(np.nansum(steal)) / span,
+        others_share=float(np.nansum(others)) / span,
         strayed=any(map(_strayed, records)),
         oversubscribed=built.workers > usable or at_work > cpus_owned,
         unbound=next((record.unbound for record in records if record.unbound), None),

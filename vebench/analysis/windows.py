@@ -71,11 +71,6 @@ def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
     return found
 
 
-def disturbed_together(windows: Windows) -> bool:
-    """Return whether other processes took too much CPU time, over all these windows together."""
-    return len(windows) > 0 and bool(_disturbed_by(np.zeros(len(windows), np.intp), windows, np.ones(len(windows)))[0])
-
-
 def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
     """Return, for each group, whether others took too much CPU time. A ``share`` of 0 leaves a window out."""
     taken = np.bincount(group, share * windows["taken_ns"])

@@ -357,8 +357,8 @@ def acting(windows: Windows) -> PolicyTime | None:
         waiting=float(known["waited_ns"].sum()) / span,
         inference=float(np.nansum(known["inferred_ns"])) / span,
         copies=float(np.nansum(known["copied_ns"])) / span,
-        latency_p50_ns=_median(known["latency_p50_ns"]),
-        latency_p99_ns=_median(known["latency_p99_ns"]),
+        latency_p50_ns=median(map(int, np.nan_to_num(known["latency_p50_ns"]))),
+        latency_p99_ns=median(map(int, np.nan_to_num(known["latency_p99_ns"]))),
         age=float(np.nansum(known["aged"])) / max(1.0, float(known["rows"].sum())),
     )
 
@@ -367,11 +367,6 @@ def rows_per_batch(windows: Windows) -> float | None:
     """Return the mean number of rows in a batch; None if all batches have the same size."""
     known = windows[windows["batches"] > 0]
     return float(known["rows"].sum() / known["batches"].sum()) if len(known) else None
-
-
-def _median(counts: Floats) -> float:
-    """Return the median of whole numbers. NaN counts as 0."""
-    return median([int(count) for count in np.nan_to_num(counts)])
 
 
 def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int) -> Learning | None:

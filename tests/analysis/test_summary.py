@@ -15,7 +15,7 @@ from vebench.analysis.statistics import (
     around,
     estimate_of_rate,
 )
-from vebench.analysis.summary import next_repeats, summarise, wide_cells
+from vebench.analysis.summary import is_wide, next_repeats, rated, summarise
 from vebench.child.answers import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
@@ -191,7 +191,7 @@ def test_cells_whose_interval_is_wider_are_not() -> None:
             for record in repeated(backend, 1, NARROW)
         ),
     )
-    assert wide_cells(run(*cells), UNTIL) == {key_of("for-loop", 1)}
+    assert [cell.key for cell in rated(run(*cells)) if is_wide(cell, UNTIL)] == [key_of("for-loop", 1)]
 
 
 def test_the_next_repeat_follows_the_last_that_there_is() -> None:

@@ -230,15 +230,11 @@ def _strayed(record: CellRecord) -> bool:
     return any(not owned.issuperset(part) for thread in seats for part in ranges(thread))
 
 
-def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
-    """Return the keys, without repeats, of cells whose interval is wider than ``until`` or has too few processes."""
-    wide = set()
-    for cell in rated(run):
-        known = estimate(cell.sample)
-        half = None if known is None else known.half_width
-        if cell.sample.processes < FEWEST_PROCESSES or half is None or half > until:
-            wide.add(cell.key)
-    return frozenset(wide)
+def is_wide(cell: CellSummary, until: float) -> bool:
+    """Return whether the interval of a cell is wider than ``until``, or comes from too few processes."""
+    known = estimate(cell.sample)
+    half = None if known is None else known.half_width
+    return cell.sample.processes < FEWEST_PROCESSES or half is None or half > until
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:

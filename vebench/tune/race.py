@@ -124,13 +124,12 @@ def start_tuning(
         backends=tuple({one.choice.label: one.choice for one in tried}.values()),
         workers=tuple(sorted({one.workers for one in tried})),
         envs_per_worker=tuple(sorted({one.envs_per_worker for one in tried})),
-        only=tuple(one.place for one in tried),
+        only=tuple(f"{one.choice.label}:{one.workers}x{one.envs_per_worker}" for one in tried),
     )
     plan, head = session.plan_here(spec, world)
     session.refuse_useless(plan)
-    file = RunWriter.create(
-        path or store.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
-    )
+    path = path or store.default_path(world.now(), spec.envs)
+    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
     return _race(file, plan, margin, budget, outlet, world, why_not)
 
 
@@ -172,11 +171,6 @@ class Setting(NamedTuple):
     choice: BackendChoice
     workers: int
     envs_per_worker: int
-
-    @property
-    def place(self) -> str:
-        """The setting in the notation of ``RunSpec.only``."""
-        return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
 def measured_learner(spec: RunSpec, loops: Plan, world: World) -> tuple[RunSpec, str]:

@@ -424,13 +424,9 @@ class _Sides:
 
     def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:
         """Yield the differences between the two sides of a cell that prevent a comparison."""
+        both_excluded = old.exclusion and new.exclusion  # for known other work, they do the same other work
         for name, cell in self._named(key):
-            # If both sides are excluded for known other work, they do the same other work.
-            if (
-                cell.excluded_for
-                or cell.work.found_to_differ
-                or (cell.exclusion and not (old.exclusion and new.exclusion))
-            ):
+            if cell.excluded_for or cell.work.found_to_differ or (cell.exclusion and not both_excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
         decisive = dict(old.shape)
         if not self.same_cpus:

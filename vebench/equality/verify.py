@@ -73,22 +73,19 @@ def compare_backends(
     return VerifyPage(tuple(proofs), steps, spec, examples)
 
 
-def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[Cell, Example]]:
-    """Yield the smallest example of each backend whose rows differ, if one is found. Write each to a file."""
-    number = 0
+def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[str, Cell, Example]]:
+    """Write the smallest example of each backend whose rows differ, if one is found. Yield it with the file's name."""
+    number = 1
     for cell, proof in proofs:
         if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in _SHOWN_BY_ROWS:
             continue
         with suppress(LostError, UsageError):
             found = _example(cell, min(steps, _STEPS_OF_EXAMPLE), spec)
             if found is not None and found.script:
-                found.write(_file(number))
+                name = "example.py" if number == 1 else f"example-{number}.py"
+                found.write(name)
                 number += 1
-                yield cell, found
-
-
-def _file(number: int) -> str:
-    return f"example-{number + 1}.py" if number else "example.py"
+                yield name, cell, found
 
 
 def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
@@ -124,7 +121,7 @@ class VerifyPage(DataPage):
     steps: int  # the least number of steps of each environment
     # The user's spec. Its workers are the number of environments. Its seed determines layouts, lengths and seeds.
     spec: RunSpec
-    examples: tuple[tuple[Cell, Example], ...] = ()  # the examples of backends that differ
+    examples: tuple[tuple[str, Cell, Example], ...] = ()  # of backends that differ, each with the name of its file
     kind = "verify"
 
     @property
@@ -147,9 +144,9 @@ class VerifyPage(DataPage):
         """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         answers = []
-        for number, (cell, example) in enumerate(self.examples):
+        for file, cell, example in self.examples:
             label = one_line(cell.backend.label)
-            words = f"Run the smallest example of {label} with PYTHONPATH=. python .vebench/{_file(number)}"
+            words = f"Run the smallest example of {label} with PYTHONPATH=. python .vebench/{file}"
             answers.append(AnswerText("", (words,), tuple(example.script.splitlines())))
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
@@ -171,7 +168,7 @@ class VerifyPage(DataPage):
                 # "parting" is part of the format: other programs read this key.
                 **{"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()},
                 "summary": why_not_identical(proof),
-                "script": next((example.script for of, example in self.examples if of is cell), None),
+                "script": next((example.script for _, of, example in self.examples if of is cell), None),
                 "seed": self.spec.seed,
                 "command": self.again(cell),
             }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
-from vebench.analysis.windows import STEADY, Growth, Learning, PolicyTime, Stability
+from vebench.analysis.windows import Growth, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -172,7 +172,7 @@ class Figures:
     speedup: Estimate | None = None  # over the reference with one worker
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
-    stability: Stability = STEADY
+    stability: Stability = field(default_factory=Stability)
     acting: PolicyTime | None = None
     rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None

@@ -149,9 +149,6 @@ class Stability:
         return abs(self.drift) > DRIFT
 
 
-STEADY = Stability()
-
-
 def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     """Return the stability of a cell, given all its repeats, and the windows that count."""
     unsettled = sum(record.settled is False for record in records if record.status == "ok")

@@ -233,8 +233,8 @@ def step_words(timed: Timed, cell: CellSummary) -> Iterator[str]:
     if timed.waits:
         whole, works, wait = map(figures.short_time, (timed.mean_ns, timed.mean_ns - timed.idle_ns, timed.idle_ns))
         most = figures.number(rows * 1e9 / timed.idle_ns)
-        yield f"Environments wait: of {whole} for a step, a CPU works for {works}. So use more workers than CPUs."
-        yield f"At a time, {figures.counted(rows, 'environment')} can make at most {most} steps/s ({rows} / {wait})."
+        yield f"Steps wait: of {whole} for a step with resets, a CPU works for {works}. Use more workers than CPUs."
+        yield f"{figures.counted(rows, 'environment')} at a time make at most {most} steps/s ({rows} / {wait})."
     gains = {f"partial batches ({PARTIAL})": found.partial, f"resets ahead ({AHEAD})": found.ahead} if found else {}
     if found and (ways := [f"{gain:.2f}x with {way}" for way, gain in gains.items() if gain >= _WORTH_SAYING]):
         yield f"In whole batches of {rows}, processes wait {found.waiting:.0%} of the time. Predicted: {_listed(ways)}."

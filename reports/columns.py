@@ -143,11 +143,11 @@ COLUMNS: tuple[Column, ...] = (
         text=lambda cell: " ".join(f"{name}={rate.median:.0f}" for name, rate in cell.conditions.host_rates.items()),
     ),
     Column("work_in_words", "the verdict, with (before) if no row of the cell itself was compared", named="work"),
-    Column("figures.imports_seconds", "the part of startup until libraries are imported", "s"),
-    Column("figures.making_seconds", "the part that makes the environments", "s"),
-    Column("figures.reset_seconds", "the part of the first reset", "s"),
-    RateColumn("figures.memory_per_env", "peak memory of all processes over the environments", "bytes"),
-    RateColumn("figures.growth.bytes_per_step", "by how much memory grows with each step", "bytes/step", named="leak"),
+    Column("figures.imports_seconds", "the part of startup that imports libraries", "s"),
+    Column("figures.making_seconds", "the part of startup that makes the environments", "s"),
+    Column("figures.reset_seconds", "the part of startup that the first reset takes", "s"),
+    RateColumn("figures.memory_per_env", "peak memory of all processes over the number of environments", "bytes"),
+    RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
 )
 
 

@@ -245,7 +245,7 @@ def list_page() -> SimplePage:
             ("backends", "what it is", "here"),
             peers,
             "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
-            "vebench run -b all-peers measures them all, with the usual backends.",
+            "vebench run -b all-peers measures all but samplers, with the usual backends.",
             *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
         ),
     )

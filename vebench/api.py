@@ -16,7 +16,7 @@ from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, SpeedVerdict
 from vebench.analysis.statistics import Estimate, power_product, verdicts
 from vebench.child.answers import Proof
-from vebench.commands.session import Session, World, known, plan_here, refuse_useless
+from vebench.commands.session import Session, World, known, plan_for_waiting, plan_here, refuse_useless
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.equality.diff import PairPage
@@ -213,7 +213,7 @@ def measure(
     world = replace(world or World(), arguments=tuple(words))
     with _quietly(progress=progress):
         spec = spec_of("run", {"envs": envs, **plan})
-        planned, head = plan_here(spec, world)
+        planned, head = plan_for_waiting(*plan_here(spec, world), world)
         refuse_useless(planned)
         path = store.default_path(world.now(), spec.envs) if output is None else store.output_path(str(output))
         with Session(RunWriter.create(path, head), world, quiet=not progress) as measuring:

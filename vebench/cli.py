@@ -258,7 +258,7 @@ def compare_(call: Call) -> int:
     option(WHAT, "--good NAME", "A commit or release before the change.", Kind()),
     option(WHAT, "--bad NAME", "A commit or release after the change.", Kind()),
     *options.OF_PAST,
-    option(HOW_LONG, "--budget TIME", "Longest time to begin steps.", grammar.seconds(), 3600.0),
+    option(HOW_LONG, "--budget TIME", "Begin no step after this time.", grammar.seconds(), 3600.0),
     options.form("bisect"),
     options.output("bisect", "File of steps"),
     options.RESUME,
@@ -292,7 +292,7 @@ def bisect_(call: Call) -> int:
     *options.of_plan("history"),
     option(WHAT, "--backfill A..B", "First measure the commits from A to B, or releases, into DIR.", Kind()),
     *options.OF_PAST,
-    option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 3600.0),
+    option(HOW_LONG, "--budget TIME", "Begin no candidate after this time.", grammar.seconds(), 3600.0),
     option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
     options.form("history", default=None),
     options.output("history"),
@@ -301,7 +301,7 @@ def history_(call: Call) -> int:
     """Show the rates of many runs over time, and when they changed.
 
     DIR is a folder of run files. Default: .vebench/. With --backfill, old commits or releases are measured there first,
-    the oldest and the newest before others; those that cannot be measured are skipped. Exit status: 0 no new change for
+    the oldest and the newest before others. Those that cannot be measured are skipped. Exit status: 0 no new change for
     the worse, 1 slower in the newest runs than before, 2 bad input, 3 too few runs to say.
 
     \b
@@ -319,7 +319,7 @@ def history_(call: Call) -> int:
         return history.show_history(call.folder, call.envs or (), call.backends or (), call.store, outlet)
     first, _, last = call.backfill.partition("..")
     if not (first and last):
-        raise UsageError(f"--backfill {call.backfill}: write FIRST..LAST, such as v1.0..main")
+        raise UsageError(f"--backfill {call.backfill}: write A..B, such as v1.0..main")
     spec = asked("history", call.plan)
     request = past.PastRequest(first, last, call.repo, call.package, call.needed, spec, call.budget)
     past.backfill(request, call.folder, call.world)
@@ -342,7 +342,7 @@ def verify_(call: Call) -> int:
     """Compare the rows of backends with a plain loop's, or of any two implementations.
 
     Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
-    deterministic variant of the task, then one environment, then four to six. Layouts, lengths and actions are drawn
+    deterministic variant of the task, then one environment, then up to eight. Layouts, lengths and actions are drawn
     anew each time, unless --seed is given. Verdicts on known backends and tasks are kept for later runs. Exit status: 0
     the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared.
 

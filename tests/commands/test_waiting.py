@@ -58,7 +58,7 @@ def test_tune_decides_for_a_setting_near_the_best_of_all_numbers_of_processes(ve
     best = max(on.true_rate(cell(name, workers)) for name in ("shm-sync", "shm-async") for workers in GRID)
     assert on.true_rate(cell(chosen["backend"], chosen["workers"], chosen["options"])) >= 0.95 * best
     assert (found["steps"]["mean_ns"], found["steps"]["idle_ns"]) == (30_150_000, 30_000_000)
-    assert "64 environments can make at most 2,133 steps/s (64 / 30.0 ms)" in Path("a.md").read_text()
+    assert "64 environments at a time make at most 2,133 steps/s (64 / 30.0 ms)" in Path("a.md").read_text()
 
 
 def test_settings_that_wait_too_long_to_win_are_not_tried(vebench: Command) -> None:
@@ -102,7 +102,7 @@ def test_a_run_with_fewer_workers_than_environments_suggests_more(vebench: Comma
     found = {one.label for one in summarise(run) for finding in one.findings if finding.code == "waiting"}
     assert found == {"shm-sync", "threads"}
     assert "they only enlarge batches" not in printed
-    assert re.search(r"32 environments can make at most 1,0\d\d steps/s \(32 / 30.\d ms\)", printed)
+    assert re.search(r"32 environments at a time make at most 1,0\d\d steps/s \(32 / 30.\d ms\)", printed)
 
 
 def test_the_plan_of_real_processes_follows_from_their_steps(vebench: Command) -> None:

@@ -113,7 +113,7 @@ def test_an_interrupt_leaves_whole_runs_and_says_how_to_go_on(vebench: Command, 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--backfill", "1.0"), "--backfill 1.0: write FIRST..LAST"),
+        (("--backfill", "1.0"), "--backfill 1.0: write A..B"),
         (("--backfill", "1.0..2.7"), "2.7: pip finds no such release"),
         (("--backfill", "1.3..1.0"), "1.3: must come before 1.0"),
         (("--backfill", "1.0..1.3", "-b", "gym-sync@/x/python"), "leave out what follows @"),

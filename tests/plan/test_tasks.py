@@ -125,7 +125,7 @@ REFUSED_ENVIRONMENTS = {
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
     ("adapters_of_mine:Adaptor", ()): "module adapters_of_mine has no Adaptor (did you mean Adapter?)",
-    ("adapters_of_mine:Half", ()): "Half has no method send, close: give an adapter",
+    ("adapters_of_mine:Half", ()): "Half has no method send, close: write an adapter",
     ("adapters_of_mine:Adapter", ("depth",)): "no option depth; it has none",
     ("adapters_of_mine:Tuned", ("dept", "width")): "no option dept; known: depth, width (did you mean depth?)",
     ("adapters_of_mine:Tuned", ("depth",)): "it cannot be created: missing a required argument: 'width'",

@@ -277,6 +277,16 @@ def test_the_budget_is_kept_with_slow_steps_and_resets_and_on_a_busy_machine(
     assert found["chosen"]["backend"] in best
 
 
+def test_the_time_of_a_comparison_belongs_to_no_cell(vebench: Command) -> None:
+    world = Taking(step=0.03, reset=1e-3)
+    world.tune(vebench, "--budget", "90s", "-o", "a.jsonl")
+    run = store.read(Path("a.jsonl"))
+    spec = replace(run.header.spec, windows=2 * run.header.spec.windows)
+    compared = [world.seconds(cell, spec) for cell, _ in world.start.started if isinstance(cell.job, Judging)]
+    longest = max(world.seconds(cell, spec) for cell, _ in world.start.started if cell.job is None)
+    assert max(cell.took_ns or 0 for cell in run.cells) < 1e9 * longest < 1e9 * max(compared)
+
+
 def test_a_backend_that_does_not_start_is_given_up(vebench: Command) -> None:
     world = Taking(step=50e-6, reset=1e-4, stuck=("gym-async",))
     found = world.tune(vebench, "--budget", "60s")

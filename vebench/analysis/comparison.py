@@ -8,7 +8,7 @@ A group is a backend on a task, and its ratio is the geometric mean over all num
     same           not below 1 - tolerance, and no cell of the group seems to be below it
     inconclusive   the data cannot decide
 
-The ratio of startup times or of memory is larger for the worse, so its bounds are 1 + tolerance and 1 - tolerance.
+A larger ratio of startup times or memory is worse, so its bounds are 1 + tolerance and 1 - tolerance.
 Each metric is tested by itself, and spends an equal part of the level.
 
 For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
@@ -48,7 +48,7 @@ POWER = 0.8  # the probability of finding a difference that a comparison can res
 # temperature change from day to day. Seven runs of one plan on a shared machine of two CPUs showed this. Each cell
 # differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
-_ADVISORY = "not judged, because its --tolerance is off; give it a share"
+_ADVISORY = "not judged, because its --tolerance is off; to judge it, give a share such as 5%"
 _SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
@@ -109,7 +109,7 @@ class GroupComparison:
     ratio: Estimate | None = None  # the geometric mean of the ratios of the judged cells
     why: str | None = None  # the reason for the verdict, if the verdict needs one
     error: float | None = None  # the variance of the logarithm of ``ratio``
-    resolves: float | None = None  # the slowdown, as a share, that 80 % of such comparisons find
+    resolves: float | None = None  # the change for the worse, as a share, that 80 % of such comparisons find
     # The smallest tolerance with which unchanged code passes, here and in 95 % of such comparisons of all groups.
     holds: float | None = None
 
@@ -207,7 +207,7 @@ def compare_runs(
 
 
 def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
-    """Return cells whose samples are what is judged. Reference rows keep their rates."""
+    """Return cells whose samples are of the metric. Reference rows keep their rates."""
     if metric not in COSTS:
         return cells
     return {k: cell if cell.reference_row else replace(cell, sample=getattr(cell, metric)) for k, cell in cells.items()}
@@ -311,7 +311,7 @@ class _Judge:
         # The distances that logarithms exceed by chance with these probabilities.
         found, power, same, hold = (
             min(statistics.student_quantile(1 - level, error.freedom) * sqrt(error.variance), statistics.WIDEST_LOG)
-            for level in (self._level / groups, 1 - POWER, _LEVEL, _LEVEL / groups)
+            for level in (self._level / groups, 1 - POWER, 2 * self._level, 2 * self._level / groups)
         )
         # The share by which a rate falls, or a cost rises, if its logarithm becomes worse by a distance.
         resolves, holds = (

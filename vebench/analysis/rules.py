@@ -42,16 +42,16 @@ UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was dis
 _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
     r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
-    r"ended by SIGKILL": "end what makes memory grow (finding leak), or measure fewer environments",
-    r"TypeError.*'Setup'": "give an adapter, as docs/examples/threads.py is one",
-    r"daemonic processes": "choose a backend without workers, or start the process by subprocess, or pass daemon=False",
+    r"ended by SIGKILL": "find why memory grows (finding leak), or measure fewer environments",
+    r"TypeError.*'Setup'": "write an adapter such as docs/examples/threads.py",
+    r"daemonic processes": "choose a backend without workers, start a child by subprocess, or train with daemon=False",
     r"(in (a|each|one|the same)|per) process": (
-        "measure a backend with a process for each environment, and no more environments than CPUs: run compares these"
+        "measure a backend with a process for each environment (run compares rows up to one environment for each CPU)"
     ),
-    r"its results vary": "let reset(seed=) seed all that it draws from",
-    r"timed out .*(while it was built|in reset)": "if a fork lost its lock or thread, give it [context=spawn]",
+    r"its results vary": "make reset(seed=) seed all generators that it draws from",
+    r"timed out .*(while it was built|in reset)": "if a fork lost a lock or thread, give -b NAME[context=spawn]",
     r"(Assertion|Index|Key|Value)Error.*, in step": (
-        "if only some actions are legal, give --policy MODULE:FUNCTION (a mask in infos needs a wrapper that shows it)"
+        "if only some actions are legal, give --policy MODULE:FUNCTION (a wrapper can show it a mask of infos)"
     ),
 }
 
@@ -275,7 +275,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if words := cheaper(cell.work.proof):
-        remedy = "compare its rate at equal shares, or leave it out with -b: whole batches have equal shares"
+        remedy = "compare the rate at equal shares, or choose backends with whole batches by -b"
         yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)
 
 
@@ -411,7 +411,7 @@ def _memory(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if growth is not None and growth.chance <= 0.001 / len(sweep.cells) and not cell.reference_row:
         low, high = growth.bytes_per_step.low or 0.0, growth.bytes_per_step.high or 0.0
         message = f"memory grows by {growth.bytes_per_step.median:,.0f} bytes a step ({low:,.0f} to {high:,.0f})"
-        remedy = "end what grows: a list, a cache, reference cycles; a longer --duration shows whether it goes on"
+        remedy = "look for a list, a cache or reference cycles that grow; a longer --duration shows whether this lasts"
         yield Finding(Code.LEAK, message, remedy)
 
 

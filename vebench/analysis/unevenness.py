@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vebench.child.answers import CellProof, Timed
 
-_ROWS, _MOST_ROWS = 30_000, 200_000  # rows that a prediction plays; the latter, in half a second, if episodes are long
+_ROWS, _MOST_ROWS = 30_000, 200_000  # most rows that a prediction plays, usually and if episodes are long
 _CHEAPER = 0.05  # steps that are cheaper by a smaller share are not reported
 
 
@@ -44,7 +44,7 @@ def cheaper(proof: CellProof | None) -> str:
     within = sum(one.steps * one.deviation_ns**2 for one in known) / (sum(steps) - number)
     if cost > 1 - _CHEAPER or between <= 25 * within:
         return ""
-    shares = f"{fmean(slow, weights):.1%} of its steps take over twice the median time, {fmean(slow):.1%} of a loop's"
+    shares = f"{fmean(slow, weights):.1%} of its steps take over 2x the median time, in a plain loop {fmean(slow):.1%}"
     return f"in {number} environments, {shares}; at equal shares, its rate would be {cost:.0%} of this rate"
 
 

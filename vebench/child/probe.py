@@ -212,7 +212,7 @@ def _check_adapter(target: str, options: list[str]) -> None:
     factory = _function(target)
     lacking = [name for name in ("reset", "send", "recv", "close") if not hasattr(factory, name)]
     if lacking and isinstance(factory, type):
-        adapter = "give an adapter, as docs/examples/threads.py is one"
+        adapter = "write an adapter such as docs/examples/threads.py"
         raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}: {adapter}")
     try:
         signature = inspect.signature(factory)

@@ -48,8 +48,7 @@ def start(
     if dry_run:
         return _shown(plan)
     refuse_useless(plan)
-    if waiting := session.waiting_tasks(plan, world):
-        plan, head = plan_here(replace(spec, waiting=waiting), world)
+    plan, head = session.plan_for_waiting(plan, head, world)
     if verify:
         knowledge = known()
         try:

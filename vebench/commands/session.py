@@ -255,15 +255,16 @@ def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:
     return found if isinstance(found, Timed) else None
 
 
-def waiting_tasks(plan: Plan, world: World) -> tuple[str, ...]:
-    """Return the ids of the tasks whose steps wait. Only tasks with more workers than CPUs are timed.
+def plan_for_waiting(plan: Plan, head: RunRecord, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan and its header, made anew if steps of tasks with more workers than CPUs wait.
 
     Suites of vebench are not timed, because their steps never wait.
     """
     cells = [cell for cell in plan.cells if cell.workers > len(cell.cpus) and cell.skip is None]
     crowded = {cell.task: cell for cell in cells if plan.spec.hosts is None and not SUITES[cell.task.suite].ours}
-    found = {task.id: timed_steps(cell, plan.spec, world) for task, cell in crowded.items()}
-    return tuple(name for name, timed in found.items() if timed is not None and timed.waits)
+    found = ((task.id, timed_steps(cell, plan.spec, world)) for task, cell in crowded.items())
+    waiting = tuple(name for name, timed in found if timed is not None and timed.waits)
+    return plan_here(replace(plan.spec, waiting=waiting), world) if waiting else (plan, head)
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:
@@ -344,8 +345,8 @@ class Session:
             self._seen.update((cell.key.without_repeat, side) for cell in run.cells if cell.status == "ok")
         self._first_look: Callable[[Run], Page] | None = None
         self._looked: set[str] = set()  # tasks whose first look was shown
-        # Only one cell runs at a time, so the time between two events belongs to the cell of the later event.
-        self._last = world.clock()
+        # Only one cell runs at a time, so the time between two events of a pass belongs to the cell of the later event.
+        self._last = 0.0
         self._took: Counter[tuple[CellKey, str]] = Counter()
 
     def __enter__(self) -> Self:
@@ -442,6 +443,7 @@ class Session:
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
         before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
+        self._last = self._world.clock()  # time between passes belongs to no cell
         try:
             with ExitStack() as stack:
                 if not self._launches:

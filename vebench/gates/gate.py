@@ -47,8 +47,8 @@ UNITS: dict[Metric, str] = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker",
     "yardstick": f"frames per step of {YARDSTICK}",
-    "startup": "startup time: imports + making + first reset",
-    "memory": "peak memory of each environment",
+    "startup": "startup time (imports + making + first reset)",
+    "memory": "peak memory over the number of environments",
 }
 
 

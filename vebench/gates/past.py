@@ -87,13 +87,13 @@ def git(folder: Path, about: str, *arguments: str) -> str:
 
 @dataclass
 class Interpreters:
-    """Interpreters of candidates in the folder ``scratch``: the first one's, and those that were used last."""
+    """Interpreters of candidates in the folder ``scratch``: the first candidate's, and the two installed last."""
 
     request: PastRequest
     candidates: Sequence[Candidate]
     scratch: Path
     world: World
-    paths: dict[int, str] = field(default_factory=dict)  # by candidate, the last used one at the end
+    paths: dict[int, str] = field(default_factory=dict)  # by candidate, in the order of their installation
 
     def python_of(self, at: int) -> str:
         """Return the interpreter of a candidate. Raises UsageError if the candidate cannot be installed."""
@@ -124,8 +124,8 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
     """Measure candidates that have no run file in ``folder`` into one each, within the budget of the request.
 
     The ends come first, then the middles of ever smaller parts, so that a drift of the machine does not look like a
-    change. A line on standard error names each candidate that cannot be measured. Raises UsageError if both ends
-    cannot, and InterruptedRunError if the user interrupts the command.
+    change. A line on standard error names each candidate that cannot be measured. Raises UsageError if neither
+    end can, and InterruptedRunError if the user interrupts the command.
     """
     check_spec(request.spec)
     if named := next((choice.label for choice in request.spec.backends if choice.python), None):

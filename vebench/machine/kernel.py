@@ -133,7 +133,7 @@ def proportional_memory(pids: list[int]) -> int | None:
 
 
 def resident_memory(pids: list[int]) -> int | None:
-    """Return the memory of these processes in bytes, in microseconds. A shared page counts fully in each process."""
+    """Return these processes' memory in bytes, within microseconds. A shared page counts fully in each process."""
     pages = [int(text.split()[1]) for pid in pids if (text := text_of(PROC / str(pid) / "statm"))]
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") or None
 

@@ -239,7 +239,7 @@ class Tolerance:
 
 
 def tolerance(usual: float) -> Kind:
-    """Return the kind of tolerances: ``5%``, ``0.05``, or for tasks ``10%,Pong=5%,Ant=off``. Others have ``usual``."""
+    """Return the kind of tolerances: ``5%``, or for tasks ``10%,Pong=5%,Ant=off``. Other tasks have ``usual``."""
 
     def read(given: Any) -> Tolerance:
         if not isinstance(given, str):

@@ -113,7 +113,7 @@ def start_tuning(
     if (steps := budget.steps) is not None and steps.waits:
         most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice as many as keep the CPUs busy
         several = tuple(choice for choice in choices if choice.entry.steppers != "caller") or choices
-        why_not |= {one.label: "its steps wait one after another" for one in choices if one not in several}
+        why_not |= {one.label: "steps wait, and are made one after another" for one in choices if one not in several}
         choices = several
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
     tried = settings(choices, cpus, batch, cores, apart=apart, most=most)

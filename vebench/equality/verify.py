@@ -26,7 +26,7 @@ from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as, check_policy
-from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
+from vebench.plan.verdicts import BEST_FIRST, SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
 
@@ -34,7 +34,6 @@ MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
 _STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
 _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
-_ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
@@ -137,7 +136,7 @@ class VerifyPage(DataPage):
     def outcome(self) -> str:
         """The outcome in a few words: ``1 different, 5 identical``."""
         counts = Counter[str](proof.verdict for _, proof in self.proofs)
-        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _ORDER if counts[verdict])
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in BEST_FIRST[::-1] if counts[verdict])
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -224,7 +223,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
 
     Backends that cannot run come last, grouped by reason.
     """
-    for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
+    for cell, proof in sorted(page.proofs, key=lambda pair: -BEST_FIRST.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
         if cell.skip is not None or (proof.verdict in SAME and not no_end):
             continue

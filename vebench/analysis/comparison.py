@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from vebench.analysis import statistics
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
@@ -213,9 +213,6 @@ def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
     return {k: cell if cell.reference_row else replace(cell, sample=getattr(cell, metric)) for k, cell in cells.items()}
 
 
-OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
-
-
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return ``found``. Verdicts on speedups are inconclusive if the reference itself may have become slower."""
     passing = ("same", "faster")
@@ -225,13 +222,14 @@ def without_unknown_reference(found: Comparison) -> Comparison:
         f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
     )
 
-    def held(one: OneVerdict, metric: Metric) -> OneVerdict:
-        itself = metric != "speedup" or one.key.backend == REFERENCE
-        stands = itself or one.verdict not in passing or one.key.env in known
-        return one if stands else replace(one, verdict="inconclusive", why=why)
+    def changes(group: GroupKey, verdict: SpeedVerdict) -> dict[str, Any]:
+        itself = group.metric != "speedup" or group.backend == REFERENCE
+        stands = itself or verdict not in passing or group.env in known
+        return {} if stands else {"verdict": "inconclusive", "why": why}
 
-    cells = tuple(held(cell, cell.metric) for cell in found.cells)
-    return replace(found, cells=cells, groups=tuple(held(group, group.key.metric) for group in found.groups))
+    cells = tuple(replace(cell, **changes(cell.group, cell.verdict)) for cell in found.cells)
+    groups = tuple(replace(group, **changes(group.key, group.verdict)) for group in found.groups)
+    return replace(found, cells=cells, groups=groups)
 
 
 def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) -> Contrast:

@@ -118,7 +118,7 @@ class Run(Result[RunPage]):
             if not why:
                 contrasts[len(found)] = power_product([(1.0, cell.sample), (-1.0, base.sample)])
             found.append(Ratio(cell, base, None, "not comparable", why))
-        for number, verdict in verdicts(contrasts, high=1.0).items():
+        for number, verdict in verdicts(contrasts, two_sided=True).items():
             found[number] = replace(found[number], ratio=contrasts[number].estimate, verdict=verdict, why="")
         return tuple(found)
 

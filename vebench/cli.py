@@ -425,7 +425,7 @@ def share_check_(call: Call) -> int:
     argument("folder", "DIR", Path),
     option(OUTPUT, "--output -o DIR", "Write to this folder: a new one, or an earlier site.", FILE, name="site"),
 )
-def site_(call: Call) -> int:
+def site_(call: Call) -> None:
     """Write a static site of submissions: an index, and a page for each machine.
 
     DIR is a folder of folders that vebench share make has written. Damaged ones are left out, with the reason. The site
@@ -438,7 +438,7 @@ def site_(call: Call) -> int:
 
     if call.site is None:
         raise UsageError("-o: name the folder of the site")
-    return publish.build_site(call.folder, call.site)
+    publish.build_site(call.folder, call.site)
 
 
 @command(share_group, "Share", argument("run", "RUN", Path), options.output("cite"))

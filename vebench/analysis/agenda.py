@@ -14,7 +14,7 @@ from math import log
 
 from vebench.analysis.answer import fastest_first, first_of_each, may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
-from vebench.analysis.summary import next_repeats, rated, wide_cells
+from vebench.analysis.summary import is_wide, next_repeats, rated
 from vebench.plan.cells import (
     AROUND_S,
     Cell,
@@ -80,13 +80,12 @@ def _useful(
     cells = {cell.key: cell for cell in rated(run)}
     again = next_repeats(run).keys() & planned.keys()
     alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))
-    wide = frozenset[CellKey]() if spec.until is None else wide_cells(run, spec.until)
     # After a larger cell, there must be time to repeat it and the best cells.
     larger = _larger(curves(cells.values()), alive, planned)
     nearer, farther = ([key for key in keys if costs.seconds(planned[key]) < left / 2] for keys in larger)
     rising = {of_key(key) for key in nearer}
     fastest = [key for key in _best(cells.values(), alive) if key in again]
-    best = [key for key in fastest if of_key(key) not in rising and _is_unsettled(cells[key], spec, alive, wide)]
+    best = [key for key in fastest if of_key(key) not in rising and _is_unsettled(cells[key], spec, alive)]
     kept = sum(costs.seconds(planned[key]) for key in best)
     second = _with_few(cells, again, min(PASSES_OF_ALL, spec.passes))
     kinds = [(nearer, 1.0, kept), (best, 1.0, 0.0), (second, 0.5, 0.0)]
@@ -128,10 +127,10 @@ def _between(
     return sorted(found, key=lambda key: ((key.env, key.backend) not in alive, key))
 
 
-def _is_unsettled(cell: CellSummary, spec: RunSpec, alive: Collection[Backend], wide: Collection[CellKey]) -> bool:
-    """Return whether more passes of one of the best cells are useful. ``wide``: the cells too wide for ``--until``."""
+def _is_unsettled(cell: CellSummary, spec: RunSpec, alive: Collection[Backend]) -> bool:
+    """Return whether more passes of one of the best cells are useful."""
     if spec.until is not None:
-        return cell.key in wide
+        return is_wide(cell, spec.until)
     undecided = sum(env == cell.env for env, _ in alive) > 1
     return (spec.races and undecided) or cell.repeats < (_SETTLED if spec.races else spec.passes)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
 from vebench.analysis.statistics import Condition, Estimate, Sample, estimate
-from vebench.analysis.windows import STEADY, Growth, Learning, PolicyTime, Stability
+from vebench.analysis.windows import Growth, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -126,16 +126,11 @@ class Conditions:
     stolen_share: float  # the share of CPU time that the hypervisor took, 0 to 1
     others_share: float  # the share of CPU time that other processes took, 0 to 1
     strayed: bool  # a thread was free to run on CPUs that the cell does not own
-    oversubscribed_by: Literal["workers", "threads"] | None  # there are more workers or threads than CPUs
+    oversubscribed: bool  # the cell has more workers, or processes or threads at work, than CPUs
     unbound: str | None  # why the cell's memory is not bound as requested
     most_threads: int  # the largest number of threads of one process; 0 if unknown
     priorities: tuple[str, ...]  # the priorities of the cell's threads that differ from the command's
     hosts: tuple[HostShare, ...]  # the part of each host in each repeat; empty if all replicas ran on this machine
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the cell has more workers, processes or threads at work than CPUs."""
-        return self.oversubscribed_by is not None
 
     @property
     def throttled(self) -> bool:
@@ -177,7 +172,7 @@ class Figures:
     speedup: Estimate | None = None  # over the reference with one worker
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
-    stability: Stability = STEADY
+    stability: Stability = field(default_factory=Stability)
     acting: PolicyTime | None = None
     rows_per_batch: float | None = None  # the mean; None if all batches have the same size
     learning: Learning | None = None

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from vebench.analysis import statistics
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_of, yardstick_of
@@ -213,9 +213,6 @@ def _judged_by(metric: Metric, cells: _Cells) -> _Cells:
     return {k: cell if cell.reference_row else replace(cell, sample=getattr(cell, metric)) for k, cell in cells.items()}
 
 
-OneVerdict = TypeVar("OneVerdict", CellComparison, GroupComparison)
-
-
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return ``found``. Verdicts on speedups are inconclusive if the reference itself may have become slower."""
     passing = ("same", "faster")
@@ -225,13 +222,14 @@ def without_unknown_reference(found: Comparison) -> Comparison:
         f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
     )
 
-    def held(one: OneVerdict, metric: Metric) -> OneVerdict:
-        itself = metric != "speedup" or one.key.backend == REFERENCE
-        stands = itself or one.verdict not in passing or one.key.env in known
-        return one if stands else replace(one, verdict="inconclusive", why=why)
+    def changes(group: GroupKey, verdict: SpeedVerdict) -> dict[str, Any]:
+        itself = group.metric != "speedup" or group.backend == REFERENCE
+        stands = itself or verdict not in passing or group.env in known
+        return {} if stands else {"verdict": "inconclusive", "why": why}
 
-    cells = tuple(held(cell, cell.metric) for cell in found.cells)
-    return replace(found, cells=cells, groups=tuple(held(group, group.key.metric) for group in found.groups))
+    cells = tuple(replace(cell, **changes(cell.group, cell.verdict)) for cell in found.cells)
+    groups = tuple(replace(group, **changes(group.key, group.verdict)) for group in found.groups)
+    return replace(found, cells=cells, groups=groups)
 
 
 def mean_ratio(cells: Sequence[CellComparison], run_spread: RunSpread | None) -> Contrast:
@@ -247,19 +245,16 @@ class _Judge:
         self._pairs, self._spread, self._tolerance = pairs, spread, most
         self._sign = -1 if metric in COSTS else 1  # costs are judged by the inverse of their ratio
         self._level = max(_LEVEL * part / 2, 1e-12)  # above 0, so that its quantile is finite
-        self._members: dict[GroupKey, list[CellKey]] = defaultdict(list)
-        for key, pair in pairs.items():
-            self._members[pair.group].append(key)
-        self._ratios = {key: self._mean([key]) for key in pairs}
-        self._means = {group: self._mean(keys) for group, keys in self._members.items()}
+        self._members: dict[GroupKey, list[CellComparison]] = defaultdict(list)
+        for pair in pairs.values():
+            self._members[pair.group].append(pair)
+        self._ratios = {key: self._signed(mean_ratio([pair], spread)) for key, pair in pairs.items()}
+        self._means = {group: self._signed(mean_ratio(its, spread)) for group, its in self._members.items()}
         of_cells, of_means = self._verdicts_on(self._ratios), self._verdicts_on(self._means)
         self._verdicts = {
-            group: self._of_group(group, of_means[group], [of_cells[key] for key in keys])
-            for group, keys in self._members.items()
+            group: self._of_group(group, of_means[group], [of_cells[pair.key] for pair in its])
+            for group, its in self._members.items()
         }
-
-    def _mean(self, keys: Sequence[CellKey]) -> Contrast:
-        return self._signed(mean_ratio([self._pairs[key] for key in keys], self._spread))
 
     def _signed(self, ratio: Contrast) -> Contrast:
         return Contrast(self._sign * ratio.log, ratio.error)
@@ -279,14 +274,14 @@ class _Judge:
         return found | dict.fromkeys(rejected(above, self._level), "faster") | dict.fromkeys(worse, "slower")
 
     def _of_group(self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]) -> _Verdict:
-        low, keys = self._bound(group, -1), self._members[group]
+        low, its = self._bound(group, -1), self._members[group]
         if "slower" in (of_mean, *of_cells):
             return "slower", None
-        if any(self._ratios[key].chance_above(low) <= _LEVEL for key in keys):
+        if any(self._ratios[pair.key].chance_above(low) <= _LEVEL for pair in its):
             return "inconclusive", _SEEMS_SLOWER
         if "faster" in (of_mean, *of_cells):
             return "faster", None
-        return of_mean, self._doubt(self._means[group], keys) if of_mean == "inconclusive" else None
+        return of_mean, self._doubt(self._means[group], its) if of_mean == "inconclusive" else None
 
     def cell(self, key: CellKey) -> CellComparison:
         """Return a cell with its ratio and verdict. Cells of a slower or faster group are tested together."""
@@ -294,12 +289,13 @@ class _Judge:
         verdict, why = self._verdicts[pair.group]
         if verdict in ("slower", "faster"):
             better = verdict == "faster"
-            found = self._verdicts_on({one: self._ratios[one] for one in self._members[pair.group]}, faster=better)
+            together = {one.key: self._ratios[one.key] for one in self._members[pair.group]}
+            found = self._verdicts_on(together, faster=better)
             bound = log(self._bound(key, 1 if better else -1))
             # If no single cell is significant, a cell whose ratio fits keeps the verdict of its group.
             if verdict in found.values() or (ratio.log >= bound) != better:
                 verdict = found[key]
-                why = self._doubt(ratio, [key]) if verdict == "inconclusive" else None
+                why = self._doubt(ratio, [pair]) if verdict == "inconclusive" else None
         return replace(pair, verdict=verdict, ratio=self._signed(ratio).estimate, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
@@ -323,11 +319,11 @@ class _Judge:
         ratio = self._signed(mean).estimate
         return GroupComparison(key, verdict, len(cells), judged, ratio, why, error.variance, resolves, holds)
 
-    def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
-        if found.chance_above(self._bound(keys[0], -1)) <= statistics.SIDE_LEVEL:
+    def _doubt(self, found: Contrast, pairs: Sequence[CellComparison]) -> str:
+        if found.chance_above(self._bound(pairs[0].key, -1)) <= statistics.SIDE_LEVEL:
             return _SEEMS_SLOWER
         spread = self._spread
-        if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
+        if spread is not None and 2 * spread.of(pairs).variance > found.error.variance:
             remedy = "use vebench compare, or give --history or a larger --tolerance"
             return f"two runs of the same code may differ by this much; {remedy}"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
@@ -424,13 +420,9 @@ class _Sides:
 
     def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:
         """Yield the differences between the two sides of a cell that prevent a comparison."""
+        both_excluded = old.exclusion and new.exclusion  # for known other work, they do the same other work
         for name, cell in self._named(key):
-            # If both sides are excluded for known other work, they do the same other work.
-            if (
-                cell.excluded_for
-                or cell.work.found_to_differ
-                or (cell.exclusion and not (old.exclusion and new.exclusion))
-            ):
+            if cell.excluded_for or cell.work.found_to_differ or (cell.exclusion and not both_excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
         decisive = dict(old.shape)
         if not self.same_cpus:

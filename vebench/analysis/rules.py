@@ -304,8 +304,8 @@ def _contention(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         if few and cell.status == "ok" and cell.entry.steppers not in ("caller", "process each"):
             message = "steps wait, but only a part of a batch is stepped at the same time"
             yield Finding(Code.WAITING, message, "measure with more --workers: each is a process or thread")
-    elif conditions.oversubscribed_by is not None and cell.status != "skipped":
-        what = "workers" if conditions.oversubscribed_by == "workers" else "processes or threads"
+    elif conditions.oversubscribed and cell.status != "skipped":
+        what = "workers" if cell.workers > owned else "processes or threads"
         remedy = f"measure with --workers up to {owned}, a smaller --envs-per-worker, or on more CPUs"
         yield Finding(Code.OVERSUBSCRIBED, f"more {what} than {cpus}", remedy)
     if conditions.throttled_windows:

@@ -428,28 +428,21 @@ def verdicts(
     ratios: Mapping[Key, Contrast | None],
     *,
     low: float = 1.0,
-    high: float | None = None,
+    two_sided: bool = False,
     level: float = SIDE_LEVEL,
     tests: Callable[[int], int] = int,
 ) -> dict[Key, RatioVerdict]:
     """Return the verdict on each ratio, all tested together. Every comparison of rates is made here.
 
-    A ratio is ``slower`` if it is significantly below ``low``, and ``faster`` if it is significantly above ``high``,
-    each at ``level``. If ``low`` and ``high`` are equal, the test is two-sided. A ratio that is None is
-    ``inconclusive``, but counts as tested. ``tests``: see ``rejected``.
+    A ratio is ``slower`` if it is significantly below ``low``, at ``level``. In a two-sided test, it is ``faster`` if
+    it is significantly above ``low``. A ratio that is None is ``inconclusive``, but counts as tested. ``tests``: see
+    ``rejected``.
     """
     below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
-    above = {key: 1.0 if found is None or high is None else found.chance_below(high) for key, found in ratios.items()}
-    if high == low:
-        either = rejected({key: min(below[key], above[key]) for key in ratios}, level, tests)
-        slower = frozenset(key for key in either if below[key] < above[key])
-        faster = either - slower
-    else:
-        slower = rejected(below, level, tests)
-        faster = rejected(above, level, tests)
+    above = {key: 1.0 if found is None or not two_sided else found.chance_below(low) for key, found in ratios.items()}
     found: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
-    found.update(dict.fromkeys(faster, "faster"))
-    found.update(dict.fromkeys(slower, "slower"))
+    for key in rejected({key: min(below[key], above[key]) for key in ratios}, level, tests):
+        found[key] = "slower" if below[key] < above[key] else "faster"
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
-from vebench.child.answers import CellProof, WorkVerdict
+from vebench.child.answers import CellProof, WorkVerdict, too_much
 from vebench.machine.kernel import ranges
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import PASSES_OF_ALL
@@ -201,23 +201,19 @@ def _conditions(measured: _Repeats, built: CellRecord, cpus_owned: int, usable: 
     span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
     steal, others = counting["steal_ns"], counting["others_ns"]
-    knows_steal, knows_others = ~np.isnan(steal), ~np.isnan(others)
-    oversubscribed_by: Literal["workers", "threads"] | None = None
-    if records[0].workers > usable:
-        oversubscribed_by = "workers"
-    elif built.entry.at_work(built.processes, built.threads, built.options) > cpus_owned:
-        oversubscribed_by = "threads"
+    disturbed = bool(too_much(counting["taken_ns"].sum(), span, counting["cpus"].sum()))
+    at_work = built.entry.at_work(built.processes, built.threads, built.options)
     return Conditions(
         windows=len(windows),
         throttled_windows=int(windows["throttled"].sum()),
         disturbed_windows=int(windows["disturbed"].sum()),
         # A disturbance of one host slows the replicas on all hosts.
-        disturbed=of_windows.disturbed_together(counting) or any(host.disturbed for host in hosts),
-        taken_is_known=bool((knows_steal | knows_others).any()),
-        stolen_share=float(steal.sum(where=knows_steal)) / span,
-        others_share=float(others.sum(where=knows_others)) / span,
+        disturbed=disturbed or any(host.disturbed for host in hosts),
+        taken_is_known=not np.isnan((steal, others)).all(),
+        stolen_share=float(np.nansum(steal)) / span,
+        others_share=float(np.nansum(others)) / span,
         strayed=any(map(_strayed, records)),
-        oversubscribed_by=oversubscribed_by,
+        oversubscribed=built.workers > usable or at_work > cpus_owned,
         unbound=next((record.unbound for record in records if record.unbound), None),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
         priorities=tuple(dict.fromkeys(each for record in records for each in record.priorities)),
@@ -234,15 +230,11 @@ def _strayed(record: CellRecord) -> bool:
     return any(not owned.issuperset(part) for thread in seats for part in ranges(thread))
 
 
-def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
-    """Return the keys, without repeats, of cells whose interval is wider than ``until`` or has too few processes."""
-    wide = set()
-    for cell in rated(run):
-        known = estimate(cell.sample)
-        half = None if known is None else known.half_width
-        if cell.sample.processes < FEWEST_PROCESSES or half is None or half > until:
-            wide.add(cell.key)
-    return frozenset(wide)
+def is_wide(cell: CellSummary, until: float) -> bool:
+    """Return whether the interval of a cell is wider than ``until``, or comes from too few processes."""
+    known = estimate(cell.sample)
+    half = None if known is None else known.half_width
+    return cell.sample.processes < FEWEST_PROCESSES or half is None or half > until
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:

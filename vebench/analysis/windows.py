@@ -71,11 +71,6 @@ def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
     return found
 
 
-def disturbed_together(windows: Windows) -> bool:
-    """Return whether other processes took too much CPU time, over all these windows together."""
-    return len(windows) > 0 and bool(_disturbed_by(np.zeros(len(windows), np.intp), windows, np.ones(len(windows)))[0])
-
-
 def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
     """Return, for each group, whether others took too much CPU time. A ``share`` of 0 leaves a window out."""
     taken = np.bincount(group, share * windows["taken_ns"])
@@ -152,9 +147,6 @@ class Stability:
     def drifts(self) -> bool:
         """Whether the rate rises or falls by more than ``DRIFT``, beyond chance."""
         return abs(self.drift) > DRIFT
-
-
-STEADY = Stability()
 
 
 def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
@@ -362,8 +354,8 @@ def acting(windows: Windows) -> PolicyTime | None:
         waiting=float(known["waited_ns"].sum()) / span,
         inference=float(np.nansum(known["inferred_ns"])) / span,
         copies=float(np.nansum(known["copied_ns"])) / span,
-        latency_p50_ns=_median(known["latency_p50_ns"]),
-        latency_p99_ns=_median(known["latency_p99_ns"]),
+        latency_p50_ns=median(map(int, np.nan_to_num(known["latency_p50_ns"]))),
+        latency_p99_ns=median(map(int, np.nan_to_num(known["latency_p99_ns"]))),
         age=float(np.nansum(known["aged"])) / max(1.0, float(known["rows"].sum())),
     )
 
@@ -372,11 +364,6 @@ def rows_per_batch(windows: Windows) -> float | None:
     """Return the mean number of rows in a batch; None if all batches have the same size."""
     known = windows[windows["batches"] > 0]
     return float(known["rows"].sum() / known["batches"].sum()) if len(known) else None
-
-
-def _median(counts: Floats) -> float:
-    """Return the median of whole numbers. NaN counts as 0."""
-    return median([int(count) for count in np.nan_to_num(counts)])
 
 
 def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int) -> Learning | None:

@@ -25,7 +25,7 @@ import msgspec
 from vebench import hosts, interpreters
 from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
-from vebench.analysis.summary import next_repeats, wide_cells
+from vebench.analysis.summary import is_wide, next_repeats, rated
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
@@ -422,7 +422,7 @@ class Session:
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
             if until is not None:
-                wanted &= wide_cells(self.run, until)
+                wanted &= {cell.key for cell in rated(self.run) if is_wide(cell, until)}
             more = next_pass(going_on, wanted, next_repeats(self.run))
             if not more.cells or (until is None and len(more.cells) > 2 * later):
                 return  # the race has less than half of this pass left

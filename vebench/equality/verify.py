@@ -26,7 +26,7 @@ from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as, check_policy
-from vebench.plan.verdicts import SAME, excuses, reasons_of, why_not_identical
+from vebench.plan.verdicts import BEST_FIRST, SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
 
@@ -34,7 +34,6 @@ MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
 _STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
 _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
-_ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
@@ -73,22 +72,19 @@ def compare_backends(
     return VerifyPage(tuple(proofs), steps, spec, examples)
 
 
-def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[Cell, Example]]:
-    """Yield the smallest example of each backend whose rows differ, if one is found. Write each to a file."""
-    number = 0
+def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[str, Cell, Example]]:
+    """Write the smallest example of each backend whose rows differ, if one is found. Yield it with the file's name."""
+    number = 1
     for cell, proof in proofs:
         if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in _SHOWN_BY_ROWS:
             continue
         with suppress(LostError, UsageError):
             found = _example(cell, min(steps, _STEPS_OF_EXAMPLE), spec)
             if found is not None and found.script:
-                found.write(_file(number))
+                name = "example.py" if number == 1 else f"example-{number}.py"
+                found.write(name)
                 number += 1
-                yield cell, found
-
-
-def _file(number: int) -> str:
-    return f"example-{number + 1}.py" if number else "example.py"
+                yield name, cell, found
 
 
 def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
@@ -124,7 +120,7 @@ class VerifyPage(DataPage):
     steps: int  # the least number of steps of each environment
     # The user's spec. Its workers are the number of environments. Its seed determines layouts, lengths and seeds.
     spec: RunSpec
-    examples: tuple[tuple[Cell, Example], ...] = ()  # the examples of backends that differ
+    examples: tuple[tuple[str, Cell, Example], ...] = ()  # of backends that differ, each with the name of its file
     kind = "verify"
 
     @property
@@ -140,16 +136,16 @@ class VerifyPage(DataPage):
     def outcome(self) -> str:
         """The outcome in a few words: ``1 different, 5 identical``."""
         counts = Counter[str](proof.verdict for _, proof in self.proofs)
-        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _ORDER if counts[verdict])
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in BEST_FIRST[::-1] if counts[verdict])
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task, with a row for each backend, and then the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         answers = []
-        for number, (cell, example) in enumerate(self.examples):
+        for file, cell, example in self.examples:
             label = one_line(cell.backend.label)
-            words = f"Run the smallest example of {label} with PYTHONPATH=. python .vebench/{_file(number)}"
+            words = f"Run the smallest example of {label} with PYTHONPATH=. python .vebench/{file}"
             answers.append(AnswerText("", (words,), tuple(example.script.splitlines())))
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
@@ -171,7 +167,7 @@ class VerifyPage(DataPage):
                 # "parting" is part of the format: other programs read this key.
                 **{"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()},
                 "summary": why_not_identical(proof),
-                "script": next((example.script for of, example in self.examples if of is cell), None),
+                "script": next((example.script for _, of, example in self.examples if of is cell), None),
                 "seed": self.spec.seed,
                 "command": self.again(cell),
             }
@@ -227,7 +223,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
 
     Backends that cannot run come last, grouped by reason.
     """
-    for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
+    for cell, proof in sorted(page.proofs, key=lambda pair: -BEST_FIRST.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
         if cell.skip is not None or (proof.verdict in SAME and not no_end):
             continue

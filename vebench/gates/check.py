@@ -30,13 +30,12 @@ from vebench.gates.gate import Cells, CheckPage, Compare, PassBudget
 from vebench.gates.history import FEWEST_FOR_SPREAD, runs_in, spread_of_runs
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import COSTS, BackendChoice, Tolerance
-from vebench.plan.spec import TOLERANCE, RunSpec
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.results import records, store
 from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
-_USUAL = Tolerance(TOLERANCE)
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
 _ENDINGS = ("-a", "-b")  # of the run files' names
 _BUDGET = 600.0  # seconds of measuring costs, if the user gives no budget
@@ -51,13 +50,13 @@ class CheckRequest:
     baseline: Path
     candidate: Path | None  # None: measure the plan of the baseline again
     output: Path | None  # the run file of a new candidate
-    tolerance: Tolerance = _USUAL
-    metrics: tuple[Metric, ...] = ("yardstick",)
+    tolerance: Tolerance
+    metrics: tuple[Metric, ...]
+    envs: tuple[str, ...]  # compare only these tasks; empty: all tasks of the baseline
+    backends: tuple[BackendChoice, ...]
+    history: Path | None  # a folder of earlier runs, which show how much runs differ
+    budget: float  # seconds of measuring
     calibrates: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
-    envs: tuple[str, ...] = ()  # compare only these tasks; empty: all tasks of the baseline
-    backends: tuple[BackendChoice, ...] = ()
-    history: Path | None = None  # a folder of earlier runs, which show how much runs differ
-    budget: float = 600.0  # seconds of measuring
     allowed: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
 
 

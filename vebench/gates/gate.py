@@ -43,8 +43,6 @@ FEWEST_PASSES = 2  # with one pass, a side does not show how its processes diffe
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
 PASSING = ("same", "faster", "advisory")
 ORDER = ("slower", "failed", *NO_ANSWER, "inconclusive", *PASSING)  # the worst verdict first
-
-
 UNITS: dict[Metric, str] = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker",

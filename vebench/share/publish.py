@@ -45,8 +45,8 @@ _MEANING = (
 )
 
 
-def build_site(source: Path, target: Path) -> int:
-    """Write the site of the submissions in ``source`` to ``target``, and replace an earlier one. Returns the status."""
+def build_site(source: Path, target: Path) -> None:
+    """Write the site of the submissions in ``source`` to ``target``, and replace an earlier one."""
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
@@ -66,7 +66,6 @@ def build_site(source: Path, target: Path) -> int:
     except OSError as error:
         raise UsageError(f"-o {target}: {error.strerror}: {error.filename or place}") from None
     note(f"{figures.counted(len(submissions), 'submission')}: {target / 'index.html'}")
-    return 0
 
 
 def _read_all(source: Path) -> list[Submission]:

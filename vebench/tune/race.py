@@ -18,7 +18,6 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
 from vebench.child.actions import TAPED, parse_policy
@@ -102,7 +101,7 @@ def start_tuning(
     spec, most = budget.spec, 0
     if (steps := budget.steps) is not None and steps.waits:
         most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice as many as keep the CPUs busy
-        several = tuple(choice for choice in choices if not _steps_in_caller(choice.entry)) or choices
+        several = tuple(choice for choice in choices if choice.entry.steppers != "caller") or choices
         why_not |= {one.label: "steps wait, and are made one after another" for one in choices if one not in several}
         choices = several
     apart = spec.learner is not None and spec.learner.overlaps and not spec.pin.reserve
@@ -114,13 +113,12 @@ def start_tuning(
         backends=tuple({one.choice.label: one.choice for one in tried}.values()),
         workers=tuple(sorted({one.workers for one in tried})),
         envs_per_worker=tuple(sorted({one.envs_per_worker for one in tried})),
-        only=tuple(one.place for one in tried),
+        only=tuple(f"{one.choice.label}:{one.workers}x{one.envs_per_worker}" for one in tried),
     )
     plan, head = session.plan_here(spec, world)
     session.refuse_useless(plan)
-    file = RunWriter.create(
-        path or store.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
-    )
+    path = path or store.default_path(world.now(), spec.envs)
+    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
     return _race(file, plan, margin, budget, outlet, world, why_not)
 
 
@@ -162,11 +160,6 @@ class Setting(NamedTuple):
     choice: BackendChoice
     workers: int
     envs_per_worker: int
-
-    @property
-    def place(self) -> str:
-        """The setting in the notation of ``RunSpec.only``."""
-        return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
 def measured_learner(spec: RunSpec, loops: Plan, world: World) -> tuple[RunSpec, str]:
@@ -232,14 +225,14 @@ def settings(
     def order(one: Setting) -> tuple[bool, bool, bool, int]:
         # Try every backend, even if time is short: settings without further options first, then settings on all CPUs.
         # Of the environments per worker, 4 and 16 precede 1.
-        all_cpus = _steps_in_caller(one.choice.entry) or one.workers >= max(counts)
+        all_cpus = one.choice.entry.steppers == "caller" or one.workers >= max(counts)
         return one.choice.label not in given, not all_cpus, one.envs_per_worker == 1, one.envs_per_worker
 
     return tuple(sorted(found, key=order))
 
 
 def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus: int) -> Iterator[Setting]:
-    if _steps_in_caller(choice.entry):
+    if choice.entry.steppers == "caller":  # more workers would not help
         counts = [1]
     elif choice.entry.steppers == "process each":  # more workers than CPUs would not add processes
         counts = [count for count in counts if count <= cpus] or counts[:1]
@@ -249,12 +242,6 @@ def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus
                 yield Setting(choice, workers, envs)
         elif batch % workers == 0 and batch // workers <= 1 << 12:  # more environments take too long to build
             yield Setting(choice, workers, batch // workers)
-
-
-def _steps_in_caller(entry: BackendEntry) -> bool:
-    """Return whether the calling process makes all steps, so that more workers would not help."""
-    shape = entry.shape_of(2, 1, 2, {})
-    return shape.processes == 1 and shape.threads == 1
 
 
 @dataclass

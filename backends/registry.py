@@ -141,11 +141,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
 
 
 def _installation(name: str, facts: dict[str, Any]) -> Installation:
-    steps = [
-        Step(tuple(step["requirements"]), tuple(step.get("options", ())), step.get("variables", {}))
-        for step in facts["steps"]
-    ]
-    return Installation(name, **{**facts, "steps": tuple(steps), "without": tuple(facts.get("without", ()))})
+    return Installation(name, **{**facts, "steps": tuple(Step(**step) for step in facts["steps"])})
 
 
 def _peer(row: dict[str, Any]) -> BackendEntry:

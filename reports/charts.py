@@ -18,7 +18,6 @@ from vebench.analysis.answer import BAND, THREAD, TaskAnswer, cores_of_workers, 
 from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
-from vebench.backends.packages import MATPLOTLIB, how_to_install, importable
 from vebench.backends.registry import CEILING, ENTRIES, NULL, YARDSTICK
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
@@ -146,11 +145,6 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
 
 class NoFigureError(UsageError):
     """A page has nothing to draw."""
-
-
-def missing() -> str:
-    """Return on one line why no chart can be drawn here, with the remedy; empty if charts can be drawn."""
-    return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
 def _file_of(page: Page, form: Literal["svg", "png", "pdf"]) -> str | bytes:

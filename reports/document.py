@@ -158,13 +158,9 @@ class Page(Protocol):
     def documents(self) -> tuple[Document, ...]:
         """The documents, in the order in which they are shown."""
 
-
-class DataPage(Page, Protocol):
-    """A page with data for programs."""
-
     @property
     def data(self) -> object:
-        """Lists and mappings of texts, numbers, estimates and findings. None: a value does not apply."""
+        """Data for programs: lists and mappings of texts, numbers, estimates, findings, and None for no value."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
-from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
+from vebench.reports.document import DEFAULT, AnswerText, Document, Page, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
 
 Place = Callable[[CellSummary], Text]
@@ -47,7 +47,7 @@ _FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
 
 
 @dataclass(frozen=True)
-class RunPage(DataPage):
+class RunPage(Page):
     """Run files in the order of the command line, each with a section. ``view`` selects the parts to show."""
 
     sections: tuple[Section, ...]

@@ -23,7 +23,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.columns import Plain, RateColumn
-from vebench.reports.document import DataPage, Page, Table
+from vebench.reports.document import Page, Table
 from vebench.reports.run import RunPage
 
 # Characters with a special meaning in LaTeX, and characters that fonts in the old encoding OT1 lack or confuse. At the
@@ -48,7 +48,7 @@ LATEX_COMMANDS = {
 }
 
 
-def json_of(page: DataPage) -> str:
+def json_of(page: Page) -> str:
     """Return the data of ``page`` as JSON. null: a value does not apply."""
     return dump(page.data)
 

@@ -231,13 +231,11 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
 def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> None:
     """Draw a chart. ``looks`` has the colour and the marker of each series by name."""
     _lay_axes(space, chart)
-    left, right = space.get_xlim()
     low, high = space.get_ylim()
     for x, text in chart.marks:
-        if left <= x <= right:
-            space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
-            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
-            _write(space, _shortened(text), (x, low), (-3, 4), **how)
+        space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
+        how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
+        _write(space, _shortened(text), (x, low), (-3, 4), **how)
     handles = []
     for index, series in enumerate(chart.series):
         colour, marker = looks[series.name]

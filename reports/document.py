@@ -105,7 +105,7 @@ class Chart:
     group: str  # the task; a document has at most one chart for each task
     title: str
     series: tuple[ChartLine, ...]
-    marks: tuple[tuple[float, str], ...] = ()  # numbers of workers, each with a short text
+    marks: tuple[tuple[float, str], ...] = ()  # numbers of workers within the lines, each with a short text
 
 
 @dataclass(frozen=True)

@@ -234,8 +234,8 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
     low, high = space.get_ylim()
     for x, text in chart.marks:
         space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
-        how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
-        _write(space, _shortened(text), (x, low), (-3, 4), **how)
+        how: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
+        space.annotate(_shortened(text), (x, low), xytext=(-3, 4), textcoords="offset points", **how)
     handles = []
     for index, series in enumerate(chart.series):
         colour, marker = looks[series.name]
@@ -252,15 +252,11 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
         handles += space.plot(places, medians, color=colour, marker=marker, linestyle=style, clip_on=False)
         if series.winner is not None:
             at = [x for x, _ in series.points].index(series.winner)
-            _write(space, "winner", (places[at], medians[at]), (0, 7), ha="center", weight="bold")
+            place = places[at], medians[at]
+            space.annotate("winner", place, xytext=(0, 7), textcoords="offset points", ha="center", weight="bold")
     lines = sorted(zip(handles, chart.series, strict=True), key=lambda line: -line[1].points[-1][1].median)
     names = [_shortened(series.name) for _, series in lines]
     space.legend([handle for handle, _ in lines], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
-
-
-def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:
-    """Write a text at the distance ``away``, in points, from the place ``at``."""
-    space.annotate(text, at, xytext=away, textcoords="offset points", **how)
 
 
 def _lay_axes(space: Axes, chart: Chart) -> None:

@@ -256,7 +256,7 @@ def _float(table: Table, name: str, caption: str) -> Iterator[str]:
 def in_latex(text: str) -> str:
     """Return LaTeX that shows ``text``. A character that not every LaTeX can show becomes a question mark."""
     # Letters of Western European languages that LaTeX can set in any encoding, not only in T1.
-    letters = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
+    letters = re.compile(r"[ -~À-ÏÑ-ÖØ-Ýßà-ïñ-öø-ýÿ]")
     plain = (letter if letters.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
     commands = "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain)
     return re.sub(r"([-,])(?=\1)", r"\1{}", commands)  # LaTeX joins two of these to one character

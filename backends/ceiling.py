@@ -71,9 +71,7 @@ class Ceiling:
     def close(self) -> None:
         """End every process."""
         kill_all(self._processes)
-        for process in self._processes:
-            process.close()
-        self._processes = []
+        self._processes.clear()
 
 
 def _run_free(simulator: Any, seed: int, steps: NDArray[np.int64], caller: int) -> None:

@@ -14,14 +14,6 @@ from vebench.backends.packages import Installation, Package, how_to_install, imp
 
 Options = Mapping[str, OptionValue]
 
-# Users choose among contestants and the reference. Contestants' rows must equal the reference's, and speedups are
-# relative to it. The ceiling, null and the yardstick are only measured for comparison.
-Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
-
-# Where steps run: the caller, a process for each environment or worker, or processes or threads as in
-# ``Setup.at_once``.
-Steppers = Literal["caller", "process each", "process per worker", "processes", "threads"]
-
 MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has more CPUs
 
 
@@ -128,8 +120,11 @@ class BackendEntry:
     name: str
     target: str  # ``module:Class`` of the adapter
     summary: str  # one line for users
-    steppers: Steppers = "caller"
-    role: Role = "contestant"
+    # Where steps run. ``process each``: one per environment. ``processes``, ``threads``: ``Setup.at_once`` of them.
+    steppers: Literal["caller", "process each", "process per worker", "processes", "threads"] = "caller"
+    # Users choose among contestants and the reference. Contestants' rows must equal the reference's, and speedups are
+    # relative to it. The ceiling, null and the yardstick are only measured for comparison.
+    role: Literal["contestant", "reference", "ceiling", "null", "yardstick"] = "contestant"
     library: Library = Library()
     scope: Scope = Scope()
     steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite

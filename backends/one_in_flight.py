@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends.environments.making import CountsInside, Spaces, make, read_spaces, spaces_of
-from vebench.backends.interface import (
-    ActionSpace,
-    BackendInfo,
-    Batch,
-    Difference,
-    Setup,
-    Task,
-)
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, Setup, Task
 from vebench.backends.trees import Tree, is_leaf
 from vebench.machine import kernel
 

@@ -5,7 +5,7 @@ The parent reads this before it loads any package: standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -42,8 +42,8 @@ class Package:
 class Step:
     """One call of ``pip install``."""
 
-    requirements: tuple[str, ...]
-    options: tuple[str, ...] = ()
+    requirements: Sequence[str]
+    options: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)  # ``{folder}`` in a value: the interpreter's folder
 
 
@@ -56,7 +56,7 @@ class Installation:
     # The first step also installs the simulators and their packages, in the versions of vebench's own interpreter. Both
     # interpreters then step the same environments.
     steps: tuple[Step, ...]
-    without: tuple[str, ...] = ()  # packages that the first step leaves out: the library needs other versions of them
+    without: Sequence[str] = ()  # packages that the first step leaves out: the library needs other versions of them
     files: Mapping[str, str] = field(default_factory=dict)  # texts of files in the interpreter's folder, written first
     note: str = ""  # advice to the user
 

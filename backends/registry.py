@@ -141,11 +141,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
 
 
 def _installation(name: str, facts: dict[str, Any]) -> Installation:
-    steps = [
-        Step(tuple(step["requirements"]), tuple(step.get("options", ())), step.get("variables", {}))
-        for step in facts["steps"]
-    ]
-    return Installation(name, **{**facts, "steps": tuple(steps), "without": tuple(facts.get("without", ()))})
+    return Installation(name, **{**facts, "steps": tuple(Step(**step) for step in facts["steps"])})
 
 
 def _peer(row: dict[str, Any]) -> BackendEntry:
@@ -315,7 +311,6 @@ def standings() -> tuple[Standing, ...]:
 
 def missing_packages() -> tuple[Package, ...]:
     """Return the missing packages that backends measured by default need for some task of a usual suite."""
-    usual = {package for suite in SUITES.values() if suite.usual for package in suite.packages}
-    seldom = {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - usual
-    seldom |= {package for entry in ENTRIES if not entry.by_default for package in entry.library.packages}
-    return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))
+    needed = [suite.packages for suite in SUITES.values() if suite.usual]
+    needed += [entry.library.packages for entry in ENTRIES if entry.by_default]
+    return tuple(package for package in dict.fromkeys(chain(BASE, *needed)) if not importable(package.module))

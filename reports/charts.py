@@ -18,7 +18,6 @@ from vebench.analysis.answer import BAND, THREAD, TaskAnswer, cores_of_workers, 
 from vebench.analysis.cell import CellSummary, Curve, curves
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
-from vebench.backends.packages import MATPLOTLIB, how_to_install, importable
 from vebench.backends.registry import CEILING, ENTRIES, NULL, YARDSTICK
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
@@ -148,11 +147,6 @@ class NoFigureError(UsageError):
     """A page has nothing to draw."""
 
 
-def missing() -> str:
-    """Return on one line why no chart can be drawn here, with the remedy; empty if charts can be drawn."""
-    return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
-
-
 def _file_of(page: Page, form: Literal["svg", "png", "pdf"]) -> str | bytes:
     """Return all charts of ``page`` in one file. Raises NoFigureError if it has none."""
     charts = [chart for document in figures.shortened(page.documents) for chart in document.charts]
@@ -237,13 +231,11 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
 def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> None:
     """Draw a chart. ``looks`` has the colour and the marker of each series by name."""
     _lay_axes(space, chart)
-    left, right = space.get_xlim()
     low, high = space.get_ylim()
     for x, text in chart.marks:
-        if left <= x <= right:
-            space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
-            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
-            _write(space, _shortened(text), (x, low), (-3, 4), **how)
+        space.axvline(x, color=MUTED, linewidth=0.7, linestyle="dashdot", zorder=1)
+        how: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED, "fontsize": 8}
+        space.annotate(_shortened(text), (x, low), xytext=(-3, 4), textcoords="offset points", **how)
     handles = []
     for index, series in enumerate(chart.series):
         colour, marker = looks[series.name]
@@ -260,15 +252,11 @@ def _draw(space: Axes, chart: Chart, looks: Mapping[str, tuple[str, str]]) -> No
         handles += space.plot(places, medians, color=colour, marker=marker, linestyle=style, clip_on=False)
         if series.winner is not None:
             at = [x for x, _ in series.points].index(series.winner)
-            _write(space, "winner", (places[at], medians[at]), (0, 7), ha="center", weight="bold")
+            place = places[at], medians[at]
+            space.annotate("winner", place, xytext=(0, 7), textcoords="offset points", ha="center", weight="bold")
     lines = sorted(zip(handles, chart.series, strict=True), key=lambda line: -line[1].points[-1][1].median)
     names = [_shortened(series.name) for _, series in lines]
     space.legend([handle for handle, _ in lines], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
-
-
-def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:
-    """Write a text at the distance ``away``, in points, from the place ``at``."""
-    space.annotate(text, at, xytext=away, textcoords="offset points", **how)
 
 
 def _lay_axes(space: Axes, chart: Chart) -> None:

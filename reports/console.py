@@ -23,6 +23,7 @@ from rich.text import Text
 
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import proof_difference, samples_of
+from vebench.backends.packages import MATPLOTLIB, how_to_install, importable
 from vebench.backends.registry import NULL
 from vebench.engine.runner import CellFinished, CellStarted, Event, ProofStarted, WindowDone
 from vebench.errors import UsageError, discard, one_line, write_error
@@ -108,8 +109,8 @@ class Outlet:
             if self.printed is None:
                 raise
             note(f"-o {path}: {error}")
-        if form.beside and any(one.charts for one in page.documents) and (why := charts.missing()):
-            note(f"{path} has no figures: {why}")
+        if form.beside and any(one.charts for one in page.documents) and not importable(MATPLOTLIB.module):
+            note(f"{path} has no figures: figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})")
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:

@@ -105,7 +105,7 @@ class Chart:
     group: str  # the task; a document has at most one chart for each task
     title: str
     series: tuple[ChartLine, ...]
-    marks: tuple[tuple[float, str], ...] = ()  # numbers of workers, each with a short text
+    marks: tuple[tuple[float, str], ...] = ()  # numbers of workers within the lines, each with a short text
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,9 @@ class Page(Protocol):
     def documents(self) -> tuple[Document, ...]:
         """The documents, in the order in which they are shown."""
 
-
-class DataPage(Page, Protocol):
-    """A page with data for programs."""
-
     @property
     def data(self) -> object:
-        """Lists and mappings of texts, numbers, estimates and findings. None: a value does not apply."""
+        """Data for programs: lists and mappings of texts, numbers, estimates, findings, and None for no value."""
 
 
 @dataclass(frozen=True)

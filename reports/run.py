@@ -27,27 +27,17 @@ from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
 from vebench.reports.answer import Section, answers, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
-from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone, View
+from vebench.reports.document import DEFAULT, AnswerText, Document, Page, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
 
 Place = Callable[[CellSummary], Text]
 
-# Columns that are shown without a request, if any cell has them.
-_FURTHER: Mapping[str, Callable[[CellSummary], object]] = {
-    "hosts": lambda cell: len(cell.conditions.host_rates) > 1,
-    **dict.fromkeys(
-        ("waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"),
-        lambda cell: cell.figures.acting,
-    ),
-    "rows_per_batch": lambda cell: cell.figures.rows_per_batch,
-    **dict.fromkeys(
-        ("training_steps_per_second", "sampling_share", "at_most_faster"), lambda cell: cell.figures.learning
-    ),
-}
+# Columns that are shown without a request if a cell has a value, by the beginnings of their paths.
+_FURTHER = ("figures.acting.", "figures.rows_per_batch", "figures.learning.", "hosts")
 
 
 @dataclass(frozen=True)
-class RunPage(DataPage):
+class RunPage(Page):
     """Run files in the order of the command line, each with a section. ``view`` selects the parts to show."""
 
     sections: tuple[Section, ...]
@@ -278,7 +268,8 @@ def rate_tables(
         details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
     notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
     yield replace(last, notes=notes, details=(*details[:1], *_differences(cells)))
-    asked = [name for name, is_known in _FURTHER.items() if any(is_known(cell) for cell in cells)]
+    further = [column for column in columns.COLUMNS if column.path.startswith(_FURTHER)]
+    asked = [column.name for column in further if any(column.value(cell) not in (None, []) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):
         column = known[wanted]

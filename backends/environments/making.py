@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -86,10 +85,6 @@ class ArraySpec:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    def nbytes(self, count: int) -> int:
-        """Return the size of this array for ``count`` environments, in bytes."""
-        return count * math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

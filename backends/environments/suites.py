@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from keyword import iskeyword
 from operator import attrgetter
@@ -72,15 +72,16 @@ def _arguments_of(task: Task) -> tuple[str, ...]:
     )
 
 
-def _registered_recipe(task: Task, plugin: str | None = None, observed: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of an environment that Gymnasium or ``plugin`` registers. ``observed``: the arrays to keep."""
-    named = task if plugin is None else replace(task, module=plugin)
+def _registered_recipe(task: Task) -> Recipe:
+    """Return the recipe of an environment that Gymnasium or the suite's plugin registers."""
+    suite = SUITES[task.suite]
+    named = task if suite.plugin is None else replace(task, module=suite.plugin)
     arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
     imports: tuple[str, ...] = ("import gymnasium",)
     lines = call("return gymnasium.make", arguments, "    ")
-    if observed:
+    if suite.observed:
         imports += ("from gymnasium.wrappers import FilterObservation",)
-        kept = ", ".join(map(quoted, observed))
+        kept = ", ".join(map(quoted, suite.observed))
         lines = call("env = gymnasium.make", arguments, "    ")
         lines += ["    # other parts are text", *call("return FilterObservation", ("env", f"[{kept}]"), "    ")]
     return Recipe(imports, ("def make_env():", *lines))
@@ -157,7 +158,6 @@ class Suite:
     frames: str | None = None
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
-    drifting_engines: frozenset[str] = frozenset()  # engines whose versions are known to give different results
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones
     # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
     # verdict on them therefore lasts.
@@ -236,8 +236,6 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
-_MINIGRID_ARRAYS = ("direction", "image")  # without the mission, which is text
-
 # ``environment_bytes`` are proportional set sizes after some steps, rounded up. Measured on x86-64 Linux with Gymnasium
 # 1.4, ale-py 0.12 and mujoco 3.6: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for classic control. EnvPool 1.2
 # needs the same or less.
@@ -289,7 +287,6 @@ SUITES: Mapping[str, Suite] = {
             simulator="vebench.backends.environments.simulators:Physics",
             # EnvPool requires float64, and Gymnasium takes any type. Both must receive the same bits.
             real_actions="float64",
-            drifting_engines=frozenset({"MuJoCo"}),  # observations of HalfCheetah differ by 15 within 300 steps
         ),
         Suite(
             name="classic",
@@ -306,11 +303,9 @@ SUITES: Mapping[str, Suite] = {
             title="DeepMind Control",
             tasks={f"dm_control/{name}-v0": n for n, names in _DM_CONTROL_SUB_STEPS.items() for name in names.split()},
             packages=(GYMNASIUM, MUJOCO, packages.DM_CONTROL, packages.SHIMMY),
-            recipe=partial(_registered_recipe, plugin="shimmy"),
             plugin="shimmy",
             namespace="dm_control/",
             real_actions="float64",
-            drifting_engines=frozenset({"MuJoCo"}),
             usual=False,
         ),
         Suite(
@@ -318,8 +313,7 @@ SUITES: Mapping[str, Suite] = {
             title="MiniGrid",
             otherwise="MiniGrid-Empty-8x8-v0 and all other MiniGrid ids",
             packages=(GYMNASIUM, packages.MINIGRID),
-            recipe=partial(_registered_recipe, plugin="minigrid", observed=_MINIGRID_ARRAYS),
-            observed=_MINIGRID_ARRAYS,
+            observed=("direction", "image"),  # without the mission, which is text
             plugin="minigrid",
             namespace="MiniGrid-",
             usual=False,
@@ -345,4 +339,4 @@ SUITES: Mapping[str, Suite] = {
 OTHER = SUITES["gymnasium"]  # the suite of registered ids that no other suite includes
 CALLED = SUITES["callable"]  # the suite of tasks with an id ``module:callable``
 
-DRIFTING_ENGINES = frozenset(name for suite in SUITES.values() for name in suite.drifting_engines)
+DRIFTING_ENGINES = frozenset({"MuJoCo"})  # versions give different rows: HalfCheetah's differ by 15 within 300 steps

@@ -27,13 +27,9 @@ from vebench.backends.fast.physics_tasks import RULES, Rules, Seen, Slice
 from vebench.backends.shared_memory.memory_layout import RowArrays
 
 _ERROR = 1024  # bytes of an error's text: ``ERROR_BYTES`` of ``physics.c``
-# ``struct part`` and ``struct bound`` of ``physics.c``.
-_PART = np.dtype(
-    [("from", np.intp), ("to", np.intp), ("count", "i8"), ("low", "f8"), ("high", "f8"), ("limited", "i8")]
-)
-_BOUND = np.dtype(
-    [("at", np.intp), ("count", "i8"), ("low", "f8"), ("high", "f8"), ("closed", "i8"), ("outside", "i8")]
-)
+# ``struct part`` and ``struct bound`` of ``physics.c``: 8 bytes for each field, also for an address.
+_PART = np.dtype([("from", "i8"), ("to", "i8"), ("count", "i8"), ("low", "f8"), ("high", "f8"), ("limited", "i8")])
+_BOUND = np.dtype([("at", "i8"), ("count", "i8"), ("low", "f8"), ("high", "f8"), ("closed", "i8"), ("outside", "i8")])
 
 
 @cache

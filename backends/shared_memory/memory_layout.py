@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import tempfile
@@ -144,7 +145,7 @@ class Memory:
         for leaf in leaves:
             # Flags of ends directly follow the rewards. With few environments, all move between two CPUs in one line.
             offsets.append(end if leaf is flag else _aligned(end, LINE))
-            end = offsets[-1] + leaf.nbytes(division.num_envs)
+            end = offsets[-1] + division.num_envs * math.prod(leaf.shape) * leaf.dtype.itemsize
         self.size = end
         if received is not None:
             self._file = io.FileIO(received.detach(), "r+")

@@ -7,9 +7,9 @@ an object that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, hel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import load_target
 from vebench.backends.packages import JINJA2, MATPLOTLIB, Package, how_to_install, importable
 from vebench.errors import UsageError, shown
 
@@ -44,20 +44,15 @@ class Format:
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format."""
-        rendered: Content = _function(self.target)(page)
+        rendered: Content = load_target(self.target)(page)
         return rendered
 
     def files(self, page: Page, name: str) -> Mapping[str, Content]:
         """Return the contents of files by name, to write ``page`` to the file ``name``."""
         if not self.beside:
             return {name: self.render(page)}
-        files: Mapping[str, Content] = _function(self.beside)(page, name)
+        files: Mapping[str, Content] = load_target(self.beside)(page, name)
         return files
-
-
-def _function(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
 
 
 TERMINAL = Format("terminal", "vebench.reports.formats.terminal:OnTerminal", _EVERY, (".txt",))
@@ -96,9 +91,9 @@ def choices(kind: PageKind) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
-    """Return the suffixes of the formats for pages of this kind, by default of any kind."""
-    return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
+def suffixes(kind: PageKind) -> tuple[str, ...]:
+    """Return the suffixes of the formats for pages of this kind."""
+    return tuple(suffix for known in of(kind) for suffix in known.suffixes)
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:

@@ -23,7 +23,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.columns import Plain, RateColumn
-from vebench.reports.document import DataPage, Page, Table
+from vebench.reports.document import Page, Table
 from vebench.reports.run import RunPage
 
 # Characters with a special meaning in LaTeX, and characters that fonts in the old encoding OT1 lack or confuse. At the
@@ -48,7 +48,7 @@ LATEX_COMMANDS = {
 }
 
 
-def json_of(page: DataPage) -> str:
+def json_of(page: Page) -> str:
     """Return the data of ``page`` as JSON. null: a value does not apply."""
     return dump(page.data)
 
@@ -256,7 +256,7 @@ def _float(table: Table, name: str, caption: str) -> Iterator[str]:
 def in_latex(text: str) -> str:
     """Return LaTeX that shows ``text``. A character that not every LaTeX can show becomes a question mark."""
     # Letters of Western European languages that LaTeX can set in any encoding, not only in T1.
-    letters = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
+    letters = re.compile(r"[ -~À-ÏÑ-ÖØ-Ýßà-ïñ-öø-ýÿ]")
     plain = (letter if letters.match(letter) or letter in LATEX_COMMANDS else "?" for letter in one_line(text))
     commands = "".join(LATEX_COMMANDS.get(letter, letter) for letter in plain)
     return re.sub(r"([-,])(?=\1)", r"\1{}", commands)  # LaTeX joins two of these to one character

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from vebench.analysis.cell import Gravity
 from vebench.backends.environments.suites import short_name
+from vebench.backends.packages import MATPLOTLIB, importable
 from vebench.errors import one_line
 from vebench.reports import charts, figures
 from vebench.reports.document import COMMANDS, Chart, Document, Page, Remark, Table, Text
@@ -34,7 +35,7 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     """
     documents = figures.shortened(page.documents)
     drawn = [chart for document in documents for chart in document.charts]
-    if not drawn or charts.missing():
+    if not drawn or not importable(MATPLOTLIB.module):
         return {name: markdown_text(page)}
     files = {}
     for number, chart in enumerate(drawn, 1):

@@ -70,7 +70,7 @@ def test_a_report_shows_where_the_time_went_and_what_training_would_gain(measure
     shown = measured("report", "run.jsonl", "-f", "markdown").out
     titles = re.findall("### CartPole-v1: (.*)", shown)
     times = ["waiting_share", "inference_share", "copy_share", "latency_p50_ns", "latency_p99_ns", "age"]
-    assert titles[1:] == [*times, "training_steps_per_second", "sampling_share", "at_most_faster"]
+    assert titles[1:] == [*times, "sampling_share", "training_steps_per_second", "at_most_faster"]
     assert {"70%", "20%", "4%", "1.23 ms", "4.50 ms"} <= set(re.findall(r"[\d.]+(?:%| ms)", shown))
 
 

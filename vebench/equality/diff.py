@@ -30,7 +30,7 @@ from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
 from vebench.plan.spec import check_count
 from vebench.reports import console, figures
-from vebench.reports.document import AnswerText, DataPage, Document
+from vebench.reports.document import AnswerText, Document, Page
 from vebench.reports.figures import counted
 
 _DISTRIBUTION = "distribution"
@@ -347,7 +347,7 @@ def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]
 
 
 @dataclass(frozen=True)
-class PairPage(DataPage):
+class PairPage(Page):
     """The page with the verdict on two implementations."""
 
     asked: PairRequest

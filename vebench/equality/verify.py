@@ -28,7 +28,7 @@ from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import asked_as, check_policy
 from vebench.plan.verdicts import BEST_FIRST, SAME, excuses, reasons_of, why_not_identical
 from vebench.reports import figures
-from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text, Tone
+from vebench.reports.document import AnswerText, Document, Page, Remark, Table, TableRow, Text, Tone
 
 MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
@@ -113,7 +113,7 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
 
 
 @dataclass(frozen=True)
-class VerifyPage(DataPage):
+class VerifyPage(Page):
     """The proof of every backend on every task."""
 
     proofs: tuple[tuple[Cell, Proof], ...]

@@ -30,7 +30,7 @@ from vebench.plan.spec import RunSpec
 from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, Page, Remark, Table, TableRow, Text
 from vebench.results import store
 
 _LEAST = 0.01  # the share by which the ends must differ
@@ -187,7 +187,7 @@ class _Bisection:
 
 
 @dataclass(frozen=True)
-class BisectPage(DataPage):
+class BisectPage(Page):
     """The result of a bisection. Candidates are ordered from the good end to the bad one, and known by their index."""
 
     candidates: Sequence[Candidate]

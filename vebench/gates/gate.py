@@ -30,7 +30,7 @@ from vebench.plan.grammar import COSTS, BackendChoice, Tolerance
 from vebench.plan.spec import TOLERANCE
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
-from vebench.reports.document import DataPage, Document, Table, TableRow, Text
+from vebench.reports.document import Document, Page, Table, TableRow, Text
 from vebench.reports.formats import MARKDOWN
 from vebench.reports.formats.data import workflow_commands
 from vebench.results import store
@@ -225,7 +225,7 @@ def unusable_run(path: Path, cells: Cells) -> str:
 
 
 @dataclass(frozen=True)
-class CheckPage(DataPage):
+class CheckPage(Page):
     """A comparison of two runs."""
 
     baseline: str

@@ -35,7 +35,7 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.reports import console, figures
 from vebench.reports.console import Outlet
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, Page, Remark, Table, TableRow, Text
 from vebench.results import store
 from vebench.results.records import Run, RunRecord, fingerprint, with_current_verdicts
 
@@ -397,7 +397,7 @@ def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Met
 
 
 @dataclass(frozen=True)
-class HistoryPage(DataPage):
+class HistoryPage(Page):
     """Runs, from the oldest to the newest, and their series: current levels, levels over time, and changes."""
 
     metric: Metric

@@ -24,7 +24,7 @@ from vebench.plan.cells import CellKey, rank
 from vebench.plan.grammar import LearnerStep
 from vebench.reports import columns, figures
 from vebench.reports.answer import DOUBTS, code_of, of_loop, rate_of, setting_of, step_words
-from vebench.reports.document import AnswerText, DataPage, Document, Remark
+from vebench.reports.document import AnswerText, Document, Page, Remark
 from vebench.reports.run import run_facts, time_of_run
 from vebench.results.records import Run
 
@@ -179,7 +179,7 @@ def _as_fast_as_the_fastest(offered: Sequence[CellSummary], tolerance: float) ->
 
 
 @dataclass(frozen=True)
-class TunePage(DataPage):
+class TunePage(Page):
     """The recommendation among the settings that were tried."""
 
     file: str  # the run file

@@ -154,7 +154,7 @@ def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, l
 @pytest.mark.parametrize(("budget", "passes"), [("1s", 2), ("1000s", 6)])
 def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str, passes: int) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.interpreter.side == "B"))})
-    found = vebench("compare", *OLD_AND_NEW, *LOOP, "--budget", budget, world=fake_world(start, clock=FakeClock(1.0)))
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, "--budget", budget, world=fake_world(start, clock=FakeClock(0.5)))
     assert found.status == 0
     assert {cell.repeat for cell, _ in start.started} == set(range(passes))
     header, *cells = lines(Path("pair-a.jsonl"))

@@ -62,7 +62,7 @@ class Installed:
         yield launch
 
     def world(self, **parts: object) -> World:
-        fakes = {"start": self.start, "releases": lambda _: RELEASES, "install": self.install, "clock": FakeClock()}
+        fakes = {"start": self.start, "releases": lambda _: RELEASES, "install": self.install, "clock": FakeClock(0.25)}
         return fake_world(**{**fakes, **parts})  # type: ignore[arg-type]
 
 

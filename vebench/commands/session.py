@@ -34,7 +34,7 @@ from vebench.child.request import Timing
 from vebench.engine import runner
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import CellFinished, FirstLook, Launch, ProofDone
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, shown
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.hosts import HostFacts
 from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
@@ -54,7 +54,7 @@ from vebench.plan.cells import (
 )
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
-from vebench.plan.tasks import ALLOW, check_policy, not_ours, path_of
+from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
 from vebench.process_guard import Interrupts
 from vebench.reports import console
@@ -303,9 +303,8 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     """
     try:
         check_spec(spec)
-        if not allowed and (untrusted := [value for value in not_ours(spec) if value not in named]):
-            remedy = f"add {ALLOW} if you trust the file"
-            raise UsageError(f"{shown(untrusted[0])}: it comes from the file, not from you: {remedy}")
+        if not allowed:
+            refuse_not_ours(spec, named)
         yield spec
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,13 @@ def not_ours(spec: RunSpec) -> Iterator[str]:
         yield f"--policy {spec.policy.label}"
     if spec.hosts is not None:
         yield f"--hosts {spec.hosts.label}"
+
+
+def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
+    """Raise UsageError, with the option to allow it, for the first value of ``not_ours`` that is not in ``named``."""
+    for value in not_ours(spec):
+        if value not in named:
+            raise UsageError(f"{shown(value)}: it comes from the file, not from you: add {ALLOW} if you trust the file")
 
 
 def _is_known(env: str) -> bool:

@@ -11,7 +11,6 @@ from support.pages import Pages
 from support.records import make_header, write_run
 
 from vebench.errors import UsageError
-from vebench.reports import charts
 from vebench.reports.console import save
 from vebench.reports.document import Table
 from vebench.reports.formats import MARKDOWN, markdown
@@ -77,7 +76,7 @@ def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage
 
 def test_a_text_that_is_printed_or_without_figures_has_no_links(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "![" not in markdown.markdown_text(page)
-    monkeypatch.setattr(charts, "importable", lambda _: False)
+    monkeypatch.setattr(markdown, "importable", lambda _: False)
     assert markdown.with_figures(page, "report.md") == {"report.md": markdown.markdown_text(page)}
 
 

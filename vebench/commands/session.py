@@ -138,7 +138,7 @@ def planned(
     interpreter: Interpreter | None = None,
     interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
 ) -> tuple[Plan, RunRecord]:
-    """Return the plan, interleaved if the spec says so, with the known work verdicts, and the header of its run.
+    """Return the plan, with the known work verdict of each backend, and the header of its run.
 
     Backends in ``interpreters``, by label, run there. Others run in ``interpreter``, by default this one. With several
     hosts, the header describes the first one.
@@ -169,7 +169,6 @@ def planned(
         where = Where(placement, min(memory, default=None), interpreter.has, interpreters, placements)
     versions = None if interpreter is None else interpreter.packages
     plan = expand(spec, tasks, where).informed(known(), versions)
-    plan = interleaved(plan, where.memory_available) if spec.takes_turns else plan
     head = records.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
     return plan, head
 
@@ -225,13 +224,14 @@ def reasons(cells: Sequence[Cell]) -> str:
 
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
-    """Return the plan of a run in this interpreter, and its header. Raises UsageError if the spec is invalid."""
+    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
     check_spec(spec)
     if spec.policy.target:
         check_policy(spec.policy.target)
     here = tuple(choice for choice in spec.backends if not choice.python)  # This interpreter loads their adapters.
     tasks = world.resolve(spec.envs, here)
-    return planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
+    plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
+    return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 
 def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:

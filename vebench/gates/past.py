@@ -18,6 +18,7 @@ from vebench.commands.session import Session, World, planned, refuse_useless
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, one_line, shown
 from vebench.gates.gate import cells_of
 from vebench.interpreters import NotHadError
+from vebench.plan.cells import interleaved
 from vebench.plan.spec import RunSpec, check_spec
 from vebench.process_guard import ProcessGuard, terminable
 from vebench.reports import console
@@ -176,6 +177,7 @@ def _measure(pythons: Interpreters, at: int, path: Path) -> None:
     tasks = world.resolve(spec.envs, spec.backends, python=interpreter.path)
     plan, head = planned(spec, tasks, world, interpreter)
     refuse_useless(plan)
+    plan = interleaved(plan, world.memory_available()) if spec.takes_turns else plan
     draft = pythons.scratch / path.name
     file = RunWriter.create(draft, msgspec.structs.replace(head, code=one.label, code_order=order))
     with Session(file, world, quiet=True, pythons={"": interpreter.path}) as measuring:

@@ -40,9 +40,9 @@ def test_an_environment_with_a_process_is_told_which_backends_take_it(vebench: C
 
 
 def test_a_thread_that_a_fork_loses_costs_a_timeout_and_spawn_is_named(vebench: Command) -> None:
-    asked = ("-e", "trouble:Trouble[what=thread]", "-w", "1", "-b", "gym-async", "--no-base", "--timeout", "4")
+    asked = ("-e", "trouble:Trouble[what=thread]", "-w", "1", "-b", "gym-async", "--no-base", "--timeout", "2")
     cell = measured(vebench, *asked)["gym-async"]
-    assert (cell["status"], cell["reason"].startswith("timed out after 4 s")) == ("failed", True)
+    assert (cell["status"], cell["reason"].startswith("timed out after 2 s")) == ("failed", True)
     assert "[context=spawn]" in cell["remedy"]
 
 

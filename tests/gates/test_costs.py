@@ -144,7 +144,7 @@ def test_a_run_has_the_parts_of_its_startup(vebench: Command) -> None:
 
 
 def test_memory_that_a_real_environment_keeps_is_found(vebench: Command) -> None:
-    brief = ("--duration", "0.05", "--warmup", "0.05", "--windows", "9", "--passes", "2", "--no-base", "-w", "1", "-q")
+    brief = ("--duration", "0.05", "--warmup", "0.05", "--windows", "5", "--passes", "2", "--no-base", "-w", "1", "-q")
     for leak, codes in ((0, set()), (2048, {"leak"})):
         plan = ("-e", f"planted:Planted[leak={leak}]", "-b", "for-loop", *brief, "--proof", "off")
         vebench("run", *plan, "-o", f"{leak}.jsonl")

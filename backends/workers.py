@@ -206,14 +206,16 @@ class QueueBackend(OneInFlight):
     def _serve(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int]) -> None:
         """Obey the commands: write the rows of a share, stepped with these actions."""
         environments = [make(task) for _ in rows.env_ids]
-        loop = EnvironmentLoop(environments, rows)
-        for command in commands:
-            if command == STEP:
-                loop.step(actions.copy())  # an environment may keep its action
-            else:
-                loop.reset(command)
-        for environment in environments:
-            environment.close()
+        try:
+            loop = EnvironmentLoop(environments, rows)
+            for command in commands:
+                if command == STEP:
+                    loop.step(actions.copy())  # an environment may keep its action
+                else:
+                    loop.reset(command)
+        finally:
+            for environment in environments:
+                environment.close()
 
     def _end(self) -> None:
         if not self._processes:

@@ -264,11 +264,13 @@ def rate_tables(
     yield from others
     details: list[str] = []
     if timed := next((cell.built.timed for cell in cells if cell.built.timed), None):
-        backends = (cell for cell in cells if not cell.reference_row)
+        backends = [cell for cell in cells if cell.status == "ok" and not cell.reference_row] or cells
         details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
     notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
     yield replace(last, notes=notes, details=(*details[:1], *_differences(cells)))
     further = [column for column in columns.COLUMNS if column.path.startswith(_FURTHER)]
+    if not any(len(cell.conditions.host_rates) > 1 for cell in cells):
+        further = [column for column in further if column.name != "hosts"]
     asked = [column.name for column in further if any(column.value(cell) not in (None, []) for cell in cells)]
     known = {column.name: column for column in columns.COLUMNS}
     for wanted in dict.fromkeys((*asked, *view.columns)):

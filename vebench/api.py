@@ -213,8 +213,9 @@ def measure(
     world = replace(world or World(), arguments=tuple(words))
     with _quietly(progress=progress):
         spec = spec_of("run", {"envs": envs, **plan})
-        planned, head = plan_for_waiting(*plan_here(spec, world), world)
+        planned, head = plan_here(spec, world)
         refuse_useless(planned)
+        planned, head = plan_for_waiting(planned, head, world)
         path = store.default_path(world.now(), spec.envs) if output is None else store.output_path(str(output))
         with Session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
             measuring.measure(planned, planned)

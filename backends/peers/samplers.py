@@ -75,11 +75,15 @@ class Sampler(QueueBackend):
                 return row
 
             environment.step, environment.reset = noted_step, noted_reset
+            environments.append(environment)
             return environment
 
+        environments: list[Any] = []
         while seed is not None:
             with suppress(StoppedError):
                 self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
+            while environments:
+                environments.pop().close()
 
 
 def _collect_rollouts(makers: Makers, act: Act) -> None:

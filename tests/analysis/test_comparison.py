@@ -29,7 +29,7 @@ NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
 def compared(before: Records, after: Records, metric: Metric = "fps", cpus: int = 2, **more: object) -> Comparison:
     cells = (summarise(Run(make_header(cpus), records)) for records in (before, after))
-    asked = {"metrics": (metric,), "tolerance": Tolerance(0.05), "run_spread": NO_SHIFT}
+    asked = {"metrics": (metric,), "tolerance": Tolerance(0.05), "run_spreads": {metric: NO_SHIFT}}
     return compare_runs(*cells, **{**asked, **more})
 
 
@@ -297,7 +297,7 @@ def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_n
         )
         for drawn in (before, after)
     )
-    found = compared(*runs, metric, run_spread=None)
+    found = compared(*runs, metric, run_spreads={})
     for one in found.cells:
         assert one.verdict in ("faster", "same", "slower", "inconclusive", "missing", "not comparable")
         assert (one.why is None) == (one.verdict in ("faster", "same", "slower"))

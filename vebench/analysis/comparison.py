@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from vebench.analysis import statistics
@@ -49,7 +50,7 @@ POWER = 0.8  # the probability of finding a difference that a comparison can res
 # differs because its memory is laid out anew. ``--history`` replaces both numbers.
 FPS_SPREAD, CELL_SPREAD = 0.15, 0.02
 _ADVISORY = "not judged, because its --tolerance is off; to judge it, give a share such as 5%"
-_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
+_SEEMS_SLOWER = "worse if tested alone, but not among so many comparisons; measure both with more --passes"
 
 
 class Names(NamedTuple):
@@ -164,20 +165,20 @@ def compare_runs(
     metrics: Sequence[Metric],
     tolerance: Tolerance,
     in_turn: bool = False,
-    run_spread: RunSpread | None = None,
+    run_spreads: Mapping[Metric, RunSpread] = MappingProxyType({}),
     part: float = 1.0,
     names: Names = CHECK,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline``, without reference rows, and on their groups.
 
-    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spread`` in their rates,
-    or by a documented default. ``part``: the part of the error level that these tests may spend.
+    ``in_turn``: the two sides were interleaved. If not, runs of the same code differ by ``run_spreads``, or by a
+    documented default. ``part``: the part of the error level that these tests may spend.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     cells: list[CellComparison] = []
     groups: list[GroupComparison] = []
     overall = None
-    spreads = {one: run_spread if run_spread and one not in COSTS else prior_run_spread(one) for one in metrics}
+    spreads = {one: run_spreads.get(one) or prior_run_spread(one) for one in metrics}
     for metric in metrics:
         sides = _Sides(_judged_by(metric, before), _judged_by(metric, after), metric, in_turn, names)
         found = {}
@@ -324,7 +325,8 @@ class _Judge:
             return _SEEMS_SLOWER
         spread = self._spread
         if spread is not None and 2 * spread.of(pairs).variance > found.error.variance:
-            remedy = "use vebench compare, or give --history or a larger --tolerance"
+            history = "" if pairs[0].metric in COSTS else "--history or "
+            remedy = f"use vebench compare, or give {history}a larger --tolerance"
             return f"two runs of the same code may differ by this much; {remedy}"
         return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
 
@@ -349,8 +351,9 @@ class _Sides:
             how = _how_failed(self.before[base], self.after.get(base))
             how = how and f"{base.backend} with one worker {how}"
         if how is None and new is not None and self.metric == "memory":
-            leaks = [f"{one.message}; {one.remedy}" for one in new.findings if one.code is Code.LEAK]
-            how = next(iter(leaks), None) if all(one.code is not Code.LEAK for one in old.findings) else None
+            was, now = old.figures.growth, new.figures.growth
+            if was and now and (now.bytes_per_step.low or 0.0) > (was.bytes_per_step.high or 0.0):
+                how = next((f"{one.message}; {one.remedy}" for one in new.findings if one.code is Code.LEAK), None)
         failed = None if how is None else f"{self.names.candidate}: {how}"
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
@@ -388,8 +391,9 @@ class _Sides:
     def _by_pass(self, new: Sample, old: Sample) -> Sample:
         """Return a ratio for each pass.
 
-        The side that starts first alternates by pass. Each cost is divided by the cost that had the same place, in the
-        neighbouring pass, because a process may start more slowly while the other side's process rests.
+        The side that starts first alternates by pass, and a process may start more slowly while the other side's
+        process rests. So a cost is divided by the other side's cost in the neighbouring pass, where that side had the
+        same place. The last of an odd number of passes has no neighbour.
         """
         others = {number ^ (self.metric in COSTS): rate for number, rate in old.by_pass.items()}
         ratios = {number: rate / others[number] for number, rate in new.by_pass.items() if others.get(number, 0) > 0}

@@ -293,7 +293,7 @@ class Growth(NamedTuple):
     """The growth of a cell's memory with its steps."""
 
     bytes_per_step: Estimate
-    chance: float  # the largest probability of such a growth, throughout all windows, without a leak
+    chance: float  # the largest probability of such a growth in both halves if memory grows by at most ``LEAK``
 
 
 def growth(windows: Windows) -> Growth | None:

@@ -130,6 +130,11 @@ class _Bisection:
 
     def _compare_ends(self, last: int, spec: RunSpec) -> BisectStep:
         """Compare the ends until cells clearly differ on average. Raises NotComparableError if none differs."""
+        for option, at in (("--good", 0), ("--bad", last)):
+            try:
+                self.pythons.python_of(at)
+            except UsageError as error:
+                raise UsageError(f"{option} {self.pythons.candidates[at].label}: {error}") from None
         deadline = self.world.clock() + self.request.budget / 4
         seen: dict[CellKey, list[LogRatio]] = {}
         while True:

@@ -18,7 +18,7 @@ import msgspec
 
 from vebench.analysis import comparison
 from vebench.analysis.cell import CellSummary, yardstick_of
-from vebench.analysis.comparison import COMPARE, Comparison, Metric, compare_runs, denominator
+from vebench.analysis.comparison import COMPARE, Comparison, Metric, RunSpread, compare_runs, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
@@ -65,16 +65,18 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
     budget = PassBudget(request.budget, world.clock)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    spread = None
+    spreads: dict[Metric, RunSpread] = {}
     own = [task for task, _ in request.tolerance.of_tasks]
     gate.chosen([cell.key for cell in old], own, (), str(request.baseline), "--tolerance")
     if request.history is not None:
-        rate: Metric = next((metric for metric in request.metrics if metric not in COSTS), "yardstick")
-        spread = spread_of_runs(runs_in(request.history), before.header, rate)
-        if spread is None:
-            few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
-            raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
-    compare = partial(compare_runs, metrics=request.metrics, tolerance=request.tolerance, run_spread=spread)
+        earlier = [*runs_in(request.history)]
+        for rate in (metric for metric in request.metrics if metric not in COSTS):
+            spread = spread_of_runs(earlier, before.header, rate)
+            if spread is None:
+                few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
+                raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
+            spreads[rate] = spread
+    compare = partial(compare_runs, metrics=request.metrics, tolerance=request.tolerance, run_spreads=spreads)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, compare, world, budget)
     else:
@@ -83,12 +85,16 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
             raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    found = comparison.without_unknown_reference(found or compare(_chosen(request, old), new))
+    if found is None or request.calibrates:
+        found = compare(_chosen(request, old), new, part=gate.LAST_LOOK if request.calibrates else 1.0)
+    found = comparison.without_unknown_reference(found)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    status = gate.Status.DONE if request.calibrates else gate.exit_status(found)
-    page = CheckPage(str(request.baseline), str(candidate), found, tuple(differences), status)
-    return replace(page, calibrated=gate.held(found)) if request.calibrates else page
+    page = CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
+    if not request.calibrates:
+        return page
+    judged = all(group.holds is not None or group.verdict == "advisory" for group in found.groups)
+    return replace(page, calibrated=gate.held(found), status=gate.Status.DONE if judged else gate.Status.UNDECIDED)
 
 
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:

@@ -39,6 +39,7 @@ from vebench.results.records import Run
 Cells = Sequence[CellSummary]
 Compare = Callable[..., Comparison]  # ``compare_runs`` with all arguments but both sides and ``part``
 
+LAST_LOOK = 0.38  # the part of the level that the last look has if another one was after half of the time
 FEWEST_PASSES = 2  # with one pass, a side does not show how its processes differ
 NO_ANSWER: tuple[comparison.SpeedVerdict, ...] = ("missing", "not comparable")
 PASSING = ("same", "faster", "advisory")
@@ -98,9 +99,14 @@ def decide(
 
 
 def held(found: Comparison) -> Tolerance:
-    """Return the smallest tolerances, in whole percents, that unchanged code holds. None: above 50 %, or unknown."""
+    """Return the smallest tolerance of each judged task, in whole percents, with which unchanged code passes.
+
+    None: above 50 %, or the task is advisory.
+    """
     percents: dict[str, int] = {}
     for group in found.groups:
+        if group.holds is None and group.verdict != "advisory":
+            continue
         least = 100 if group.holds is None else ceil(100 * group.holds)
         percents[short_name(group.key.env)] = max(percents.get(short_name(group.key.env), 1), least)
     most = 50

@@ -82,7 +82,7 @@ def git(folder: Path, about: str, *arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise UsageError(f"{about}: {one_line(done.stderr)}")
-    return done.stdout.strip()
+    return done.stdout.rstrip("\n")
 
 
 @dataclass

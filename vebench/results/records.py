@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shlex
 import zlib
 from collections import Counter
@@ -469,7 +470,7 @@ def _software(run: RunRecord) -> dict[str, str]:
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
     # Leave out packages of backends that the run did not choose, and the package whose releases were measured.
     used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
-    varied = run.code.partition(" ")[0]
+    varied = re.sub(r"[-_.]+", "-", run.code.partition(" ")[0]).lower()  # pip takes any spelling of a name
     facts = {"Python": _minor(run.host.python), **{name: run.packages[name] for name in used if name != varied}}
     if run.spec.policy.in_words:  # rates are of the whole loop, so the policy is part of the work
         facts["policy"] = run.spec.policy.in_words

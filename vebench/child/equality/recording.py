@@ -58,7 +58,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """Further actions since the reset, which are not the tape's. Those of a short batch may be filled up with zeros."""
+    """Further actions of a policy since the reset. Those of a short batch may be filled up with zeros."""
 
     actions: ArrayTree  # (batches, batch_size, *action_shape)
 

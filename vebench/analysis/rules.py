@@ -275,7 +275,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if words := cheaper(cell.work.proof):
-        remedy = "compare that rate with others, or measure whole batches: -b shm-sync,gym-async"
+        remedy = "compare that rate with others, or measure backends with whole batches"
         yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)
 
 

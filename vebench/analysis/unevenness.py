@@ -44,7 +44,7 @@ def cheaper(proof: CellProof | None) -> str:
     within = sum(one.steps * one.deviation_ns**2 for one in known) / (sum(steps) - number)
     if cost > 1 - _CHEAPER or between <= 25 * within:
         return ""
-    shares = f"{fmean(slow, weights):.1%} of its steps are slow (over 2x the median time), in a plain loop {fmean(slow):.1%}"
+    shares = f"{fmean(slow, weights):.1%} of its steps take over 2x the median, in a plain loop {fmean(slow):.1%}"
     return f"in {number} environments, {shares}; at equal shares, its rate would be {cost:.0%} of this rate"
 
 
@@ -71,7 +71,7 @@ def _times(timed: Timed, env_id: int) -> Iterator[int]:
 
 
 def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False) -> tuple[float, float]:
-    """Simulate a setting with times drawn at random. Return its nanoseconds, and the share of time in which processes wait.
+    """Simulate a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
     A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives
     the batches, and steps its own environments while a batch is not complete. ``ahead``: idle CPUs make resets ahead.

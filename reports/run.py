@@ -242,8 +242,8 @@ def rate_tables(
 ) -> Iterator[Table]:
     """Yield the tables of one task: rates with ``best`` marked, and further tables that the run or ``view`` needs."""
     task = one_line(env)
-    codes = {cell.key: {finding.code for finding in cell.findings} for cell in cells}
-    crowded = {cell.workers: cell.cpus_owned for cell in cells if Code.OVERSUBSCRIBED in codes[cell.key]}
+    oversubscribed = [cell for cell in cells if any(one.code is Code.OVERSUBSCRIBED for one in cell.findings)]
+    crowded = {cell.workers: cell.cpus_owned for cell in oversubscribed}
     swept = sorted({cell.envs_per_worker for cell in cells})
     parts = {task: cells}
     if len(swept) > 1 and len({cell.workers for cell in cells}) > 1:

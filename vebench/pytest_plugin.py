@@ -134,7 +134,7 @@ class VectorEnvRate:
         """Add the comparison to the test's properties. Fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.errors import one_line
-        from vebench.gates.gate import ORDER, PASSING, Status
+        from vebench.gates.gate import NO_ANSWER, ORDER, Status
         from vebench.reports.formats.data import in_words
 
         def verdict(cell: CellComparison) -> str:
@@ -151,10 +151,12 @@ class VectorEnvRate:
         if page.status == Status.DONE:
             return
         fails = page.status == Status.WORSE
-        deciding = [cell for cell in cells if verdict(cell) not in (*PASSING, *(ORDER[2:] if fails else ()))]
-        # All metrics of a cell may have the same reason.
-        reasons = {cell.failed or in_words(cell): in_words(cell) for cell in reversed(deciding)}
-        text = one_line("; ".join(reversed(reasons.values())))
+        deciding = ("slower", "failed") if fails else (*NO_ANSWER, "inconclusive")
+        reasons: dict[str, str] = {}
+        for cell in cells:
+            if verdict(cell) in deciding:  # all metrics of a cell may have the same reason
+                reasons.setdefault(cell.failed or in_words(cell), in_words(cell))
+        text = one_line("; ".join(reasons.values()))
         if fails:
             pytest.fail(f"vebench: {text}, tolerance {page.comparison.tolerance.label}", pytrace=False)
         pytest.skip(text)

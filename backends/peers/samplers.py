@@ -56,7 +56,10 @@ class Sampler(QueueBackend):
             seed = None if command == STEP else command
             if command != STEP:
                 raise StoppedError
-            rows.rewards[:], rows.terminated[:], rows.truncated[:] = 0.0, False, False  # as a reset's row has them
+            # A row that is not stepped is a reset's.
+            rows.rewards[:] = 0.0
+            rows.terminated[:] = False
+            rows.truncated[:] = False
             return actions.copy()
 
         def made(index: int) -> Any:
@@ -66,7 +69,10 @@ class Sampler(QueueBackend):
 
             def noted_step(action: Any) -> Any:
                 row = step(action)
-                observations[index], rows.rewards[index], rows.terminated[index], rows.truncated[index] = row[:4]
+                observations[index] = row[0]
+                rows.rewards[index] = row[1]
+                rows.terminated[index] = row[2]
+                rows.truncated[index] = row[3]
                 return row
 
             def noted_reset(*, options: Any = None, **_seed: Any) -> Any:

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["BrokenOffError", "OverdueError", "ResetAhead", "SharedMemoryVectorEnv", "WorkerError", "shared_memory_spec"]
 
 
+_MODULES = {
+    "BrokenOffError": "team",
+    "OverdueError": "team",
+    "ResetAhead": "spares",
+    "SharedMemoryVectorEnv": "vector_env",
+    "StableBaselinesVecEnv": "sb3",
+    "WorkerError": "worker",
+    "shared_memory_spec": "vector_env",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name in {"BrokenOffError", "OverdueError", "WorkerError"}:
-        return getattr(import_module(f"{__name__}.team"), name)
-    if name in {"SharedMemoryVectorEnv", "shared_memory_spec"}:
-        return getattr(import_module(f"{__name__}.vector_env"), name)
-    if name in {"ResetAhead", "StableBaselinesVecEnv"}:
-        return getattr(import_module(f"{__name__}.{'spares' if name == 'ResetAhead' else 'sb3'}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

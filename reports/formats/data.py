@@ -180,8 +180,9 @@ def junit(page: Any) -> str:
 def in_words(cell: CellComparison) -> str:
     """Return the verdict on one cell on one line, with its ratio and its reason."""
     ratio = f", ratio {figures.ratio_text(cell.ratio)}" if cell.ratio else ""
-    why = f": {one_line(cell.failed or cell.why or '')}".rstrip(" :")
-    return f"{figures.cell_name(cell.key, cell.metric)}: {figures.verdict_word(cell)}{ratio}{why}"
+    why = cell.failed or cell.why
+    reason = f": {one_line(why)}" if why else ""
+    return f"{figures.cell_name(cell.key, cell.metric)}: {figures.verdict_word(cell)}{ratio}{reason}"
 
 
 def workflow_commands(page: Any) -> str:

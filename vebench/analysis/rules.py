@@ -22,7 +22,7 @@ from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
-from vebench.child.answers import TAKEN_SHARE
+from vebench.child.answers import TAKEN_SHARE, CellProof
 from vebench.machine.host import MEBIBYTE
 from vebench.plan.cells import CellKey
 from vebench.plan.tasks import recorded_task
@@ -191,6 +191,11 @@ def way_out(reason: str) -> str:
     return next((f"{way}; " for pattern, way in _WAYS_OUT.items() if re.search(pattern, reason)), "")
 
 
+def _adds(proof: CellProof, cell: CellSummary) -> bool:
+    """Return whether a proof that decides nothing has a reason that the verdict on the cell does not give."""
+    return proof.verdict != "different" and (not proof.reason or proof.reason != cell.work.reason)
+
+
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     proof, head = cell.work.proof, sweep.head
     # A backend of the registry is compared together with all others.
@@ -212,8 +217,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = f"{way_out(reason)}choose a task on which it can be compared, or compare its rows yourself"
         message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    told = proof is None or proof.verdict == "different" or (proof.reason and proof.reason == cell.work.reason)
-    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and not told:
+    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and _adds(proof, cell):
         repeats = _of_passes(cell.work.unproven_repeats, cell)
         message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
         remedy = f"{way_out(proof.reason or '')}start a new run: --resume does not repeat cells that succeeded"

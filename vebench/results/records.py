@@ -253,10 +253,10 @@ class Run(Struct, frozen=True):
 
 def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned counts if it was never ready."""
-    layout, times = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip), {}
-    if outcome.ready is not None:
-        times = vars(outcome.ready).copy()
-        layout = times.pop("layout")
+    ready = outcome.ready
+    layout = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip) if ready is None else ready.layout
+    of_start = ("startup_ns", "imports_ns", "making_ns", "reset_ns")
+    times = {} if ready is None else {name: getattr(ready, name) for name in of_start}
     # If the backend fell back from its own class to Gymnasium's, the known verdict is about other code.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN

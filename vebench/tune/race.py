@@ -100,7 +100,7 @@ def start_tuning(
     budget.time_steps(loops.cells[0], world)
     spec, most = budget.spec, 0
     if (steps := budget.steps) is not None and steps.waits:
-        most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice as many as keep the CPUs busy
+        most = min(MOST_PROCESSES, int(2 * cpus * steps.per_cpu))  # twice the number that keeps the CPUs busy
         several = tuple(choice for choice in choices if choice.entry.steppers != "caller") or choices
         why_not |= {one.label: "steps wait, and are made one after another" for one in choices if one not in several}
         choices = several
@@ -214,7 +214,8 @@ def settings(
         counts = {max(1, cpus - (1 << power)) for power in range(max(1, cpus.bit_length() - 1))}
     if most:
         batch = batch or _MOST_ENVS * cpus
-        counts = {*[count for count in range(min(most, batch), 0, -1) if batch % count == 0][:3]}
+        divisors = [count for count in range(min(most, batch), 0, -1) if batch % count == 0]
+        counts = set(divisors[:3])
     found = [setting for choice in choices for setting in _sizes(choice, sorted(counts, reverse=True), batch, cpus)]
     for choice in choices:
         if not choice.options and not most:

@@ -143,7 +143,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
 def _first_look(cells: Sequence[CellSummary], found: Mapping[str, TaskAnswer]) -> Iterator[AnswerText]:
     """Yield the contestant that is ahead on each task of an unfinished run. A few windows do not decide on a winner.
 
-    Rows are compared later.
+    Rows are compared later, so a cell whose work is unverified may be ahead.
     """
     seen = set()
     for cell in fastest_first(cell for cell in cells if not cell.exclusion):

@@ -49,7 +49,7 @@ LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
 ROUGH = ("rewards and ends agree", "first difference:", "first at environment")
 # Arguments of the environment in ``tests/environments/planted.py``. A process starts in about 0.15 s and has about
-# 25 MiB besides, so ``PLANTED`` starts and holds a fifth more than ``USUAL``.
+# 25 MiB of its own, so ``PLANTED`` starts and holds a fifth more than ``USUAL``.
 USUAL = "seconds=0.6,mebibytes=40,leak=0,pause=0.0005"
 PLANTED = "seconds=0.75,mebibytes=54,leak=1024,pause=0.0005"
 SAID = {"startup": "startup: slower", "memory": "memory: larger", "leak": "memory grows by"}

@@ -254,8 +254,8 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
         How much worse a backend may be, as a fraction, or by task: ``"10%,Pong=5%,Ant=off"``. With ``off``, a task is
         shown and never fails.
     metric
-        What is judged: ``"rate"``, ``"startup"``, ``"memory"``, or several. A rate is relative to the yardstick of the
-        same run. Instead of ``"rate"``: ``"speedup"``, relative to its plain loop, or ``"fps"``, the rates.
+        The metrics to judge: ``"rate"``, ``"startup"``, ``"memory"``, or several. A rate is relative to the yardstick
+        of the same run. Instead of ``"rate"``: ``"speedup"``, relative to its plain loop, or ``"fps"``, the rates.
     envs, backends
         Compare only these, by default all of ``a``.
     history

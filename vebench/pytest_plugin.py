@@ -81,7 +81,7 @@ class VectorEnvRate:
         tolerance
             How much worse a backend may be, as a fraction, or by task: ``"10%,Pong=5%,Ant=off"``.
         metric
-            What is judged, joined by commas: ``rate``, ``startup``, ``memory``.
+            The metrics to judge, joined by commas: ``rate``, ``startup``, ``memory``.
         """
         __tracebackhide__ = True
         from vebench.errors import InterruptedRunError, NotComparableError, VebenchError, one_line

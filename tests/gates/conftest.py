@@ -1,4 +1,4 @@
-"""What tests of old commits and releases share."""
+"""Fixtures for tests of old commits and releases."""
 
 import signal
 import tempfile

@@ -66,7 +66,7 @@ COMPARE = Names("compare", "A", "B")
 
 
 class GroupKey(NamedTuple):
-    """A backend, options included, on a task, and what is judged of it."""
+    """A metric of a backend, options included, on a task."""
 
     env: str
     backend: str

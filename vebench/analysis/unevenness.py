@@ -1,4 +1,4 @@
-"""Uneven steps and slow resets: what they cost, and what partial batches or spare environments would gain."""
+"""The cost of uneven steps and slow resets, and the predicted gain of partial batches and spare environments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from vebench.child.answers import CellProof, Timed
 
-_ROWS, _MOST_ROWS = 30_000, 200_000  # most rows that a prediction plays, usually and if episodes are long
+_ROWS, _MOST_ROWS = 30_000, 200_000  # most rows of a simulation, usually and if episodes are long
 _CHEAPER = 0.05  # steps that are cheaper by a smaller share are not reported
 
 
 class Prediction(NamedTuple):
-    """What uneven steps and resets cost a setting with whole batches."""
+    """The cost of uneven steps and resets in a setting with whole batches, and the gain of two remedies."""
 
     resets: float  # the share of a plain loop's time that resets take
     waiting: float  # the share of time in which processes wait for the slowest of them
@@ -55,9 +55,9 @@ def predicted(timed: Timed, processes: int, rows: int) -> Prediction | None:
         return None
     reset = fmean(timed.reset_ns) if timed.lengths else 0.0
     resets = reset / (reset + fmean(timed.lengths or (1,)) * fmean(timed.step_ns))
-    whole, waiting = _played(timed, processes, rows)
-    partial, _ = _played(timed, processes, rows, ratio=2)
-    ahead, _ = _played(timed, processes, rows, ahead=True)
+    whole, waiting = _simulated(timed, processes, rows)
+    partial, _ = _simulated(timed, processes, rows, ratio=2)
+    ahead, _ = _simulated(timed, processes, rows, ahead=True)
     return Prediction(resets, waiting, whole / partial, whole / ahead)
 
 
@@ -70,10 +70,10 @@ def _times(timed: Timed, env_id: int) -> Iterator[int]:
         yield -max(1, choice(timed.reset_ns))
 
 
-def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False) -> tuple[float, float]:
+def _simulated(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: bool = False) -> tuple[float, float]:
     """Simulate a setting with random times. Return its nanoseconds, and the share of time in which processes wait.
 
-    A batch has the ``rows`` that are ready first, of ``ratio`` times as many environments. Process 0 also receives
+    A batch has the ``rows`` that are ready first, of ``rows`` times ``ratio`` environments. Process 0 also receives
     the batches, and steps its own environments while a batch is not complete. ``ahead``: idle CPUs make resets ahead.
     """
     number, busy, now = ratio * rows, 0.0, 0.0
@@ -81,7 +81,7 @@ def _played(timed: Timed, processes: int, rows: int, *, ratio: int = 1, ahead: b
     # The share of a reset that is not ahead: the CPU has no time for it.
     idle_ns = timed.idle_ns * fmean(timed.lengths or (1,)) if ahead else 0.0
     works = max(0.0, 1 - idle_ns / max(1.0, fmean(timed.reset_ns)))
-    waited = [0.0] * number  # when the next reset of each environment needs to wait no more
+    waited = [0.0] * number  # from when on the next reset of each environment needs only the CPU
     free = [0.0] * processes  # when each process has made all rows that were requested
 
     def end_of_row(env_id: int, start: float) -> float:

@@ -240,7 +240,7 @@ def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
         with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
             answer = next(iter(child.messages()))
     except runner.InterruptedCellError:
-        raise InterruptedRunError("interrupted: nothing was measured") from None
+        raise InterruptedRunError("interrupted before the first cell") from None
     except (runner.CellError, OSError) as error:
         return str(error)
     return answer.reason if isinstance(answer, Failure) else answer

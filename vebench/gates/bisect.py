@@ -97,7 +97,7 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> tuple[IO[bytes], list[B
 
 @dataclass
 class _Bisection:
-    """One bisection. Its run files are beside the interpreters."""
+    """One bisection. Its run files are in the folder of the interpreters."""
 
     request: PastRequest
     pythons: Interpreters

@@ -216,7 +216,7 @@ def share() -> Kind:
     return Kind(read, lambda value: f"{100 * value:g}%")
 
 
-COSTS = ("startup", "memory")  # what gates judge besides rates; less is better
+COSTS = ("startup", "memory")  # the metrics of gates that are not rates; less is better
 
 
 @dataclass(frozen=True)

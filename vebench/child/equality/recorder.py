@@ -48,7 +48,7 @@ _CONSECUTIVE = 3  # batches that are kept at a moment: an end and the batches af
 # The limit in bytes for copied batches, and for a policy's actions. A full recording has four times the former limit.
 # Recording stops at the first limit, because later batches could not be repeated.
 _MOST_BYTES = 64 << 20
-_BATCH_BYTES = 1500  # memory of a copied batch besides the contents of its arrays
+_BATCH_BYTES = 1500  # memory of a copied batch without the contents of its arrays
 # The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _CHUNK = 1 << 17  # Ids are joined and ends are counted during a window if there are more of them than this.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
@@ -13,6 +13,7 @@ from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import Installation, Package, how_to_install, importable
 
 Options = Mapping[str, OptionValue]
+Role = Literal["contestant", "reference", "ceiling", "null", "yardstick", "device", "rollout"]
 
 MAX_COUNT = 1 << 16  # a larger number is a typing error: no machine has more CPUs
 
@@ -123,8 +124,10 @@ class BackendEntry:
     # Where steps run. ``process each``: one per environment. ``processes``, ``threads``: ``Setup.at_once`` of them.
     steppers: Literal["caller", "process each", "process per worker", "processes", "threads"] = "caller"
     # Users choose among contestants and the reference. Contestants' rows must equal the reference's, and speedups are
-    # relative to it. The ceiling, null and the yardstick are only measured for comparison.
-    role: Literal["contestant", "reference", "ceiling", "null", "yardstick"] = "contestant"
+    # relative to it. Rows that stay on a device (``device``) must be equal, too, but serve only a policy on the device.
+    # The ceiling, null, the yardstick, and rollouts with actions of their own are only measured for comparison.
+    role: Role = "contestant"
+    roles: Mapping[str, Role] = field(default_factory=dict)  # the role with an option, by the option's name
     library: Library = Library()
     scope: Scope = Scope()
     steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite
@@ -139,6 +142,11 @@ class BackendEntry:
     competes: bool = True  # a library's sampler does not: it is compared with its other releases
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
     lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
+
+    def with_options(self, options: Options) -> BackendEntry:
+        """Return the entry of the backend with these options, which may change its role."""
+        role = next((role for name, role in self.roles.items() if name in options), self.role)
+        return self if role == self.role else replace(self, role=role)
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options, waits: bool = False) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
@@ -188,7 +196,7 @@ class BackendEntry:
     @property
     def reference_row(self) -> bool:
         """Whether the backend is only measured for comparison: ceiling, null or yardstick, not the reference."""
-        return self.role in ("ceiling", "null", "yardstick")
+        return self.role in ("ceiling", "null", "yardstick", "rollout")
 
     @property
     def is_peer(self) -> bool:
@@ -203,11 +211,14 @@ class BackendEntry:
 
     def has(self, task: Task) -> bool:
         """Return whether the backend can step a task once everything is installed."""
-        return self.scope.steps(task.suite) and self.scope.name_of(task) is not None
+        only = SUITES[task.suite].only
+        can = not only or self.name in only or self.role != "contestant"
+        return can and self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether the backend cannot step this task, and only users who name the backend want to know that."""
-        return not self.has(task) and (self.reference_row or self.scope.own_classes is not None)
+        special = self.reference_row or self.scope.own_classes is not None or bool(self.roles)
+        return not self.has(task) and (special or bool(SUITES[task.suite].only))
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.

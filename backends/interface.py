@@ -37,6 +37,8 @@ class Task:
     module: str | None = None  # the module that registers the environment on import
     exact: bool = False  # use the variant without chance, if there is one: a start without noise, ``no_ops`` no-ops
     no_ops: int = 1  # no-ops at each reset of a game in its exact variant
+    # Whether one generator draws the starts of all environments of a batch, so that single copies start elsewhere.
+    drawn_together: bool = False
 
     @property
     def noop_max(self) -> int:
@@ -139,6 +141,9 @@ class BackendInfo:
     chance: str | None = None  # why rows differ from the reference's even in the exact variant of the task
     own_classes: OwnClasses | None = None  # the own environment class in use, or why it is not used
     fewest_rows: int | None = None  # the fewest rows of a batch, if it may have fewer than ``batch_size``
+    # Rows stay arrays of a device, which may still compute them. The loop does not look at them, and waits for them
+    # before it reads the clock. ``upload(actions)`` of the backend puts the tape on the device beforehand.
+    on_device: bool = False
 
 
 @dataclass(frozen=True)

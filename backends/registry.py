@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vebench.backends import pools
 from vebench.backends.bracketed import OptionValue
-from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole_number
+from vebench.backends.entry import BackendEntry, Built, Library, Option, Options, Scope, alive_per_row, whole_number
 from vebench.backends.environments.suites import MIB, SUITES, Suite, call, fast_settings, full_id, literal, quoted
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
@@ -48,6 +49,11 @@ def _seconds(text: str) -> float:
 
 
 _START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
+_DELIVER = Option(
+    _one_of({name: name for name in ("host", "device")}, "host or device"),
+    "host",
+    "rows as NumPy arrays, or left on the device",
+)
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
 
@@ -204,6 +210,30 @@ ENTRIES: tuple[BackendEntry, ...] = (
         gymnasium_api=True,
         lines=partial(_gym_lines, "AsyncVectorEnv"),
     ),
+    BackendEntry(
+        "gym-vector",
+        "vebench.backends.batched.vectors:GymVector",
+        "the vector environment that Gymnasium registers for an id (vector_entry_point)",
+        scope=Scope(
+            frozenset({"classic", "gymnasium"}),
+            name_of=lambda task: None if task.suite == "classic" and task.name != "CartPole-v1" else task.id,
+            chance=lambda _: "one generator draws the starts of all environments",
+        ),
+        by_default=False,
+        gymnasium_api=True,
+    ),
+    BackendEntry(
+        "native",
+        "vebench.backends.batched.vectors:Native",
+        "the batch that a vector environment, or a simulator, steps by itself",
+        scope=Scope(
+            frozenset(suite.name for suite in SUITES.values() if suite.make_vec and not suite.only),
+            chance=lambda task: "one generator draws the starts of all environments" if task.drawn_together else None,
+        ),
+        roles={"deliver": "device"},
+        options={"deliver": _DELIVER},
+        gymnasium_api=True,
+    ),
     *(_ours(style, fast=fast) for fast in (False, True) for style in ("sync", "async")),
     *pools.POOLS,
     BackendEntry(
@@ -278,10 +308,10 @@ INSTALLATIONS: tuple[Installation, ...] = tuple(
 )
 
 
-def find(name: str) -> BackendEntry:
+def find(name: str, options: Options = MappingProxyType({})) -> BackendEntry:
     """Return the entry of a backend. An unknown name is a third party's ``module:Class``, for any option and task."""
     if (known := BY_NAME.get(name)) is not None:
-        return known
+        return known.with_options(options)
     library = Library(preloads=None)
     return BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
 

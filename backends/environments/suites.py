@@ -157,6 +157,11 @@ class Suite:
     # frame skip. None: steps have no frames to count.
     frames: str | None = None
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
+    # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
+    # returns a vector environment. None: environments are made one by one.
+    make_vec: str | None = None
+    installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
+    only: frozenset[str] = frozenset()  # the contestants that can step its tasks; empty: all
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones
     # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
@@ -333,10 +338,21 @@ SUITES: Mapping[str, Suite] = {
             recipe=_called_recipe,
             ours=False,
         ),
+        Suite(
+            name="vectors",
+            title="your own, batched",
+            make="vebench.backends.batched.vectors:make_single",
+            make_vec="vebench.backends.batched.vectors:make_called",
+            otherwise="module:callable with an argument num_envs, for a vector environment of NumPy, JAX or torch",
+            sets=frozenset({"num_envs", "seed"}),
+            recipe=_called_recipe,
+            ours=False,
+        ),
     )
 }
 
 OTHER = SUITES["gymnasium"]  # the suite of registered ids that no other suite includes
 CALLED = SUITES["callable"]  # the suite of tasks with an id ``module:callable``
+VECTORS = SUITES["vectors"]  # the same, for callables that make vector environments
 
 DRIFTING_ENGINES = frozenset({"MuJoCo"})  # versions give different rows: HalfCheetah's differ by 15 within 300 steps

@@ -302,7 +302,7 @@ class CellSummary:
     @property
     def entry(self) -> BackendEntry:
         """The entry of its backend in the registry."""
-        return find(self.backend)
+        return find(self.backend, self.built.options)
 
     @property
     def reference_row(self) -> bool:

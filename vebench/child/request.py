@@ -136,7 +136,7 @@ class Request:
         """The backend's entry. Use it only in a pinned process, because it loads the table of backends."""
         from vebench.backends.registry import find
 
-        return find(self.backend)
+        return find(self.backend, self.options)
 
     def as_json(self) -> dict[str, Any]:
         """Return the request as a dictionary for JSON. ``read`` reverses this."""

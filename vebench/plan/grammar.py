@@ -308,7 +308,7 @@ class BackendChoice:
     @property
     def entry(self) -> BackendEntry:
         """The entry in the registry, or one made for a third party's adapter."""
-        return registry.find(self.name)
+        return registry.find(self.name, self.options)
 
     @property
     def is_ours(self) -> bool:

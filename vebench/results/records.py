@@ -93,7 +93,7 @@ class Identity:
     @property
     def entry(self) -> BackendEntry:
         """The backend's entry in the registry."""
-        return find(self.backend)
+        return find(self.backend, self.options)
 
     @cached_property
     def key(self) -> CellKey:

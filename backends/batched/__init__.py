@@ -1,0 +1,1 @@
+"""Simulators that step a whole batch in one call: any vector environment, JAX, Warp and torch."""

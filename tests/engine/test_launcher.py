@@ -131,10 +131,10 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
 def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     names = ("Sound", "HangsLater", "Killed", "RaisesOnBuild")
     cells = [replace(cell(name), group=0) for name in names]
-    ended = outcomes(*cells, timeout=4.0, windows=10)
+    ended = outcomes(*cells, timeout=3.0, windows=10)
     windows = {str(outcome.reason).partition(", in ")[0]: len(outcome.windows) for outcome in ended}
     assert windows.pop("OSError: no such game, while it was built") == 0
-    assert windows.pop("timed out after 4 s (--timeout)") == 1
+    assert windows.pop("timed out after 3 s (--timeout)") == 1
     assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 10
     assert windows == {"None": 10}
 

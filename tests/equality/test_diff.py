@@ -180,7 +180,6 @@ def last_line_of_failure(script: Path) -> str:
 @pytest.mark.parametrize(
     ("other", "field", "near"),
     [
-        ("telling[wrong=gone]", "infos/lives", 1),
         ("telling[wrong=deep,mode=same_step]", "infos/deep/half", 0),
     ],
 )

@@ -46,7 +46,7 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
 def test_99_percent_of_decided_bisections_are_right(
     last: int, ratio: float, wild: float, bias: float, decided: float, most: float
 ) -> None:
-    all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(30)]
+    all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(20)]
     answers = [(true, one) for true, one, _ in all_found if one.found]
     assert len(answers) >= decided * len(all_found)
     assert sum((one.first, one.last) == (true, true) for true, one in answers) >= CERTAIN * len(answers)

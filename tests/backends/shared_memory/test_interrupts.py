@@ -215,7 +215,7 @@ def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -
     chosen = moments(lambda: built.append(make()))
     built.pop().close()
     before = descriptors()
-    for moment in chosen[::3]:
+    for moment in chosen[::5]:
         with suppress(KeyboardInterrupt):
             Interrupt(moment).into(lambda: built.append(make()))
         if built:  # it was built before that moment
@@ -229,7 +229,7 @@ def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:
     envs = make()
     chosen = moments(envs.close)
     before = descriptors()  # with that of memory which is mapped until its user is forgotten
-    for moment in chosen[::2]:
+    for moment in chosen[::4]:
         envs = make()
         with suppress(KeyboardInterrupt):
             Interrupt(moment).into(envs.close)

@@ -262,6 +262,7 @@ class Done(_Counted):
     hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
     priorities: tuple[str, ...] = ()  # thread priorities after the last window that no thread had at the start
     timed: Timed | None = None  # times of one environment, after the last window; see ``Request.times``
+    first_step_ns: int | None = None  # the time of the first step after the reset, in which libraries may compile
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The only timed loop. It contains only ``send``, ``recv``, the counting of rows, and the recorder's samples."""
+"""The only timed loop. It contains only ``send``, ``recv``, the counting of rows, and the recorder's samples.
+
+Rows that stay on a device are waited for before each reading of the clock, so that rows not yet computed do not count.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vebench.backends.batched.arrays import wait
 from vebench.backends.interface import VectorBackend
 from vebench.child.actions import Actions
 from vebench.child.equality.recorder import Recorder
@@ -47,6 +51,7 @@ class Loop:
         self.num_envs, self.batch_size = self._info.num_envs, self._info.batch_size
         self._ended = np.zeros(self._info.num_envs, np.bool_)
         self._resets_own_rows = self._info.autoreset == "next_step"
+        self._go = self._step_on_device if self._info.on_device else self._step
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average."""
@@ -59,7 +64,7 @@ class Loop:
         while now - start < duration_ns or (recorder is not None and recorder.following):
             if recorder is not None:
                 batches = recorder.stretch(batches_per_reading)
-            more_rows, more_ends, batch = self._step(batches)
+            more_rows, more_ends, batch = self._go(batches)
             if recorder is not None:
                 recorder.take(self.batches, batch, self._ended)
             del batch  # frees its arrays
@@ -71,6 +76,15 @@ class Loop:
             recorder.ids.tidy()
         return Stretch(now - start, rows, resets, self._actions.times())
 
+    def first_step(self) -> int:
+        """Step once after the reset, and record the batch. Return the nanoseconds, in which libraries may compile."""
+        began = self._clock()
+        batch = self.step()
+        took = self._clock() - began
+        if self._recorder is not None:
+            self._recorder.keep_first(self.batches, batch)
+        return took
+
     def keep_first(self, batches: int) -> None:
         """Step and record the first batches after the reset, if there is a recorder. Stop early after half a second."""
         until, recorder = self._clock() + 500_000_000, self._recorder
@@ -80,7 +94,7 @@ class Loop:
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
-        return self._step(batches)[2]
+        return self._go(batches)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
         """Step batches outside a window, for at most ``duration_ns``. Returns the environments that did not answer."""
@@ -141,3 +155,18 @@ class Loop:
         if recorder is not None:
             recorder.stepped(self.batches, rows, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)
+
+    def _step_on_device(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
+        """Step ``batches`` batches without a look at flags, and wait for the last. Return the same as ``_step``."""
+        send, recv, rows = self._backend.send, self._backend.recv, 0
+        ticks = repeat(None, batches)
+        batch: tuple[Any, ...] = ()
+        for _, actions in zip(ticks, self._actions):  # noqa: B905 - actions are endless
+            send(actions)
+            batch = recv()
+            rows += len(batch[4])
+        wait(tuple(batch))
+        self.batches += batches
+        if self._recorder is not None:
+            self._recorder.stepped(self.batches, rows, batches, batch[4])
+        return rows, 0, batch

@@ -1,51 +1,44 @@
-"""Adapters whose rows stay on a fake device: right ones, and those that return other rows or cannot be counted."""
+"""Adapters whose rows stay on a fake device: right ones, old ones, and rows that nobody can count there."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.interface import Setup
-from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
+from vebench.backends.one_in_flight import OneInFlight
 
 
 class Array:
-    """An array of a fake device, whose numbers are there once somebody has waited for them. ``compute`` then runs."""
+    """An array of a fake device. Whoever waits for it calls ``compute``."""
 
     def __init__(self, values: Any, compute: Callable[[], object] = lambda: None) -> None:
-        self.values, self.nbytes, self._compute = values, values.nbytes, compute
-
-    def block_until_ready(self) -> None:
-        self._compute()
+        self.values, self.block_until_ready = values, compute
 
     def __array__(self, dtype: object = None, copy: object = None) -> Any:
-        self._compute()
+        self.block_until_ready()
         return self.values
 
 
 class Honest(OneInFlight):
     """Gymnasium's vector environment. It takes only actions that were uploaded."""
 
+    upload, autoreset = Array, "same_step"
+
     def __init__(self, setup: Setup) -> None:
         envs = [partial(make, setup.task)] * setup.batch_size
         self._vector = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.SAME_STEP)
         spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
-        self._report(setup, spaces, autoreset="same_step", on_device=True)
+        self._report(setup, spaces, autoreset=self.autoreset, on_device=True)
 
-    def upload(self, actions: trees.Tree) -> Array:
-        return Array(actions)
-
-    def _reset(self, seed: int) -> Array:
+    def _reset(self, seed: int) -> Any:
         return Array(self._vector.reset(seed=seed)[0].copy())
 
-    def _receive(self) -> RowsOfAll:
-        rows: Any = self._vector.step(self._actions.values)[:4]
-        return tuple(Array(np.copy(row)) for row in rows)  # type: ignore[return-value]
+    def _receive(self) -> Any:
+        return tuple(Array(np.copy(row)) for row in self._vector.step(self._actions.values)[:4])  # type: ignore[union-attr]
 
     def _end(self) -> None:
         self._vector.close()
@@ -56,14 +49,12 @@ class Stale(Honest):
 
     _rows: Any = None
 
-    def _receive(self) -> RowsOfAll:
+    def _receive(self) -> Any:
         rows, self._rows = self._rows, super()._receive()
         return rows or self._rows
 
 
 class ResetRows(Honest):
-    """Has rows that only report resets, which nobody can count without looking at them."""
+    """Has rows that only report resets."""
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="next_step")
+    autoreset = "next_step"

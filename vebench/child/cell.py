@@ -20,6 +20,7 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched import arrays
+from vebench.backends.batched.libraries import peak_memory
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
 from vebench.child import answers
@@ -70,7 +71,11 @@ def measure(
         recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, first_info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
-    first_step_ns = loop.first_step()
+    began = clock()
+    batch = loop.step()
+    first_step_ns = clock() - began
+    if recorder is not None:
+        recorder.keep_first(loop.batches, batch)
     schedule = Schedule(request, loop, recorder, answer, clock, started)
     warmup_ns, settled = schedule.warm_up()
     processes = kernel.process_tree(os.getpid())
@@ -109,6 +114,7 @@ def measure(
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
             timed=timed,
             first_step_ns=first_step_ns,
+            peak_gpu_bytes=peak_memory(),
         )
     )
     return backend

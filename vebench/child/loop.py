@@ -1,7 +1,4 @@
-"""The only timed loop. It contains only ``send``, ``recv``, the counting of rows, and the recorder's samples.
-
-Rows that stay on a device are waited for before each reading of the clock, so that rows not yet computed do not count.
-"""
+"""The only timed loop. It contains only ``send``, ``recv``, the counting of rows, and the recorder's samples."""
 
 from __future__ import annotations
 
@@ -75,15 +72,6 @@ class Loop:
         if recorder is not None:
             recorder.ids.tidy()
         return Stretch(now - start, rows, resets, self._actions.times())
-
-    def first_step(self) -> int:
-        """Step once after the reset, and record the batch. Return the nanoseconds, in which libraries may compile."""
-        began = self._clock()
-        batch = self.step()
-        took = self._clock() - began
-        if self._recorder is not None:
-            self._recorder.keep_first(self.batches, batch)
-        return took
 
     def keep_first(self, batches: int) -> None:
         """Step and record the first batches after the reset, if there is a recorder. Stop early after half a second."""

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.batched.vectors import Native
+from vebench.backends.environments.making import make
 from vebench.backends.interface import Setup
-from vebench.backends.one_in_flight import OneInFlight
 
 
 class Array:
@@ -23,25 +22,18 @@ class Array:
         return self.values
 
 
-class Honest(OneInFlight):
+class Honest(Native):
     """Gymnasium's vector environment. It takes only actions that were uploaded."""
 
-    upload, autoreset = Array, "same_step"
+    upload, mode = Array, AutoresetMode.SAME_STEP  # type: ignore[assignment]
 
     def __init__(self, setup: Setup) -> None:
         envs = [partial(make, setup.task)] * setup.batch_size
-        self._vector = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
-        self._report(setup, spaces, autoreset=self.autoreset, on_device=True)
-
-    def _reset(self, seed: int) -> Any:
-        return Array(self._vector.reset(seed=seed)[0].copy())
+        self._adopt(setup, SyncVectorEnv(envs, autoreset_mode=self.mode), "device")
 
     def _receive(self) -> Any:
-        return tuple(Array(np.copy(row)) for row in self._vector.step(self._actions.values)[:4])  # type: ignore[union-attr]
-
-    def _end(self) -> None:
-        self._vector.close()
+        actions: Any = self._actions
+        return tuple(map(Array, self._vector.step(actions.values)[:4]))
 
 
 class Stale(Honest):
@@ -57,4 +49,4 @@ class Stale(Honest):
 class ResetRows(Honest):
     """Has rows that only report resets."""
 
-    autoreset = "next_step"
+    mode = AutoresetMode.NEXT_STEP

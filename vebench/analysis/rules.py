@@ -280,8 +280,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.figures.recompiled:
         message = f"compiles while it is measured, in {cell.figures.recompiled} of {cell.conditions.windows} windows"
-        remedy = "give each step arrays of the same shapes and types, and no other Python numbers (JAX_LOG_COMPILES=1)"
-        yield Finding(Code.RECOMPILED, message, remedy)
+        yield Finding(Code.RECOMPILED, message, "give all steps arrays of equal shapes and types (JAX_LOG_COMPILES=1)")
     if words := cheaper(cell.work.proof):
         remedy = "compare that rate with others, or measure backends with whole batches"
         yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)

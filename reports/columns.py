@@ -66,6 +66,15 @@ def _what_it_steps(cell: CellSummary) -> str | None:
     return f"{library}'s own environments" if library else "environments of its adapter"
 
 
+def _startup_parts(cell: CellSummary) -> str | None:
+    """Return the parts of a start-up in words, if its first step takes far longer than others, because it compiles."""
+    found, batch, first = cell.figures, cell.figures.ns_per_batch, cell.figures.first_step_seconds
+    if not (first and batch and first > max(0.5, 20e-9 * batch.median)):
+        return None
+    parts = found.imports_seconds, found.making_seconds, found.reset_seconds, first
+    return f"{' + '.join(f'{part or 0:.1f}' for part in parts)} s"
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("built.num_envs", "environments alive at the same time", "environments"),
     Column("built.batch_size", "rows that one recv() returns", "rows"),
@@ -148,6 +157,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.reset_seconds", "the part of startup that the first reset takes", "s"),
     RateColumn("figures.memory_per_env", "peak memory of all processes over the number of environments", "bytes"),
     RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
+    Column("figures.first_step_seconds", "the first step after startup, in which libraries compile", "s"),
+    Column("startup_parts", "imports + making + first reset + first step, if the last is long", of=_startup_parts),
+    Column("figures.gpu_bytes_per_env", "peak memory on GPUs over the number of environments", "bytes"),
+    RateColumn("figures.steps_per_joule", "steps/s per watt of all CPU packages and GPUs", "steps/J"),
 )
 
 

@@ -88,6 +88,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
         "transparent_huge_pages": host.thp,
         "isolated": format_cpu_list(host.isolated),
+        "gpus": host.gpus,
         "container": host.container,
         "virtual": host.virtual,
         "versions": dict(machine.versions),
@@ -136,6 +137,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "settings", ", ".join(f"{name} {value}" for name, value in settings.items() if value)
     where = ["virtual machine"] if host.virtual else []
     where += ["in a container"] if host.container else []
+    yield "GPU", "; ".join(host.gpus or ())
     yield "system", ", ".join((f"{host.system} {host.kernel} {host.machine}".strip(), *where))
     yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
     kinds = []

@@ -33,7 +33,8 @@ from vebench.results.records import Run, RunRecord, how_plans_differ, measured_i
 Place = Callable[[CellSummary], Text]
 
 # Columns that are shown without a request if a cell has a value, by the beginnings of their paths.
-_FURTHER = ("figures.acting.", "figures.rows_per_batch", "figures.learning.", "hosts")
+_OF_POLICY = ("figures.acting.", "figures.rows_per_batch", "figures.learning.")
+_FURTHER = (*_OF_POLICY, "hosts", "startup_parts", "figures.gpu_bytes_per_env", "figures.steps_per_joule")
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     system = f"{host.system} {host.kernel} {host.machine}", python, "in a container" if host.container else ""
     known = (
         ("machine", ", ".join(filter(None, (host.cpu_model, usable, memory)))),
+        ("GPU", "; ".join(host.gpus or ())),
         ("condition", "; ".join(_condition(header, cells))),
         ("hosts", hosts),
         ("system", ", ".join(filter(None, system))),

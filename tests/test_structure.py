@@ -61,6 +61,7 @@ STANDARD_LIBRARY = sys.stdlib_module_names - {"tomllib"}
 MAY_IMPORT = {
     "vebench.child": {"numpy"},
     "vebench.machine": set[str](),
+    "vebench.machine.devices": {"pynvml"},  # of GPUs, where it is installed
     "vebench.backends": {package.module for package in PACKAGES},
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
@@ -72,6 +73,8 @@ MAY_IMPORT = {
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
     "vebench.backends",
+    "vebench.backends.batched.arrays",
+    "vebench.backends.batched.libraries",
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",

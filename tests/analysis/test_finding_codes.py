@@ -73,6 +73,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.IMPRECISE, (make_cell(steps=NOISY),)),
     (Code.DRIFTING, (make_cell(steps=(1000, 1020, 1040, 1061, 1082, 1104)),)),
     (Code.DRIFTING, (make_cell(steps=STEADY, settled=False),)),
+    (Code.RECOMPILED, (make_cell(windows=window(compiles=1)),)),
     (Code.LOOP_COST, (make_cell("null", 1, (900_000,) * 4),)),
     (Code.SHORT_WINDOWS, (make_cell(steps=(20, 20, 20, 20)),)),
     (Code.IMPRECISE, (make_cell(steps=STEADY[:3]),)),

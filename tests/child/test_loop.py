@@ -2,13 +2,14 @@
 
 import itertools
 from time import perf_counter_ns
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from on_device import Array
 
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.for_loop import ForLoop
@@ -92,6 +93,35 @@ def test_the_clock_is_read_at_batch_boundaries_only_and_seldom() -> None:
     loop, _, clock = driven(1, [([0], [0])])
     assert loop.run_for(100_000_000, 1000).rows == pytest.approx(100_000, rel=0.02)
     assert clock.readings <= 105
+
+
+class Dispatching:
+    """A device that takes 1 ms of its clock to compute a batch of four rows. ``recv`` returns at once."""
+
+    info = BackendInfo(4, 4, ActionSpace.discrete(2), 1, autoreset="same_step", in_order=True, on_device=True)
+    now = busy_until = 0
+
+    def send(self, _actions: object) -> None:
+        self.now += 1000
+        self.busy_until = max(self.busy_until, self.now) + 1_000_000
+
+    def recv(self) -> Batch:
+        done = self.busy_until
+
+        def compute() -> None:
+            self.now = max(self.now, done)
+
+        every: Any = Array(np.ones(4, np.bool_), compute)  # every row is an end, and none is a reset
+        return Batch(every, every, every, every, np.arange(4))
+
+
+@pytest.mark.parametrize("batches_per_reading", [1, 10])
+def test_a_device_that_returns_before_it_has_computed_is_no_faster(batches_per_reading: int) -> None:
+    backend: Any = Dispatching()
+    loop = Loop(backend, Tape([np.zeros(4)]), lambda: backend.now)
+    found = loop.run_for(100_000_000, batches_per_reading)
+    assert 4 * 0.999 <= found.rows * 1_000_000 / found.ns <= 4
+    assert found.resets == 0
 
 
 def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:

@@ -50,6 +50,7 @@ def test_after_two_passes_cells_are_compared_that_are_drawn(
         ("HonestOutOfOrder", "CartPole"),
         ("honest:InAnyOrder", "CartPole"),
         ("honest:SeldomOutOfOrder", "CartPole"),
+        ("on_device:Honest", "CartPole"),
         ("honest:OfGymnasium", "odd:normalised"),  # state of its environments survives resets
         ("honest:ShuffledNormalised", "odd:normalised"),
     ],
@@ -93,6 +94,7 @@ def test_a_cell_of_the_rows_that_are_ready_first_says_what_the_steps_of_each_env
         ("wrong_seeds:FromOne", "observations"),
         ("wrong_claims:BlankStarts", "declared differences affect"),
         ("liars:RowZero", "every environment returns row 0"),
+        ("on_device:Stale", "observations"),
     ],
 )
 def test_a_fault_that_begins_while_it_is_timed_is_found_by_name(
@@ -121,6 +123,16 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
     assert vebench(*HERE, "-b", f"wrong_arrays:{backend}", *BRIEF, world=world_here()).status == 1
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert f"recv() breaks the interface: {words}" in str(cell.reason)
+
+
+@pytest.mark.parametrize(("adapter", "status"), [("Honest", 0), ("Stale", 1)])
+def test_rows_on_a_device_are_verified(vebench: Command, adapter: str, status: int) -> None:
+    assert vebench("verify", "-e", "CartPole", "-b", f"on_device:{adapter}", world=world_here()).status == status
+
+
+def test_rows_on_a_device_whose_resets_nobody_can_count_are_refused(vebench: Command) -> None:
+    assert vebench(*HERE, "-b", "on_device:ResetRows", *BRIEF, world=world_here()).status == 1
+    assert "same step" in str(store.read(Path("run.jsonl")).cells[0].reason)
 
 
 @pytest.mark.parametrize("backend", ["Honest", "HonestOutOfOrder"])

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from vebench.machine import host, kernel
+from vebench.child.answers import difference
+from vebench.machine import devices, host, kernel
 from vebench.machine.kernel import Quota, control_groups, cpu_quota
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
@@ -57,6 +59,35 @@ def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path
         2,
         1_234_000,
     )
+
+
+NVML = SimpleNamespace(
+    nvmlInit=lambda: None,
+    nvmlDeviceGetCount=lambda: 1,
+    nvmlDeviceGetHandleByIndex=lambda number: number,
+    nvmlSystemGetDriverVersion=lambda: "570.86",
+    nvmlDeviceGetName=lambda _: "NVIDIA H200",
+    nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=140 << 30),
+    nvmlDeviceGetMaxClockInfo=lambda _, of: {7: 1980}[of],
+    nvmlDeviceGetTotalEnergyConsumption=lambda _: 5,  # millijoules; and no function that tells the power limit
+    NVML_CLOCK_SM=7,
+)
+H200 = ("NVIDIA H200, 140 GiB, 1980 MHz, driver 570.86",)
+
+
+@pytest.mark.parametrize(("nvml", "gpus", "energy"), [(NVML, H200, 2_005_000), (None, None, 2_000_000)])
+def test_gpus_and_energy_are_known_as_far_as_they_are_told(
+    tree: Callable[[dict[str, str]], Path], nvml: object, gpus: object, energy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zones = {f"intel-rapl:{number}/name": name for number, name in enumerate(("package-0", "psys", "package-1"))}
+    root = tree({**zones, **{f"intel-rapl:{number}/energy_uj": "1000000" for number in range(3)}})
+    monkeypatch.setattr(devices, "POWERCAP", root)
+    monkeypatch.setattr(devices, "_nvml", devices._nvml.__wrapped__)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert (devices.read_gpus(), devices.energy_uj()) == (gpus, energy)
+    (root / "intel-rapl:2/energy_uj").unlink()
+    assert devices.energy_uj() is None
+    assert difference({"energy_uj": 9}, {"energy_uj": 2}, {}) == {"energy_uj": None}, "it has begun again at zero"
 
 
 @linux

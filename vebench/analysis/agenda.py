@@ -197,7 +197,7 @@ class Costs:
             return time_planned([cell], self._spec).total
         last = smaller[-1]
         # In a group, ``took_ns`` of one cell contains the starts of all. So add up the parts of the cell.
-        start = (last.startup_ns or 0) * cell.shape.num_envs / last.num_envs
+        start = (last.startup_ns or 0) * cell.shape.num_envs / last.num_envs + (last.first_step_ns or 0)
         stepped = (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
         proof = last.proof.seconds or 0.0 if last.proof else 0.0
         return _NANO * (start + stepped) + self._spec.windows * AROUND_S + proof

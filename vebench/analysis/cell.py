@@ -65,6 +65,7 @@ class Code(StrEnum):
     DRIFTING = "drifting", Gravity.WARNING  # the rate changed during measurement, or had not settled when warm-up ended
     AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
     LEAK = "leak", Gravity.WARNING  # memory grows with steps
+    RECOMPILED = "recompiled", Gravity.WARNING  # a library compiles while the cell is measured
     LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
     SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
     FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
@@ -162,9 +163,13 @@ class Figures:
     imports_seconds: float | None = None
     making_seconds: float | None = None
     reset_seconds: float | None = None
+    first_step_seconds: float | None = None
     peak_rss_bytes: int | None = None
+    gpu_bytes_per_env: float | None = None
     memory_per_env: Estimate | None = None  # the peak of all processes over the number of environments
     growth: Growth | None = None
+    recompiled: int = 0  # the number of windows in which a library compiled, if there are several
+    steps_per_joule: Estimate | None = None  # of CPU packages and GPUs
     steps_per_second: Estimate | None = None
     frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None

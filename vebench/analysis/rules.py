@@ -278,6 +278,9 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
+    if cell.figures.recompiled:
+        message = f"compiles while it is measured, in {cell.figures.recompiled} of {cell.conditions.windows} windows"
+        yield Finding(Code.RECOMPILED, message, "give all steps arrays of equal shapes and types (JAX_LOG_COMPILES=1)")
     if words := cheaper(cell.work.proof):
         remedy = "compare that rate with others, or measure backends with whole batches"
         yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)

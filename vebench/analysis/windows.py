@@ -289,6 +289,12 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     return max(0.0, reset - 2 * error) * resets / span
 
 
+def recompiled(windows: Windows) -> int:
+    """Return the number of windows in which a library compiled; 0 if it did so once in a process, for a rare case."""
+    found = int((windows["compiles"] > 0).sum())
+    return found if found > len(_starts(windows)) or found == len(windows) else 0
+
+
 class Growth(NamedTuple):
     """The growth of a cell's memory with its steps."""
 

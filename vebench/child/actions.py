@@ -133,6 +133,11 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
     return list(trees.as_rows(trees.mapped(lambda leaf: np.ascontiguousarray(leaf.swapaxes(0, 1)), drawn)))
 
 
+def uploaded(tape: list[ArrayTree], backend: Any) -> list[ArrayTree]:
+    """Return the tape on the device of a backend whose rows stay there, else the same tape."""
+    return [backend.upload(actions) for actions in tape] if backend.info.on_device else tape
+
+
 class Actions:
     """The actions of a loop: an endless iterator over batches."""
 
@@ -188,6 +193,8 @@ class Acting(Actions):
     ) -> None:
         import numpy as np
 
+        if info.on_device:
+            raise ValueError("a policy needs rows on the host: leave out the option that leaves rows on a device")
         self._policy, self._clock, self._note = policy, clock, note
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations

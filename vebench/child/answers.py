@@ -10,9 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from vebench.backends.batched.libraries import compiled
 from vebench.backends.interface import Engine, OwnClasses
 from vebench.errors import message_of
-from vebench.machine import kernel
+from vebench.machine import devices, kernel
 
 MOST = 2**63 - 1
 
@@ -89,6 +90,8 @@ class Window:
     steps_before: int | None = _count(_mean)  # batches that the cell had stepped when the window began
     # Resident memory of its processes shortly before the window, without the recorder's. Its growth shows leaks.
     resident_bytes: int | None = _count(lambda counts, _shares: sum(counts))
+    compiles: int | None = _count(read=lambda _watched: compiled())  # programs that JAX and torch have compiled
+    energy_uj: int | None = _count(_most, lambda _watched: devices.energy_uj())  # of CPU packages and GPUs
 
     def check_resets(self) -> None:
         """Raise ValueError for more resets than rows."""
@@ -120,7 +123,7 @@ def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
 
 
 _COUNTS = {item.name: item.metadata for item in fields(Window) if item.metadata}
-OF_LOOP = tuple(name for name, count in _COUNTS.items() if count["read"] is None)
+RARE = ("compiles", "energy_uj", *(name for name, count in _COUNTS.items() if count["read"] is None))  # in few cells
 
 
 def read_counters(watched: Watched) -> Counters:
@@ -141,7 +144,7 @@ def difference(before: Counters, after: Counters, owed: dict[str, int]) -> Count
             growth[name] = None
             continue
         total = second - first + owed.get(name, 0)
-        growth[name] = max(0, total)
+        growth[name] = None if name == "energy_uj" and total < 0 else max(0, total)  # energy is counted modulo a limit
         if name == "others_ns":
             owed[name] = min(0, total)
     return growth
@@ -262,6 +265,8 @@ class Done(_Counted):
     hosts: tuple[HostShare, ...] | None = None  # the shares of other hosts; the runner adds them
     priorities: tuple[str, ...] = ()  # thread priorities after the last window that no thread had at the start
     timed: Timed | None = None  # times of one environment, after the last window; see ``Request.times``
+    peak_gpu_bytes: int | None = None  # the most memory on GPUs that JAX and torch have used
+    first_step_ns: int | None = None  # the time of the first step after the reset, in which libraries may compile
 
 
 @dataclass(frozen=True)

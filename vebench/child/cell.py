@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 
 from vebench.backends import trees
+from vebench.backends.batched import arrays
+from vebench.backends.batched.libraries import peak_memory
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
 from vebench.child import answers
-from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy
+from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy, uploaded
 from vebench.child.equality import recording
 from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.equality.recording import FIRST, BrokenInterfaceError, malformed
@@ -69,6 +71,11 @@ def measure(
         recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, first_info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
+    began = clock()
+    batch = loop.step()
+    first_step_ns = clock() - began
+    if recorder is not None:
+        recorder.keep_first(loop.batches, batch)
     schedule = Schedule(request, loop, recorder, answer, clock, started)
     warmup_ns, settled = schedule.warm_up()
     processes = kernel.process_tree(os.getpid())
@@ -106,6 +113,8 @@ def measure(
             settled=settled,
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
             timed=timed,
+            first_step_ns=first_step_ns,
+            peak_gpu_bytes=peak_memory(),
         )
     )
     return backend
@@ -124,8 +133,14 @@ def build(
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info
     made = clock()
+    if info.on_device and info.autoreset == "next_step":
+        raise ValueError(
+            "rows that stay on a device need autoreset in the same step: nobody counts rows of resets there"
+        )
     backend.reset(request.start_seed)
     first = backend.recv()
+    if info.on_device:
+        arrays.wait(tuple(first))
     reset = clock()
     # Reference rows, such as the bare simulator, need not return anything that a learner could use.
     if not request.entry.reference_row and (fault := malformed(first, info)) is not None:
@@ -137,7 +152,7 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     """Return how far the cell with these stack frames is: ``in step 3``; empty if unknown."""
     for frame, _ in frames:
         local = frame.f_locals
-        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - only this method counts batches
+        if frame.f_code in (Loop._step.__code__, Loop._step_on_device.__code__):  # noqa: SLF001 - these count batches
             made = local["batches"] - length_hint(local["ticks"]) if "ticks" in local else 1
             return f"in step {local['self'].batches + made:,}"
         if frame.f_code is build.__code__:
@@ -150,8 +165,11 @@ def _actions(
 ) -> tuple[Actions, tuple[int, ...]]:
     """Return the actions of a cell, and its policy's own CPUs, if any. The policy acts once, to load its code."""
     setup, info, chosen = request.setup, backend.info, request.settings.policy
+    if request.entry.role == "rollout":  # it chooses its actions itself
+        nothing: Any = None
+        return Tape([nothing]), ()
     tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
-    actions: Actions = Tape(tape)
+    actions: Actions = Tape(uploaded(tape, backend))
     cpus: tuple[int, ...] = ()
     # Reference rows have no observations for a policy.
     if chosen.kind != "tape" and not request.entry.reference_row:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vebench.backends.batched.arrays import wait
 from vebench.backends.interface import VectorBackend
 from vebench.child.actions import Actions
 from vebench.child.equality.recorder import Recorder
@@ -47,6 +48,7 @@ class Loop:
         self.num_envs, self.batch_size = self._info.num_envs, self._info.batch_size
         self._ended = np.zeros(self._info.num_envs, np.bool_)
         self._resets_own_rows = self._info.autoreset == "next_step"
+        self._go = self._step_on_device if self._info.on_device else self._step
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average."""
@@ -59,7 +61,7 @@ class Loop:
         while now - start < duration_ns or (recorder is not None and recorder.following):
             if recorder is not None:
                 batches = recorder.stretch(batches_per_reading)
-            more_rows, more_ends, batch = self._step(batches)
+            more_rows, more_ends, batch = self._go(batches)
             if recorder is not None:
                 recorder.take(self.batches, batch, self._ended)
             del batch  # frees its arrays
@@ -80,7 +82,7 @@ class Loop:
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
         """Step this many batches, and return the last. Call this outside a window."""
-        return self._step(batches)[2]
+        return self._go(batches)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
         """Step batches outside a window, for at most ``duration_ns``. Returns the environments that did not answer."""
@@ -141,3 +143,18 @@ class Loop:
         if recorder is not None:
             recorder.stepped(self.batches, rows, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)
+
+    def _step_on_device(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
+        """Step ``batches`` batches without a look at flags, and wait for the last. Return the same as ``_step``."""
+        send, recv, rows = self._backend.send, self._backend.recv, 0
+        ticks = repeat(None, batches)
+        batch: tuple[Any, ...] = ()
+        for _, actions in zip(ticks, self._actions):  # noqa: B905 - actions are endless
+            send(actions)
+            batch = recv()
+            rows += len(batch[4])
+        wait(tuple(batch))
+        self.batches += batches
+        if self._recorder is not None:
+            self._recorder.stepped(self.batches, rows, batches, batch[4])
+        return rows, 0, batch

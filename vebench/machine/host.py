@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from vebench.errors import UsageError, shown
 from vebench.machine import kernel
+from vebench.machine.devices import read_gpus
 from vebench.machine.kernel import PIN_POLICIES, Cpus, Quota, control_groups, entries, number_in, parse_list, text_of
 
 LIVE = Path("/")
@@ -96,6 +97,7 @@ class Host:
     thp: str | None = None  # when transparent huge pages are used
     microcode: str | None = None
     isolated: Cpus = ()  # CPUs that the scheduler leaves alone
+    gpus: tuple[str, ...] | None = None  # each in words
 
     @property
     def cpus_online(self) -> int:
@@ -159,6 +161,7 @@ def read_host(root: Path = LIVE) -> Host:
         thp=huge_pages[1] if huge_pages else None,
         microcode=info.get("microcode"),
         isolated=parse_list(text_of(cpus / "isolated")),
+        gpus=read_gpus() if here else None,
     )
 
 

@@ -205,6 +205,9 @@ def expand(spec: RunSpec, tasks: Sequence[Task], where: Where) -> Plan:
     most = 100_000  # they take a day at one cell per second: more is a typing error
     if number > most:
         raise UsageError(f"{number} cells are too many, at most {most}: use fewer --workers or --passes")
+    on_device = [choice.label for choice in spec.backends if choice.entry.role == "device"]
+    if on_device and spec.policy.in_words:
+        raise UsageError(f"--policy {spec.policy.label}: needs rows on the host, unlike {on_device[0]}: leave it out")
     if spec.policy.is_network and not (where.has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=where.has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")

@@ -26,7 +26,7 @@ from msgspec import Meta, Struct
 from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
-from vebench.child.answers import OF_LOOP, Cause, CellProof, Done, Layout, Window, WorkVerdict
+from vebench.child.answers import RARE, Cause, CellProof, Done, Layout, Window, WorkVerdict
 from vebench.engine.runner import Outcome
 from vebench.errors import NotComparableError, one_line
 from vebench.files import T, with_texts
@@ -178,6 +178,7 @@ class HostRecord(Struct, frozen=True):
     thp: str | None = None
     microcode: str | None = None
     isolated: tuple[NonNegative, ...] = ()
+    gpus: tuple[str, ...] | None = None
 
 
 class InterpreterRecord(Struct, frozen=True):
@@ -290,12 +291,12 @@ def _on_one_line(value: T) -> T:
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
-    """Return the line as JSON, with its checksum. Unknown counts that only some loops have are left out."""
+    """Return the line as JSON, with its checksum. Unknown counts that only some cells have are left out."""
     body = msgspec.to_builtins(line)
     if isinstance(line, CellRecord):
         body.pop("proof", None)
         body["windows"] = [
-            {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
+            {name: value for name, value in window.items() if value is not None or name not in RARE}
             for window in body["windows"]
         ]
     return sealed(msgspec.json.encode({"type": body.pop("type"), **body}))
@@ -324,7 +325,7 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
 
 
 # Facts that are compared only if both runs know them, because some systems and containers do not report them.
-DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
+DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual", "gpus")
 # For each package of an installable backend: the only backends that use the package.
 _USED_BY = {
     name: {user.name for user in ENTRIES if package in user.library.packages}

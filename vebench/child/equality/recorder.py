@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
+from vebench.backends.batched.arrays import to_host
 from vebench.backends.interface import ArrayTree, BackendInfo, Batch, CountsFrames, Factory, Setup, VectorBackend
-from vebench.child.actions import Acting, Actions, Fitting, PolicyChoice, Tape, action_tape, make_policy
+from vebench.child.actions import Acting, Actions, Fitting, PolicyChoice, Tape, action_tape, make_policy, uploaded
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
 from vebench.child.equality.recording import (
@@ -147,6 +148,7 @@ class Recorder:
         info: BackendInfo | None = None,
     ) -> None:
         self._backend, self._info = backend, backend.info
+        first = Batch(*recording.on_host(first, self._info))
         self._start_seed, tape_seed = seeds
         self._about = About(info or backend.info, tape_seed)
         self._random = Random(asked.seed)
@@ -214,7 +216,7 @@ class Recorder:
             self.following, holds = _CONSECUTIVE - 1, True
         elif not self._due():
             return
-        elif not self._moments % 3 and not self.awaited:  # one in three moments begins with an end
+        elif not (self._moments % 3 or self.awaited or self._info.on_device):  # one in three begins with an end
             self.awaited = self.shown
             return
         else:
@@ -257,6 +259,7 @@ class Recorder:
         """
         if self._is_over:
             return
+        arrays = tuple(recording.on_host(arrays, self._info))
         is_whole = recording.is_plain(arrays)
         if is_whole:
             observations, rewards, terminated, truncated, env_ids = arrays
@@ -271,7 +274,7 @@ class Recorder:
             return
         frames = ends = None
         if counts:
-            ends = self.ids.ends.copy()
+            ends = None if self._info.on_device else self.ids.ends.copy()  # the loop does not look at flags there
             counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
             if counted is not None:
                 frames = np.full(self._info.num_envs, -1, np.int64)  # -1: unknown
@@ -335,7 +338,7 @@ class Recorder:
             self._at_end = f"a second reset fails: {describe(error)}"
         if self.broken is not None:
             self._at_end, self.broken = f"after a second reset {self.broken[1]}", None
-        acted = [Acted(trees.mapped(self._stacked, *sent))] if sent else []
+        acted = [Acted(trees.mapped(self._stacked, *map(to_host, sent)))] if sent else []
         self._again, self._kept = [Began(0), *acted, *self._kept], kept
 
     def write(self, file: IO[bytes]) -> None:
@@ -467,7 +470,7 @@ def _step(backend: VectorBackend, trial: Trial, file: IO[bytes], policy: PolicyC
         first = backend.recv()
         fault = transcript.take(first)
         at = reset.tape_at % len(tape)
-        actions: Actions = Tape([*tape[at:], *tape[:at]])
+        actions: Actions = Tape(uploaded([*tape[at:], *tape[:at]], backend))
         if policy.target and fault is None:
             acting = make_policy(policy, info.action_space, first[0], trial.tape_seed, tape)
             actions = Acting(acting, Batch(*first), info, time.perf_counter_ns, transcript.note_actions)
@@ -504,6 +507,7 @@ class _Transcript:
     def take(self, batch: Sequence[Any]) -> str | None:
         """Write a batch. Return how it breaks the interface, None if it does not."""
         fault = malformed(batch, self._info)
+        batch = batch if fault else recording.on_host(batch, self._info)
         if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
             fault = f"{fault}, although the adapter declares no reuse of buffers"
         fault = fault or self._left_behind(batch[4])

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
+from vebench.backends.batched.arrays import to_host
 from vebench.backends.interface import ArrayTree, BackendInfo
 
 FIRST = 10  # batches after a cell's reset that are recorded with all environments that fit in memory
@@ -125,6 +126,11 @@ class BrokenInterfaceError(ValueError):
         super().__init__(f"recv() breaks the interface: {fault}")
 
 
+def on_host(batch: Sequence[Any], info: BackendInfo) -> Sequence[Any]:
+    """Return a batch whose arrays are on the host. Rows that stay on a device are copied from there."""
+    return tuple(map(to_host, batch)) if info.on_device else batch
+
+
 def is_plain(batch: Sequence[Any]) -> bool:
     """Return whether all arrays of a batch are of class ``numpy.ndarray`` itself, not of a subclass."""
     observations, *others = batch
@@ -152,10 +158,10 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
     """Return how the form of a batch breaks the interface, None if it does not.
 
     A batch is unpacked as the timed loop unpacks it. Subclasses of ``ndarray`` are refused, because they may compute on
-    access, after the measurement.
+    access, after the measurement. Arrays that stay on a device are copied from there.
     """
     try:
-        arrays = dict(zip(_NUMBERS, batch, strict=True))
+        arrays = dict(zip(_NUMBERS, on_host(batch, info), strict=True))
     except (TypeError, ValueError):
         return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(_NUMBERS)}"
     observations = arrays.pop("observations")

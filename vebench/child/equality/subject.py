@@ -41,7 +41,8 @@ from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
-from vebench.child.actions import make_policy, parse_policy
+from vebench.child.actions import make_policy, parse_policy, uploaded
+from vebench.child.equality.recording import on_host
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
 
 RESET, STEP = 0, 1
@@ -141,7 +142,7 @@ class _Adapter(_Subject):
         (backend,) = self.make(2, 0)
         try:
             backend.reset(0)
-            observed = trees.part(backend.recv()[0], 0)
+            observed = trees.part(on_host(backend.recv(), backend.info)[0], 0)
             self.actions = backend.info.action_space
             what = {"adapter": self._target, "task": vars(self._task), "options": self._options}
             return self.described(observed, **what, vector=True, num_envs=None, mode=backend.info.autoreset)
@@ -151,13 +152,16 @@ class _Adapter(_Subject):
     def stepped(self, made: list[Any], seed: int, lanes: _Lanes, calls: list[Any]) -> Iterator[tuple[int, _Row]]:
         (backend,) = made
 
+        def received() -> _Batch:
+            return (*on_host(backend.recv(), backend.info), None)
+
         def step(actions: ArrayTree) -> _Batch:
-            backend.send(actions)
-            return (*backend.recv(), None)
+            backend.send(*uploaded([actions], backend))
+            return received()
 
         calls.append((None, "reset", seed))
         backend.reset(seed)
-        return _of_batches(backend.info.autoreset, (*backend.recv(), None), step, lanes, calls)
+        return _of_batches(backend.info.autoreset, received(), step, lanes, calls)
 
 
 class _Named(_Subject):

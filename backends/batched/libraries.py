@@ -1,0 +1,40 @@
+"""Facts that array libraries know of themselves, without importing one: programs compiled, and memory on GPUs."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+
+def compiled() -> int | None:
+    """Return how many programs JAX, since the first call, and torch have compiled; None if neither is loaded."""
+    counts = []
+    if "jax" in sys.modules:
+        counts.append(len(_of_jax()))
+    if (dynamo := sys.modules.get("torch._dynamo.utils")) is not None:
+        counts.append(dynamo.counters["stats"]["unique_graphs"])
+    return sum(counts) if counts else None
+
+
+@cache
+def _of_jax() -> list[float]:
+    """Return a list that grows by an item with each program that JAX compiles from now on."""
+    durations: list[float] = []
+
+    def note(event: str, seconds: float, **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            durations.append(seconds)
+
+    sys.modules["jax"].monitoring.register_event_duration_secs_listener(note)
+    return durations
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes on GPUs that JAX and torch have used in this process at once; None if they used none."""
+    peak = 0
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if jax is not None:
+        peak += sum((device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices())
+    if torch is not None and torch.cuda.is_initialized():
+        peak += sum(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    return peak or None

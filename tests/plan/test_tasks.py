@@ -20,6 +20,7 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded_task, resolve
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
+CARTS = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv[max_episode_steps=50]"
 USER_MODULE = """
     import gymnasium
     from gymnasium import spaces
@@ -104,6 +105,7 @@ ENVIRONMENTS = {
     ),
     "mine:make_env[size=3]": Task("mine:make_env[size=3]", "callable", 7),
     "mine:make_nested": Task("mine:make_nested", "callable", 7),
+    CARTS: Task(CARTS, "vectors", 1, drawn_together=True),  # one generator draws all starts
 }
 REFUSED_ENVIRONMENTS = {
     "pong": "no such environment (did you mean Pong?);",
@@ -300,3 +302,4 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 )
 def test_the_task_of_a_cell_in_a_run_file_is_what_was_measured(env: str, names: tuple[str, ...], task: Task) -> None:
     assert recorded_task(env, 4, names) == task
+    assert recorded_task(CARTS, 1, (CARTS,), batched=True).suite == "vectors"

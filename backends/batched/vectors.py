@@ -23,7 +23,6 @@ from vebench.backends.environments.making import (
     mode_of,
     parameters_of,
     read_spaces,
-    sample,
 )
 from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import Setup, Task
@@ -31,7 +30,7 @@ from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 
 _NEEDED = ("reset", "step", "close", "single_observation_space", "single_action_space")
-_SEED = 1_000_003  # of the batch that ``examined`` makes
+_SEED = 1_000_003  # of the batch that ``drawn_together`` makes
 
 
 def make_vector(task: Task, num_envs: int, seed: int = 0) -> Any:
@@ -56,32 +55,19 @@ def make_single(task: Task) -> Single:
     return Single(partial(make_vector, task, 1))
 
 
-def examined(task: Task) -> bool:
-    """Return whether a batch of two starts unlike two single copies.
-
-    Raises ValueError if its rows do not have the form of a vector environment's.
-    """
+def drawn_together(task: Task) -> bool:
+    """Return whether a batch of two starts unlike two single copies with the same seeds."""
     with closing(Native(Setup(task, 2, seed=_SEED))) as batch:
         batch.reset(_SEED)
         starts = trees.mapped(np.copy, batch.recv().observations)
-        batch.send(sample(batch.info.action_space, np.random.default_rng(0), 2))
-        observations, *others = batch.recv()[:4]
-    for name, array, kinds in zip(("rewards", "terminated", "truncated"), others, ("fiu", "b", "b"), strict=True):
-        if array.shape != (2,) or array.dtype.kind not in kinds:
-            words = "a flag" if kinds == "b" else "a number"
-            raise ValueError(f"{name} are {array.dtype} of shape {array.shape}, not {words} for each of 2 environments")
-    for name, leaf in trees.named_leaves(observations, "observations"):
-        if leaf.shape[:1] != (2,):
-            raise ValueError(f"{name} have the shape {leaf.shape}, not a row for each of 2 environments")
-    apart = False
     for index in range(2):
         with closing(make_single(task)) as copy:
             sides = trees.part(starts, index), copy.reset(seed=_SEED + index)[0]
-        pairs = zip(*(map(np.asarray, trees.leaves(side)) for side in sides), strict=True)
-        # Rounded starts are a fault, which a comparison of rows names.
-        near = (np.allclose(one, other, 0.01, 1e-6, equal_nan=True) for one, other in pairs if one.shape == other.shape)
-        apart = apart or not all(near)
-    return apart
+        for one, other in zip(*(map(np.asarray, trees.leaves(side)) for side in sides), strict=True):
+            # Rounded starts are a fault, which a comparison of rows names.
+            if one.shape == other.shape and not np.allclose(one, other, 0.01, 1e-6, equal_nan=True):
+                return True
+    return False
 
 
 class _Seeded:

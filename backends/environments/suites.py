@@ -177,7 +177,7 @@ class Suite:
     # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
     # returns a vector environment. None: environments are made one by one.
     make_vec: str | None = None
-    examine: str | None = None  # for a user's callable: checks a batch, and returns ``Task.drawn_together``
+    drawn_together: str | None = None  # for users' batches: returns the field of this name of a task
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
     only: frozenset[str] = frozenset()  # the contestants that can step its tasks; empty: all
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
@@ -361,7 +361,7 @@ SUITES: Mapping[str, Suite] = {
             title="your own, batched",
             make="vebench.backends.batched.vectors:make_single",
             make_vec="vebench.backends.batched.vectors:make_called",
-            examine="vebench.backends.batched.vectors:examined",
+            drawn_together="vebench.backends.batched.vectors:drawn_together",
             otherwise="module:callable with an argument num_envs, for a vector environment of NumPy, JAX or torch",
             sets=frozenset({"num_envs", "seed"}),
             recipe=_vectors_recipe,

@@ -28,7 +28,6 @@ NAMES = {
     "half-precision": "first at environment ",
     "misdeclared": "first at environment ",
     "resets-all": "first at environment ",
-    "ignores-masks": "first at environment ",
     "one-seed": "its environments share a seed",
     "deaf-together": "other returns and lengths and steps",
 }

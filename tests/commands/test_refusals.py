@@ -82,8 +82,6 @@ REFUSED = (
     ("run -e batched:without_num_envs", "a vector environment", "num_envs"),
     ("run -e batched:lacks_spaces", "has no single_observation_space, single_action_space"),
     ("run -e batched:miscounts", "makes 3 environments instead of 2"),
-    ("run -e batched:narrow", "rewards are float32 of shape (2, 1)"),
-    ("run -e batched:counts_ends", "terminated are int8 of shape (2,)"),
     ("run -e batched:faulty[size=3]", "unexpected keyword argument 'size'"),
     ("run -e batched:faulty[num_envs=3]", "vebench sets num_envs itself"),
     ("run -e vector.py", "vector:FUNCTION"),

@@ -4,6 +4,7 @@ A callable takes ``num_envs`` and a name. With one environment, no fault shows: 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -133,18 +134,14 @@ def _misdeclared(num_envs: int) -> Sound:
     return vector
 
 
-class IgnoresMasks(Sound):
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        if options and "reset_mask" in options:
-            self._autoreset_envs[:] = False
-            return self._observations, {}
-        return super().reset(seed=seed, options=options)
-
-
 def _half(before: Rows, now: Rows) -> Rows:
     odd = np.arange(len(now[1])) % 2 == 1
     observations = np.where(odd[:, None], before[0], now[0])
     return observations, *(np.where(odd, *pair) for pair in zip(before[1:4], now[1:4], strict=True)), {}
+
+
+def _rounded(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float16).astype(np.float32)
 
 
 def _on_device(rows: Rows) -> Rows:
@@ -152,43 +149,41 @@ def _on_device(rows: Rows) -> Rows:
 
 
 Make = Callable[[int], Any]
+
+
+def _springs(alter: Callable[[Rows, Rows], Rows] = lambda _, now: now, **changes: Any) -> tuple[Make, Make]:
+    return lambda num_envs: Altered(Springs(num_envs), alter, **changes), Springs
+
+
 # A faulty batch, and the honest batch whose copy it is compared with.
 FAULTY: dict[str, tuple[Make, Make]] = {
-    "half": (lambda n: Altered(Springs(n), _half), Springs),
-    "stale": (lambda n: Altered(Springs(n), lambda before, now: (before[0], *now[1:])), Springs),
-    "stale-device": (
-        lambda n: Altered(Springs(n), lambda before, now: _on_device((before[0], *now[1:])), start=Tensor),
-        Springs,
+    "half": _springs(_half),
+    "stale": _springs(lambda before, now: (before[0], *now[1:])),
+    "stale-device": _springs(lambda before, now: _on_device((before[0], *now[1:])), start=Tensor),
+    "deaf": _springs(act=np.zeros_like),
+    "endless": (partial(Springs, resets=False), Springs),
+    "skips": (partial(Springs, substeps=2), Springs),
+    "scaled": _springs(lambda _, now: (now[0], now[1] * 0.5, *now[2:])),
+    "clipped": _springs(lambda _, now: (now[0], np.clip(now[1], -1, 1), *now[2:])),
+    "swapped": _springs(lambda _, now: (*now[:2], now[3], now[2], {})),
+    "rolled": _springs(lambda _, now: (np.roll(now[0], 1, 0), *now[1:])),
+    "half-precision": _springs(lambda _, now: (_rounded(now[0]), *now[1:]), start=_rounded),
+    "misdeclared": (_misdeclared, partial(carts, mode="same_step")),
+    "resets-all": (
+        lambda num_envs: carts(num_envs, "disabled", ResetsAll),
+        lambda num_envs: carts(num_envs, "disabled"),
     ),
-    "deaf": (lambda n: Altered(Springs(n), act=np.zeros_like), Springs),
-    "endless": (lambda n: Springs(n, resets=False), Springs),
-    "skips": (lambda n: Springs(n, substeps=2), Springs),
-    "scaled": (lambda n: Altered(Springs(n), lambda _, now: (now[0], now[1] * 0.5, *now[2:])), Springs),
-    "clipped": (lambda n: Altered(Springs(n), lambda _, now: (now[0], np.clip(now[1], -1, 1), *now[2:])), Springs),
-    "swapped": (lambda n: Altered(Springs(n), lambda _, now: (*now[:2], now[3], now[2], {})), Springs),
-    "rolled": (lambda n: Altered(Springs(n), lambda _, now: (np.roll(now[0], 1, 0), *now[1:])), Springs),
-    "half-precision": (
-        lambda n: Altered(
-            Springs(n),
-            lambda _, now: (now[0].astype(np.float16).astype(np.float32), *now[1:]),
-            start=lambda seen: seen.astype(np.float16).astype(np.float32),
-        ),
-        Springs,
-    ),
-    "misdeclared": (_misdeclared, lambda n: carts(n, "same_step")),
-    "resets-all": (lambda n: carts(n, "disabled", ResetsAll), lambda n: carts(n, "disabled")),
-    "ignores-masks": (lambda n: carts(n, "disabled", IgnoresMasks), lambda n: carts(n, "disabled")),
-    "one-seed": (lambda n: carts(n, "next_step", SeedsAllAlike), carts),
-    "deaf-together": (lambda n: Altered(Springs(n, together=True), act=np.zeros_like), Springs),
+    "one-seed": (partial(carts, kind=SeedsAllAlike), carts),
+    "deaf-together": (lambda num_envs: Altered(Springs(num_envs, together=True), act=np.zeros_like), Springs),
 }
 HONEST: dict[str, Make] = {
     "next-step": carts,
-    "same-step": lambda n: carts(n, "same_step"),
-    "disabled": lambda n: carts(n, "disabled"),
+    "same-step": partial(carts, mode="same_step"),
+    "disabled": partial(carts, mode="disabled"),
     "bare": Springs,
     "dicts": Dicts,
     "tensors": lambda n: Altered(Springs(n), lambda _, now: _on_device(now), start=Tensor),
-    "together": lambda n: Springs(n, together=True),
+    "together": partial(Springs, together=True),
 }
 
 
@@ -212,16 +207,6 @@ def miscounts(num_envs: int) -> Any:
 
 def lacks_spaces(num_envs: int) -> Any:
     return gymnasium.make("CartPole-v1", max_episode_steps=num_envs)
-
-
-def narrow(num_envs: int) -> Any:
-    """Return a batch with rewards of another shape."""
-    return Altered(Springs(num_envs), lambda _, now: (now[0], now[1][:, None], *now[2:]))
-
-
-def counts_ends(num_envs: int) -> Any:
-    """Return a batch with flags of another kind."""
-    return Altered(Springs(num_envs), lambda _, now: (*now[:2], now[2].astype(np.int8), *now[3:]))
 
 
 def without_num_envs() -> Any:

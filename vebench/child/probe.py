@@ -155,12 +155,12 @@ def _facts_of_batch(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if taken := sorted(VECTORS.sets & arguments.keys()):
         raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
-        apart = load_target(str(VECTORS.examine))(Task(written(name, arguments), VECTORS.name, 1))
+        together = load_target(str(VECTORS.drawn_together))(Task(written(name, arguments), VECTORS.name, 1))
     except (Exception, SystemExit) as raised:  # a simulator may raise anything
-        raise RefusedError(f"it cannot be stepped: {in_one_line(raised)}") from raised
+        raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
     package = name.partition(".")[0].partition(":")[0]
     facts = {"id": name, "package": package, "module": None, "frame_skip": 1, "called": True, "problem": None}
-    return {**facts, "drawn_together": apart}
+    return {**facts, "drawn_together": together}
 
 
 @cache  # a second import registers nothing

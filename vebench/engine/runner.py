@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, groupby
+from itertools import cycle, groupby
 from math import inf
 from operator import attrgetter
 from typing import Literal, get_args
@@ -433,11 +433,12 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
         other = replace(job, seed=job.seed + 1, path=f"{job.path}.reference")
         stepped.append(replace(cell, backend=_LOOP, interpreter=CellPython(), job=other))
     failed = printed = ""
-    for answer in chain.from_iterable(_answers(each, launch) for each in stepped):
-        if isinstance(answer, answers.Failure):
-            failed = answer.reason
-        elif isinstance(answer, str):
-            printed = answer
+    for each in stepped:
+        for answer in _answers(each, launch):
+            if isinstance(answer, answers.Failure):
+                failed = failed or f"{'' if each.backend == cell.backend else f'{registry.REFERENCE}: '}{answer.reason}"
+            elif isinstance(answer, str):
+                printed = printed or answer
     found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed, job.episodes)), launch):
         if isinstance(answer, answers.Proof):

@@ -49,7 +49,8 @@ class _Played:
             elif isinstance(record, Began):
                 history, resets = History(info, record, tape, range(info.num_envs)), resets + 1
             elif isinstance(record, Acted):
-                history.acted = [*(history.acted or ()), *trees.as_rows(record.actions)]
+                history.acted = history.acted or []
+                history.acted.extend(trees.as_rows(record.actions))
             elif isinstance(record, Rows):
                 history.add(record.number, record.env_ids[None])
                 for place, index in enumerate(record.shown.tolist()):
@@ -73,16 +74,19 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
     """Return the proof of a backend whose rows differ from the reference's by ``chance``, from both recordings."""
     try:
         theirs, ours = _Played(path), _Played(reference)
-        if not (theirs.rows and ours.rows):
+        if not (theirs.starts(1) and ours.starts(1)):
             return Proof("unverified")
         check_claims(theirs.info, task, ours.info.action_space)
     except BrokenBackendError as error:
         return Proof("different", fault=str(error))
+    sizes = [len(next(iter(side.rows.values()))[0][1]) for side in (theirs, ours)]
+    if sizes[0] != sizes[1]:
+        return Proof("different", fault=f"an observation has {sizes[0]} numbers instead of {sizes[1]}")
     # Both sides count up to the same step. If one does not show the last observation of an episode, no side does.
-    shared = {key: min(len(rows), len(ours.rows.get(key, ()))) for key, rows in theirs.rows.items()}
+    shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
     hides = theirs.same_step or ours.same_step
     sides = [
-        [episode for key, most in shared.items() for episode in _episodes(side, side.rows.get(key, [])[:most], hides)]
+        [episode for key, most in shared.items() for episode in _episodes(side, side.rows[key][:most], hides)]
         for side in (theirs, ours)
     ]
     flags = [[row[2] for row in theirs.rows[key][:most]] for key, most in shared.items()]

@@ -37,15 +37,16 @@ BY_CHANCE = {"one-seed", "deaf-together"}  # these batches start elsewhere than 
 def verdicts(vebench: Command, *envs: str, backend: str = "native") -> tuple[int, dict[str, dict[str, Any]]]:
     """Return the exit status of ``verify``, and the verdict on each task."""
     named = [word for env in envs for word in ("-e", env)]
-    asked = ("verify", *named, "-b", backend, "--steps", "40", "--num-envs", "4", "--seed", "1", "-f", "json")
+    asked = ("verify", *named, "-b", backend, "--steps", "25", "--num-envs", "4", "--seed", "1", "-f", "json")
     done = vebench(*asked, world=world_here(layouts=1))
     assert done.out, done.err
     return done.status, {each["env"]: each for each in json.loads(done.out)}
 
 
 @pytest.fixture(autouse=True)
-def _without_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_examples_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.equality.verify.EXAMPLE_S", 0.0)
+    monkeypatch.setattr("vebench.child.equality.replay._in_parallel", lambda work, items: [work(items)])
 
 
 def test_every_fault_of_a_batch_is_named(vebench: Command) -> None:

@@ -10,6 +10,7 @@ import ale_py
 import gymnasium
 import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
+from support import places
 
 from vebench.backends import pools
 from vebench.backends.environments.suites import SUITES
@@ -122,6 +123,10 @@ REFUSED_ENVIRONMENTS = {
     "Pong[frameskip=2]": "--env Pong[frameskip=2]: vebench sets frameskip itself",
     "mine:make_number": "it returns a int, not a Gymnasium environment",
     "mine:make_trouble": "it cannot be created: RuntimeError: no screen",
+    "batched:lacks_spaces": "has no single_observation_space, single_action_space",
+    "batched:miscounts": "makes 3 environments instead of 2",
+    "batched:faulty[size=3]": "unexpected keyword argument 'size'",
+    "batched:faulty[num_envs=3]": "vebench sets num_envs itself",
 }
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
@@ -163,6 +168,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
     adapters = [*REFUSED_ADAPTERS, *((f"adapters_of_mine:{target}", options) for target, options in TAKEN)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(with_modules(tmp_path_factory.mktemp("user")))
+        patch.setenv("PYTHONPATH", str(places.ENVIRONMENTS))
         answer = look_up(sys.executable, 60.0, envs=envs, adapters=adapters)
     env_facts = dict(zip(envs, answer["envs"], strict=True))
     adapter_facts = dict(zip(adapters, answer["adapters"], strict=True))

@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from multiprocessing import get_context
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -46,14 +46,7 @@ from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
-_WORST_FIRST: tuple[WorkVerdict, ...] = (
-    "different",
-    "unverified",
-    "same distribution",
-    "equivalent",
-    "equal",
-    "identical",
-)
+_WORST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)[::-1]
 # A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and more steps
 # within _QUICK_S seconds.
 _AFTER, LOOK_ON_S, _QUICK_S = 24, 10.0, 0.5

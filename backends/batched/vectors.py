@@ -81,14 +81,11 @@ class _Seeded:
 
     def reset(self, seed: int | None = None) -> Tree:
         """Start a new episode in every environment. Return the observations."""
-        if self._takes_seed:
-            self.example = self.vector.reset(seed=seed)[0]
-            return self.example
-        if seed is not None and seed != self._unused:
+        if not self._takes_seed and seed not in (None, self._unused):
             self.vector.close()
             self.vector = self._make(seed)
         self._unused = None
-        self.example = self.vector.reset()[0]
+        self.example = self.vector.reset(**({"seed": seed} if self._takes_seed else {}))[0]
         return self.example
 
     def reset_ended(self, ends: Any) -> Tree:

@@ -292,6 +292,7 @@ def test_episodes_are_compared_where_a_start_cannot_be_fixed(verify: Verify) -> 
     status, (verdict,) = verify("-e", "CartPole", "-b", "envpool-sync", "--steps", "10")
     assert (status, verdict["verdict"], verdict["ends"] > EPISODES / 2) == (0, "same distribution", True), verdict
     assert "draws the start" in verdict["reason"]
+    assert verdict["fewest_ends"] > 10
 
 
 def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> None:

@@ -106,7 +106,7 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
         reason=f"{chance}; {why}",
         engines=theirs.info.engines,
         own_classes=theirs.info.own_classes,
-        fewest_ends=min(ends),
+        fewest_ends=min(count for (reset, _), count in zip(shared, ends, strict=True) if reset == 1),
         cut_off=sum(truncated for each in flags for _, _, truncated in each),
     )
 

@@ -18,7 +18,18 @@ from typing import Any, NamedTuple
 from vebench.backends import pools
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Options, Scope, alive_per_row, whole_number
-from vebench.backends.environments.suites import MIB, SUITES, Suite, call, fast_settings, full_id, literal, quoted
+from vebench.backends.environments.suites import (
+    MIB,
+    SUITES,
+    Suite,
+    arguments_of,
+    call,
+    called,
+    fast_settings,
+    full_id,
+    literal,
+    quoted,
+)
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, Step, importable
@@ -63,6 +74,20 @@ def _gym_lines(name: str, built: Built) -> tuple[str, ...]:
     arguments = (f"[make_env] * {built.num_envs}", setting, *built.given("max_concurrency", "context"))
     lines = built.guarded((note, *call(f"envs = {name}", arguments)))
     return built.script((f"from gymnasium.vector import {name}",), lines)
+
+
+def _native_lines(built: Built) -> tuple[str, ...]:
+    target = called(built.task)
+    if built.task.suite != "vectors" or not target:
+        return ()
+    arguments = (f"num_envs={built.num_envs}", *arguments_of(built.task))
+    return (f"import {target.rpartition('.')[0]}", "", *built.guarded(call(f"envs = {target}", arguments)))
+
+
+def _gym_vector_lines(built: Built) -> tuple[str, ...]:
+    named = quoted(full_id(built.task)), f"num_envs={built.num_envs}"
+    arguments = (*named, 'vectorization_mode="vector_entry_point"', *arguments_of(built.task))
+    return ("import gymnasium", "", *built.guarded(call("envs = gymnasium.make_vec", arguments)))
 
 
 def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
@@ -221,6 +246,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         ),
         by_default=False,
         gymnasium_api=True,
+        lines=_gym_vector_lines,
     ),
     BackendEntry(
         "native",
@@ -233,6 +259,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         roles={"deliver": "device"},
         options={"deliver": _DELIVER},
         gymnasium_api=True,
+        lines=_native_lines,
     ),
     *(_ours(style, fast=fast) for fast in (False, True) for style in ("sync", "async")),
     *pools.POOLS,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from vebench.analysis.answer import Reason, TaskAnswer
 from vebench.analysis.cell import CellSummary, Code, Exclusion, Finding
-from vebench.analysis.rules import why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.analysis.unevenness import predicted
 from vebench.backends.entry import Built
@@ -179,8 +178,6 @@ def _excluded(answer: TaskAnswer, left: str, section: Section) -> tuple[str, str
     cell, first = excluded[0]
     if first not in (Exclusion.OTHER_WORK, Exclusion.UNVERIFIED, Exclusion.NOT_PINNED):
         return why, *_more(section)
-    if first is Exclusion.UNVERIFIED and (never := why_never(cell, section.head)):
-        return why, f"The work of {one_line(cell.label)} cannot be compared: {never}.", ""
     count = max(2, cell.key.workers * cell.key.envs_per_worker)
     command = section.head.verify_command(cell.env, by_reason[first], "--num-envs", str(count))
     return why, "Compare the work with:", command
@@ -249,7 +246,7 @@ def code_of(cell: CellSummary, head: RunRecord) -> tuple[str, ...]:
     if len(cell.built.replicas) > 1:
         return ()
     own, spec = cell.built, head.spec
-    task = recorded_task(cell.env, own.frame_skip, spec.envs)
+    task = recorded_task(cell.env, own.frame_skip, spec.envs, batched=own.batched)
     built = Built(own.num_envs, own.batch_size, own.processes, own.threads, task, own.choice.options)
     threads = cell.figures.learning.learner.threads if cell.figures.learning else 0
     pictures = spec.policy.kind == "nature-cnn" if spec.policy.is_network else None

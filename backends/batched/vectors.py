@@ -6,7 +6,9 @@ arrays may be those of any library.
 
 from __future__ import annotations
 
-from inspect import signature
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,20 +16,21 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched import arrays
-from vebench.backends.environments.making import read_spaces
+from vebench.backends.environments.making import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    mode_of,
+    parameters_of,
+    read_spaces,
+)
 from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import Setup, Task
 from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 
-NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
-_MODES = {"NextStep": NEXT_STEP, "SameStep": SAME_STEP, "Disabled": DISABLED}  # by the values of ``AutoresetMode``
-
-
-def mode_of(vector: Any) -> str:
-    """Return how a vector environment resets finished environments. Without a declaration, in the same step."""
-    mode = (getattr(vector, "metadata", None) or {}).get("autoreset_mode", "SameStep")
-    return _MODES[getattr(mode, "value", mode)]
+_NEEDED = ("reset", "step", "close", "single_observation_space", "single_action_space")
+_SEED = 1_000_003  # of the batch that ``drawn_together`` makes
 
 
 def make_vector(task: Task, num_envs: int, seed: int = 0) -> Any:
@@ -38,88 +41,137 @@ def make_vector(task: Task, num_envs: int, seed: int = 0) -> Any:
 def make_called(task: Task, num_envs: int, seed: int) -> Any:
     """Return the vector environment of a user's callable, which takes ``num_envs``, and perhaps ``seed``."""
     function = load_target(task.name)
-    given = {"seed": seed} if "seed" in signature(function).parameters else {}
-    return function(num_envs=num_envs, **given, **task.arguments)
+    given = {"seed": seed} if "seed" in parameters_of(function) else {}
+    vector = function(num_envs=num_envs, **given, **task.arguments)
+    if lacking := [name for name in _NEEDED if not hasattr(vector, name)]:
+        raise ValueError(f"it returns a {type(vector).__name__}, which has no {', '.join(lacking)}")
+    if (made := getattr(vector, "num_envs", num_envs)) != num_envs:
+        raise ValueError(f"it makes {made} environments instead of {num_envs}")
+    return vector
 
 
 def make_single(task: Task) -> Single:
     """Return one copy of the environments of a batched task."""
-    return Single(make_vector(task, 1))
+    return Single(partial(make_vector, task, 1))
+
+
+def drawn_together(task: Task) -> bool:
+    """Return whether a batch of two starts unlike two single copies with the same seeds."""
+    with closing(Native(Setup(task, 2, seed=_SEED))) as batch:
+        batch.reset(_SEED)
+        starts = trees.mapped(np.copy, batch.recv().observations)
+    for index in range(2):
+        with closing(make_single(task)) as copy:
+            sides = trees.part(starts, index), copy.reset(seed=_SEED + index)[0]
+        for one, other in zip(*(map(np.asarray, trees.leaves(side)) for side in sides), strict=True):
+            # Rounded starts are a fault, which a comparison of rows names.
+            if one.shape == other.shape and not np.allclose(one, other, 0.01, 1e-6, equal_nan=True):
+                return True
+    return False
+
+
+class _Seeded:
+    """A vector environment. If its ``reset`` takes no seed, it is made anew for each seed."""
+
+    def __init__(self, make: Callable[[int], Any], seed: int = 0) -> None:
+        self.vector, self._make = make(seed), make
+        self._takes_seed = bool({"seed", "**"} & parameters_of(self.vector.reset))
+        self._unused: int | None = seed  # the seed with which it was made, before its first reset
+        self.example: Any = None  # observations, which show the library and device of its arrays
+
+    def reset(self, seed: int | None = None) -> Tree:
+        """Start a new episode in every environment. Return the observations."""
+        if not self._takes_seed and seed not in (None, self._unused):
+            self.vector.close()
+            self.vector = self._make(seed)
+        self._unused = None
+        self.example = self.vector.reset(**({"seed": seed} if self._takes_seed else {}))[0]
+        return self.example
+
+    def reset_ended(self, ends: Any) -> Tree:
+        """Reset the environments of a mask. Return the observations of all."""
+        mask = arrays.to_device(ends, self.example)
+        return self.vector.reset(options={"reset_mask": mask})[0]
 
 
 class Single(gymnasium.Env[Any, Any]):
     """One copy of a batched environment, with Gymnasium's interface for a single environment.
 
-    Without a seed, a reset after an end returns what the batch returned: its generator goes on as in a batch.
+    ``make`` returns a batch of one, given a seed. Without a seed, a reset after an end returns what the batch returned:
+    its generator goes on as in a batch.
     """
 
-    def __init__(self, vector: Any) -> None:
-        self._vector, self._mode = vector, mode_of(vector)
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self._batch = _Seeded(make)
+        vector = self._batch.vector
+        self._mode = mode_of(vector)
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._actions: Any = None
-        self._example: Any = None
         self._next: Any = None  # the first observation of the next episode, if the last step has returned it
         self._ended = False
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:
         """Start a new episode."""
         if seed is not None or not self._ended:
-            observations = self._vector.reset(seed=seed)[0]
+            observations = self._batch.reset(seed)
         elif self._mode == SAME_STEP:
             observations = self._next
         elif self._mode == NEXT_STEP:
-            observations = self._vector.step(self._actions)[0]
+            observations = self._batch.vector.step(self._actions)[0]
         else:
-            observations = self._vector.reset(options={"reset_mask": np.ones(1, np.bool_)})[0]
-        self._example, self._ended, self._next = observations, False, None
+            observations = self._batch.reset_ended(np.ones(1, np.bool_))
+        self._ended, self._next = False, None
         return trees.part(arrays.to_host(observations), 0), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make one step."""
         batch = trees.mapped(lambda leaf: np.asarray(leaf)[None], action)
-        self._actions = arrays.to_device(batch, self._example)
-        observations, *others = self._vector.step(self._actions)[:4]
+        self._actions = arrays.to_device(batch, self._batch.example)
+        observations, *others = self._batch.vector.step(self._actions)[:4]
         reward, terminated, truncated = (arrays.to_host(array)[0] for array in others)
         self._next, self._ended = observations, bool(terminated or truncated)
         return trees.part(arrays.to_host(observations), 0), float(reward), bool(terminated), bool(truncated), {}
 
     def close(self) -> None:
         """Close the batch."""
-        self._vector.close()
+        self._batch.vector.close()
 
 
 class Native(OneInFlight):
     """A vector environment of a batched task. ``deliver=device``: rows and actions stay arrays of its library."""
 
     def __init__(self, setup: Setup, *, deliver: str = "host") -> None:
-        self._adopt(setup, make_vector(setup.task, setup.batch_size, setup.seed), deliver)
+        self._adopt(setup, partial(make_vector, setup.task, setup.batch_size), deliver)
 
-    def _adopt(self, setup: Setup, vector: Any, deliver: str = "host") -> None:
-        self._vector, self._mode, self._stays = vector, mode_of(vector), deliver == "device"
-        self._example: Any = None  # observations, which show the library and device of its arrays
+    def _adopt(self, setup: Setup, make: Callable[[int], Any], deliver: str = "host") -> None:
+        self._batch = _Seeded(make, setup.seed)
+        vector = self._batch.vector
+        self._mode, self._stays = mode_of(vector), deliver == "device"
         spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
         autoreset = NEXT_STEP if self._mode == NEXT_STEP else SAME_STEP
         self._report(setup, spaces, autoreset=autoreset, reuses_buffers=True, on_device=self._stays)
 
     def upload(self, actions: Tree) -> Tree:
         """Return actions as arrays of the simulator's device."""
-        return arrays.to_device(actions, self._example)
+        return arrays.to_device(actions, self._batch.example)
 
     def _reset(self, seed: int) -> Tree:
-        self._example = self._vector.reset(seed=seed)[0]
-        return self._example if self._stays else arrays.to_host(self._example)
+        observations = self._batch.reset(seed)
+        return observations if self._stays else arrays.to_host(observations)
 
     def _receive(self) -> RowsOfAll:
         actions = self._actions if self._stays else self.upload(self._actions)
-        rows: RowsOfAll = self._vector.step(actions)[:4]
+        rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
-            ends = arrays.to_host(rows[2]) | arrays.to_host(rows[3])
+            flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own
+            ends = flags[0] | flags[1]
             if ends.any():
-                rows = (self._vector.reset(options={"reset_mask": ends})[0], *rows[1:])
+                kept = rows[2:] if self._stays else flags
+                rows = (self._batch.reset_ended(ends), rows[1], *kept)
         return rows if self._stays else arrays.to_host(rows)
 
     def _end(self) -> None:
-        self._vector.close()
+        self._batch.vector.close()
 
 
 class GymVector(Native):
@@ -127,4 +179,4 @@ class GymVector(Native):
 
     def __init__(self, setup: Setup) -> None:
         arguments: dict[str, Any] = {**setup.task.arguments, "vectorization_mode": "vector_entry_point"}
-        self._adopt(setup, gymnasium.make_vec(setup.task.name, setup.batch_size, **arguments))
+        self._adopt(setup, lambda _seed: gymnasium.make_vec(setup.task.name, setup.batch_size, **arguments))

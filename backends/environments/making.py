@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from vebench.backends.trees import Tree
 if TYPE_CHECKING:
     import gymnasium
 
+NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"  # autoreset modes of vector environments
 _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 
 
@@ -55,6 +57,25 @@ def make_called(task: Task) -> gymnasium.Env[Any, Any]:
     """Return the environment that a user's callable returns, for a task ``module:callable``."""
     environment: gymnasium.Env[Any, Any] = load_target(task.name)(**task.arguments)
     return environment
+
+
+def parameters_of(function: Callable[..., Any]) -> set[str]:
+    """Return the names of a function's parameters, with ``**`` if it takes any keywords. Empty if it is unknown."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return set()
+    return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
+
+
+def mode_of(vector: Any) -> str:
+    """Return the autoreset mode of a vector environment: the declared one, otherwise the usual one of its class."""
+    from gymnasium.vector import VectorEnv
+
+    usual = NEXT_STEP if isinstance(vector, VectorEnv) else SAME_STEP
+    mode = (getattr(vector, "metadata", None) or {}).get("autoreset_mode", usual)
+    words = str(getattr(mode, "value", mode)).lower().replace("_", "")
+    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
 
 
 def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:

@@ -65,7 +65,8 @@ def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
     return [f"{indent}{target}(", *(f"{indent}    {argument}," for argument in arguments), f"{indent})"]
 
 
-def _arguments_of(task: Task) -> tuple[str, ...]:
+def arguments_of(task: Task) -> tuple[str, ...]:
+    """Return a task's arguments as Python."""
     return tuple(
         f"{key}={literal(value)}" if key.isascii() and not iskeyword(key) else f"**{{{key!a}: {literal(value)}}}"
         for key, value in task.arguments.items()
@@ -76,7 +77,7 @@ def _registered_recipe(task: Task) -> Recipe:
     """Return the recipe of an environment that Gymnasium or the suite's plugin registers."""
     suite = SUITES[task.suite]
     named = task if suite.plugin is None else replace(task, module=suite.plugin)
-    arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
+    arguments = (quoted(full_id(named)), *arguments_of(task), "disable_env_checker=True")
     imports: tuple[str, ...] = ("import gymnasium",)
     lines = call("return gymnasium.make", arguments, "    ")
     if suite.observed:
@@ -87,13 +88,29 @@ def _registered_recipe(task: Task) -> Recipe:
     return Recipe(imports, ("def make_env():", *lines))
 
 
+def called(task: Task) -> str:
+    """Return a user's callable as a script names it, empty if the task's name is not ``module:name``."""
+    module, _, name = task.name.partition(":")
+    return f"{module}.{name}" if _DOTTED.fullmatch(module) and _DOTTED.fullmatch(name) else ""
+
+
 def _called_recipe(task: Task) -> Recipe:
     """Return the recipe of a user's own callable. It has no lines if the task's name is not ``module:name``."""
-    module, _, name = task.name.partition(":")
-    if not _DOTTED.fullmatch(module) or not _DOTTED.fullmatch(name):
+    target = called(task)
+    if not target:
         return Recipe((), ())
-    lines = call(f"return {module}.{name}", _arguments_of(task), "    ")
-    return Recipe((f"import {module}",), ("def make_env():", *lines))
+    lines = call(f"return {target}", arguments_of(task), "    ")
+    return Recipe((f"import {task.name.partition(':')[0]}",), ("def make_env():", *lines))
+
+
+def _vectors_recipe(task: Task) -> Recipe:
+    """Return the recipe of one copy of a user's vector environment."""
+    recipe = _called_recipe(task)
+    if not recipe.function:
+        return recipe
+    made = f"lambda _: {called(task)}({', '.join(('num_envs=1', *arguments_of(task)))})"
+    imports = (*recipe.imports, "from vebench.backends.batched.vectors import Single")
+    return Recipe(imports, ("def make_env():", *call("return Single", (made,), "    ")))
 
 
 def _atari_recipe(task: Task) -> Recipe:
@@ -114,7 +131,7 @@ def _atari_recipe(task: Task) -> Recipe:
             "gymnasium.register_envs(ale_py)",
             "def make_env():",
             "    cv2.setNumThreads(1)  # not one thread for each CPU",
-            *call("env = gymnasium.make", (quoted(task.name), *fixed, *_arguments_of(task)), "    "),
+            *call("env = gymnasium.make", (quoted(task.name), *fixed, *arguments_of(task)), "    "),
             *call("return FrameStackObservation", (f"AtariPreprocessing(env{settings})", "4"), "    "),
         ),
     )
@@ -160,6 +177,7 @@ class Suite:
     # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
     # returns a vector environment. None: environments are made one by one.
     make_vec: str | None = None
+    drawn_together: str | None = None  # for users' batches: returns the field of this name of a task
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
     only: frozenset[str] = frozenset()  # the contestants that can step its tasks; empty: all
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
@@ -343,9 +361,10 @@ SUITES: Mapping[str, Suite] = {
             title="your own, batched",
             make="vebench.backends.batched.vectors:make_single",
             make_vec="vebench.backends.batched.vectors:make_called",
+            drawn_together="vebench.backends.batched.vectors:drawn_together",
             otherwise="module:callable with an argument num_envs, for a vector environment of NumPy, JAX or torch",
             sets=frozenset({"num_envs", "seed"}),
-            recipe=_called_recipe,
+            recipe=_vectors_recipe,
             ours=False,
         ),
     )

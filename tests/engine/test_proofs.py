@@ -70,12 +70,9 @@ def test_a_judge_that_gives_no_proof_costs_the_other_backends_nothing() -> None:
     assert found == ["gym-sync unverified it raised", f"shm-sync unverified {HANGS}", "fast-sync identical"]
 
 
-def test_a_backend_that_cannot_run_or_be_compared_starts_nothing() -> None:
-    cells = [cell("gym-sync", skip="not installed"), cell("envpool-sync", Task("CartPole-v1", "classic", 1))]
-    found, asked = proven(cells, {}, {})
-    assert found[0] == "gym-sync unverified not installed"
-    assert found[1].startswith("envpool-sync unverified EnvPool draws the start")
-    assert asked == []
+def test_a_backend_that_cannot_run_starts_nothing() -> None:
+    found, asked = proven([cell("gym-sync", skip="not installed")], {}, {})
+    assert (found, asked) == (["gym-sync unverified not installed"], [])
 
 
 def test_an_environment_that_hangs_is_waited_for_once_and_not_by_each_backend() -> None:

@@ -13,8 +13,8 @@ import pytest
 from support.commands import Command
 
 import vebench
+from vebench.child.equality.distribution import LEVEL, distributions
 from vebench.child.equality.recording import Tolerance
-from vebench.equality.diff import LEVEL, distributions
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
 

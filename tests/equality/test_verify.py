@@ -18,6 +18,7 @@ from support.in_this_process import world_here
 from vebench.backends.interface import Setup
 from vebench.backends.pools import EnvPoolSync
 from vebench.child.answers import Proof
+from vebench.child.equality.recorder import EPISODES
 from vebench.commands.session import World
 from vebench.equality import verify as command
 from vebench.plan.tasks import TASKS
@@ -286,11 +287,12 @@ def test_the_generator_that_all_environments_share_is_named(verify: Verify, tmp_
     assert "np.random" in verdict["reason"]
 
 
-def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(verify: Verify) -> None:
+def test_episodes_are_compared_where_a_start_cannot_be_fixed(verify: Verify) -> None:
     pytest.importorskip("envpool")
     status, (verdict,) = verify("-e", "CartPole", "-b", "envpool-sync", "--steps", "10")
-    assert (status, verdict["verdict"]) == (3, "unverified")
+    assert (status, verdict["verdict"], verdict["ends"] > EPISODES / 2) == (0, "same distribution", True), verdict
     assert "draws the start" in verdict["reason"]
+    assert verdict["fewest_ends"] > 10
 
 
 def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> None:

@@ -10,6 +10,7 @@ import ale_py
 import gymnasium
 import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
+from support import places
 
 from vebench.backends import pools
 from vebench.backends.environments.suites import SUITES
@@ -20,6 +21,7 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded_task, resolve
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
+CARTS = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv[max_episode_steps=50]"
 USER_MODULE = """
     import gymnasium
     from gymnasium import spaces
@@ -104,6 +106,7 @@ ENVIRONMENTS = {
     ),
     "mine:make_env[size=3]": Task("mine:make_env[size=3]", "callable", 7),
     "mine:make_nested": Task("mine:make_nested", "callable", 7),
+    CARTS: Task(CARTS, "vectors", 1, drawn_together=True),  # one generator draws all starts
 }
 REFUSED_ENVIRONMENTS = {
     "pong": "no such environment (did you mean Pong?);",
@@ -120,6 +123,10 @@ REFUSED_ENVIRONMENTS = {
     "Pong[frameskip=2]": "--env Pong[frameskip=2]: vebench sets frameskip itself",
     "mine:make_number": "it returns a int, not a Gymnasium environment",
     "mine:make_trouble": "it cannot be created: RuntimeError: no screen",
+    "batched:lacks_spaces": "has no single_observation_space, single_action_space",
+    "batched:miscounts": "makes 3 environments instead of 2",
+    "batched:faulty[size=3]": "unexpected keyword argument 'size'",
+    "batched:faulty[num_envs=3]": "vebench sets num_envs itself",
 }
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
@@ -161,6 +168,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
     adapters = [*REFUSED_ADAPTERS, *((f"adapters_of_mine:{target}", options) for target, options in TAKEN)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(with_modules(tmp_path_factory.mktemp("user")))
+        patch.setenv("PYTHONPATH", str(places.ENVIRONMENTS))
         answer = look_up(sys.executable, 60.0, envs=envs, adapters=adapters)
     env_facts = dict(zip(envs, answer["envs"], strict=True))
     adapter_facts = dict(zip(adapters, answer["adapters"], strict=True))
@@ -300,3 +308,4 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 )
 def test_the_task_of_a_cell_in_a_run_file_is_what_was_measured(env: str, names: tuple[str, ...], task: Task) -> None:
     assert recorded_task(env, 4, names) == task
+    assert recorded_task(CARTS, 1, (CARTS,), batched=True).suite == "vectors"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import ceil, log
@@ -25,7 +25,6 @@ from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standin
 from vebench.child.answers import TAKEN_SHARE, CellProof
 from vebench.machine.host import MEBIBYTE
 from vebench.plan.cells import CellKey
-from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import SAME
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
@@ -209,7 +208,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = f"leave it out with -b, choose another task, or look for the fault with: {verify}"
         yield Finding(Code.DIFFERENT_WORK, message, remedy)
     if cell.status == "ok" and cell.verdict == "unverified":
-        reason = cell.work.reason or why_never(cell, head)
+        reason = cell.work.reason
         remedy = f"compare it with: {head.verify_command(cell.env, labels)}"
         if reason and proof is not None and proof.verdict in SAME:
             remedy = f"measure with a longer --duration, or {remedy}"
@@ -225,12 +224,6 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if proof is not None and proof.invalid is not None:
         message = f"the environment returns invalid values, with every backend: {proof.invalid}"
         yield Finding(Code.INVALID_VALUES, message, "fix the environment, or the spaces that it declares")
-
-
-def why_never(cell: CellSummary, head: RunRecord) -> str | None:
-    """Return why rows of a cell's backend can never be compared with the reference's; None if they can."""
-    task = recorded_task(cell.env, cell.built.frame_skip, head.spec.envs)
-    return cell.entry.scope.chance(replace(task, exact=True))
 
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:

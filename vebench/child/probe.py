@@ -33,7 +33,7 @@ from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from typing import Any
 
-_A_VECTOR = "it makes a vector environment: name a function that makes a single one, or use vebench verify A B"
+_A_VECTOR = "it makes a vector environment: give the function an argument num_envs, or name one that makes a single one"
 
 
 class RefusedError(Exception):
@@ -114,13 +114,15 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
     Raises RefusedError. If no environment has the name, the error is empty, and ``names`` are the ids of the module.
     """
-    from vebench.backends.environments.making import read_spaces
+    from vebench.backends.environments.making import parameters_of, read_spaces
     from vebench.backends.environments.suites import OTHER
     from vebench.backends.interface import Task
 
     module, _, local_name = name.rpartition(":")
     ids = ids_of(module) if module else []
     function = callable_of(module, local_name, ids)
+    if "num_envs" in parameters_of(function):
+        return _facts_of_batch(name, arguments)
     env = _made(local_name, function, arguments, ids)
     problem = None
     try:
@@ -142,6 +144,23 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(Exception):
         env.close()
     return facts
+
+
+def _facts_of_batch(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a callable that makes vector environments. Raises RefusedError."""
+    from vebench.backends.bracketed import written
+    from vebench.backends.environments.suites import VECTORS, load_target
+    from vebench.backends.interface import Task
+
+    if taken := sorted(VECTORS.sets & arguments.keys()):
+        raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
+    try:
+        together = load_target(str(VECTORS.drawn_together))(Task(written(name, arguments), VECTORS.name, 1))
+    except (Exception, SystemExit) as raised:  # a simulator may raise anything
+        raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
+    package = name.partition(".")[0].partition(":")[0]
+    facts = {"id": name, "package": package, "module": None, "frame_skip": 1, "called": True, "problem": None}
+    return {**facts, "drawn_together": together}
 
 
 @cache  # a second import registers nothing
@@ -176,8 +195,6 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as raised:  # an environment may raise anything
-        if isinstance(raised, TypeError) and "'num_envs'" in str(raised):
-            raise RefusedError(_A_VECTOR) from None
         if function is None and (isinstance(raised, error.UnregisteredEnv) or type(raised) is error.Error):
             raise RefusedError("", names=ids) from None  # the id is unknown or malformed
         raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised

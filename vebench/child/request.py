@@ -47,6 +47,7 @@ class Stepping:
     steps: int  # the least number of steps of each environment
     seed: int = 0  # the seed from which layouts, lengths and further seeds are chosen
     path: str = ""
+    episodes: bool = False  # whether episodes are compared, because rows differ by chance
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Judging:
     seed: int = 0
     path: str = ""
     failed: str = ""  # why the files are cut off, empty if they are complete
+    episodes: bool = False  # whether ``PATH.reference.0`` has the reference's rows, whose episodes are compared
 
 
 @dataclass(frozen=True)

@@ -410,9 +410,6 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
         if cell.skip is not None or not isinstance(job, Stepping):
             yield cell, answers.Proof("unverified", reason=cell.skip, failed=True), ""
             continue
-        if (chance := cell.entry.scope.chance(replace(task, exact=True))) is not None:
-            yield cell, answers.Proof("unverified", reason=chance), ""
-            continue
         if task not in loops and cell.backend != _LOOP and not SUITES[task.suite].ours:
             loop = replace(cell, backend=_LOOP, interpreter=CellPython())
             loops[task], _ = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
@@ -426,17 +423,24 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
 def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof, str]:
     """Let one process step a cell's backend, and another compare the returned rows, even if the first has failed.
 
-    Return the proof, and the end of the log if the backend has failed.
+    If the rows differ by chance, a third process steps the reference, and episodes are compared. Return the proof, and
+    the end of the log if the backend has failed.
     """
-    job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
+    chance = cell.entry.scope.chance(replace(cell.task, exact=True))
+    job = replace(asked, path=f"{secrets.token_hex(8)}.rows", episodes=chance is not None)
+    stepped = [replace(cell, job=job)]
+    if job.episodes:
+        other = replace(job, seed=job.seed + 1, path=f"{job.path}.reference")
+        stepped.append(replace(cell, backend=_LOOP, interpreter=CellPython(), job=other))
     failed = printed = ""
-    for answer in _answers(replace(cell, job=job), launch):
-        if isinstance(answer, answers.Failure):
-            failed = answer.reason
-        elif isinstance(answer, str):
-            printed = answer
+    for each in stepped:
+        for answer in _answers(each, launch):
+            if isinstance(answer, answers.Failure):
+                failed = failed or f"{'' if each.backend == cell.backend else f'{registry.REFERENCE}: '}{answer.reason}"
+            elif isinstance(answer, str):
+                printed = printed or answer
     found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
-    for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed)), launch):
+    for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed, job.episodes)), launch):
         if isinstance(answer, answers.Proof):
             found = answer
         elif isinstance(answer, answers.Failure):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import deque
@@ -16,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import ks_2samp
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
+from vebench.child.equality.distribution import FEWEST, MOST_SEEN, Episode, compared
+from vebench.child.equality.recorder import EPISODES
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
 from vebench.commands.proving import drawn_seed
@@ -35,7 +35,6 @@ from vebench.reports.figures import counted
 
 _DISTRIBUTION = "distribution"
 _LIMIT = r"(rewards|(?:observations|infos)(?:/.*)?)=((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(%|ulp)?(?:@(\d+))?"
-_EPISODES = 200  # ended episodes of each side before distributions are compared
 _SCRIPTED = "hold", "sweep"
 _MEANINGS = {
     "identical": "the same bytes of observations, the same rewards, flags and infos, in all rows that were compared",
@@ -46,16 +45,6 @@ _MEANINGS = {
     "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"
-# For the tests whether the episodes of both sides have the same distribution:
-LEVEL = 0.05  # the level of significance, for all tests together
-_TESTS = 4
-_POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
-_SHUFFLES = 999
-_FLOOR = 1e-4  # Smaller differences, in standard deviations of an outcome, may be rounding errors.
-_FEW = 20  # A number with at most this many values has a column for each value.
-
-# The first observation; for each step, the observation before it, the action, the observation after it, reward, flags.
-Episode = tuple[list[float], list[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -225,12 +214,12 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
     sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
-    seen = len(sizes) == 1 and max(sizes) <= 200  # larger observations are left out  # noqa: PLR2004
+    seen = len(sizes) == 1 and max(sizes) <= MOST_SEEN
     one: list[Episode] = []
     other: list[Episode] = []
     ends = 0
-    while ends < _EPISODES and time.monotonic() < until:
-        say(f"{ends} of {_EPISODES} episodes")
+    while ends < EPISODES and time.monotonic() < until:
+        say(f"{ends} of {EPISODES} episodes")
         # Each side has its own seeds and actions, because the tests need independent samples.
         cases = [(source.segment(count, asked.steps),) for _ in two.sides]
         answers = two.answers(cases, two.policy)
@@ -240,13 +229,10 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
             found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen))
         ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
     two.stats.ends = ends
-    if ends < _EPISODES // 10:
+    if ends < FEWEST:
         return Verdict("unverified", two.stats, why=f"only {ends} episodes ended: more --steps")
-    tests, shows = distributions(one, other)
-    words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
-    why = f"{len(one):,} and {len(other):,} episodes: {words}; 95 % of runs would detect {shows}"
-    alike = all(chance > LEVEL for _, chance in tests)
-    return Verdict("same distribution" if alike else "different", two.stats, why=why)
+    apart, why = compared(one, other)
+    return Verdict("different" if apart else "same distribution", two.stats, why=why)
 
 
 def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> list[Episode]:
@@ -264,86 +250,6 @@ def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen:
                 found[-1][1].append([*before, *taken, *(numbers or before), *flags])
             before = numbers
     return found
-
-
-def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[list[tuple[str, float]], str]:
-    """Return Bonferroni-corrected p-values by test, and in words the differences that 95 % of runs would detect.
-
-    Returns and lengths have a Kolmogorov-Smirnov test each. Starts and steps have a permutation test each.
-    """
-    whole = [[steps for _, steps in side if steps and any(steps[-1][-2:])] for side in (one, other)]
-    returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
-    lengths = ([len(steps) for steps in side] for side in whole)
-    # The least significant distance plus _POWER standard errors. At one point, a standard error is at most spread / 2.
-    spread = math.sqrt(sum(1 / len(side) for side in whole))
-    far = (math.sqrt(-0.5 * math.log(LEVEL / _TESTS / 2)) + _POWER / 2) * spread
-    taken = [each for each in (*one, *other) if each[1]]
-    labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
-    starts = _predictors(np.array([start for start, _ in taken], np.float64))
-    steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]))
-    tests = {
-        "returns": float(ks_2samp(*returns, method="asymp").pvalue),
-        "lengths": float(ks_2samp(*lengths, method="asymp").pvalue),
-        "starts": _shuffled(starts, labels)[0],
-        "steps": steps,
-    }
-    words = f"a distance of {far:.2f} between returns, and steps with outcomes {shift:.2g} standard deviations off"
-    return [(name, min(1.0, _TESTS * chance)) for name, chance in tests.items()], words
-
-
-def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int) -> tuple[float, float]:
-    """Return the p-value of step outcomes, and the shift that 95 % of runs detect, in an outcome's standard deviations.
-
-    One regression for both sides predicts outcomes. An episode's scores are sums of residuals times predictors.
-    """
-    every = 1 + sum(map(len, episodes)) // 20_000  # use each step, or one in ``every``, so at most about 20,000
-    kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
-    table = np.nan_to_num(np.concatenate(kept))
-    places = np.cumsum([len(each) for each in kept])[:-1]
-    outcomes = table[:, -width - 3 :]
-    outcomes[:, :width] -= table[:, :width]  # The change is easier to predict than the observation.
-    outcomes = (outcomes - outcomes.mean(0)) / np.maximum(outcomes.std(0), _FLOOR)
-    inputs = _predictors(table[:, : -width - 3])
-    left = outcomes - inputs @ np.linalg.lstsq(inputs, outcomes, rcond=None)[0]
-    left = np.sign(left) * np.maximum(np.abs(left) - _FLOOR, 0)
-    pairs = zip(np.split(inputs, places), np.split(left, places), strict=True)
-    scores = np.array([np.append(given.T @ rest, (rest**2).sum(0)) for given, rest in pairs])
-    chance, least = _shuffled(scores, labels)
-    least += _POWER * math.sqrt(1 / labels.sum() + 1 / (1 - labels).sum())
-    return chance, _FLOOR + least * float(scores[:, : left.shape[1]].std(0).max()) * len(kept) / len(table)
-
-
-def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return the columns of the regression: a constant, the numbers, and products of two columns.
-
-    A number with few values has an indicator column for each value but the first.
-    """
-    columns = [np.ones(len(numbers))]
-    for number in numbers.T:
-        values = np.unique(number)
-        if 2 < len(values) <= _FEW and numbers.shape[1] <= _FEW:  # noqa: PLR2004 - a line fits two values
-            columns += [number == value for value in values[1:]]
-        elif len(values) > 1:
-            columns.append((number - number.mean()) / number.std())
-    all_pairs = len(columns) <= 24  # noqa: PLR2004 - with more, only squares
-    pairs = [(i, j) for i in range(len(columns)) for j in range(i, len(columns)) if i in (0, j) or all_pairs]
-    return np.stack([columns[i] * columns[j] for i, j in pairs], 1)
-
-
-def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
-    """Return the p-value of the largest difference of the groups' means, and the threshold, by a permutation test.
-
-    Differences are in standard deviations of each column.
-    """
-    spread = scores.std(0)
-    scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]
-    if not scores.size:
-        return 1.0, 0.0
-    rng = np.random.default_rng(0)
-    groups = np.array([labels, *(rng.permutation(labels) for _ in range(_SHUFFLES))])
-    weights = groups / labels.sum() - (1 - groups) / (1 - labels).sum()
-    largest = np.abs(weights @ scores).max(1)
-    return float(np.mean(largest >= largest[0])), float(np.quantile(largest, 1 - LEVEL / _TESTS))
 
 
 @dataclass(frozen=True)

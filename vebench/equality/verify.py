@@ -38,6 +38,7 @@ _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
+    "same distribution: rows differ by chance, but episodes do not differ significantly (0.1 % level).",
     "rows: compared rows, in all layouts. ends: ends of episodes in these rows. cut off: ends by a time limit.",
     "fewest: ends of the environment with the fewest, in the layout of --num-envs.",
     "frames: simulated during the comparison. If the backend claims another number, it follows after 'of'.",

@@ -15,7 +15,7 @@ from typing import Any
 
 from vebench import interpreters
 from vebench.backends import bracketed, registry
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, VECTORS, Suite, known_as, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
@@ -100,14 +100,14 @@ def asked_as(env: str, names: Sequence[str]) -> str:
     return env
 
 
-def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
+def recorded_task(env: str, frame_skip: int, names: Sequence[str], *, batched: bool = False) -> Task:
     """Return the task of a cell in a run file, without a lookup. ``env`` is its full id, and ``names`` were requested.
 
-    An environment of a user's module is never taken for a task of a suite.
+    An environment of a user's module is never taken for a task of a suite. ``batched``: its callable makes batches.
     """
     env_id = bracketed.cut(env)[0]
     if ":" in env_id:
-        return Task(env, CALLED.name, frame_skip)
+        return Task(env, VECTORS.name if batched else CALLED.name, frame_skip)
     module = bracketed.cut(asked_as(env, names))[0].rpartition(":")[0]
     for suite in SUITES.values():
         package = suite.plugin or GYMNASIUM.module
@@ -140,6 +140,8 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
     if facts["problem"] is not None:  # not for the suites above, which may leave out non-arrays
         raise UsageError(f"--env {shown(name)}: {facts['problem']}")
+    if "drawn_together" in facts:
+        return Task(label, VECTORS.name, facts["frame_skip"], drawn_together=facts["drawn_together"])
     if facts["called"]:
         return Task(label, CALLED.name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.entry import BackendEntry
+from vebench.backends.environments.suites import VECTORS
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import RARE, Cause, CellProof, Done, Layout, Window, WorkVerdict
@@ -113,6 +114,7 @@ class CellRecord(Done, Layout, Identity):
     imports_ns: NonNegative | None = None
     making_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]  # the planned CPUs
+    batched: bool = False  # whether a user's callable makes its environments in batches
     replicas: tuple[tuple[NonNegative, ...], ...] = ()  # the CPUs of each replica; empty if there is only one
     replica_hosts: tuple[str, ...] = ()  # empty if replicas ran on this machine
     verdict: WorkVerdict | None = None  # the verdict known before the measurement; None for a reference row
@@ -271,6 +273,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
         cpus=cell.cpus,
+        batched=cell.task.suite == VECTORS.name,
         repeat=cell.repeat,
         status=outcome.status,
         reason=None if outcome.reason is None else one_line(outcome.reason),

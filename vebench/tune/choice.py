@@ -12,7 +12,7 @@ from math import inf
 
 from vebench.analysis.answer import PASSES_TO_COMPARE, contenders, fastest_first, first_of_each
 from vebench.analysis.cell import CellSummary, Exclusion
-from vebench.analysis.rules import WIDE, way_out, why_never
+from vebench.analysis.rules import WIDE, way_out
 from vebench.analysis.statistics import RUN_SPREAD, Error, Estimate, Term, around, contrast, ratio, summed
 from vebench.analysis.summary import summarise
 from vebench.backends import registry
@@ -207,8 +207,7 @@ class TunePage(Page):
         }
         for cell in filter(self._why_not, others):
             remark = Remark("not recommended", f"{setting_of(cell)}{faster.get(cell.key, '')} {self._why_not(cell)}")
-            comparable = cell.objection is Exclusion.UNVERIFIED and not why_never(cell, head)
-            if comparable or cell.objection is Exclusion.OTHER_WORK:
+            if cell.objection in (Exclusion.UNVERIFIED, Exclusion.OTHER_WORK):
                 command = head.verify_command(self._env, [cell.label])
                 remedy = f"{way_out(cell.work.reason or '')}compare the work with:"
                 remark = replace(remark, remedy=remedy, command=command)
@@ -343,7 +342,7 @@ class TunePage(Page):
             return ""
         reason = None
         if cell.objection is Exclusion.UNVERIFIED:
-            reason = cell.work.reason or why_never(cell, self.run.header)
+            reason = cell.work.reason
         return f"{DOUBTS[cell.objection]}{f' ({one_line(reason)})' if reason else ''}"
 
     @property

@@ -209,7 +209,7 @@ class Trajectory:
         return made
 
 
-class _History:
+class History:
     """The batches since a reset: where the rows of some environments are, and their actions."""
 
     def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree], env_ids: Iterable[int]) -> None:
@@ -256,7 +256,7 @@ class Followed:
     """One environment of the backend since the last reset, and the trajectory that follows it."""
 
     def __init__(
-        self, env_id: int, trajectory: Trajectory, history: _History, make_reference: Callable[[], Reference]
+        self, env_id: int, trajectory: Trajectory, history: History, make_reference: Callable[[], Reference]
     ) -> None:
         self.env_id = env_id
         self.step = -1  # steps since the reset; -1 before the row of the reset
@@ -369,7 +369,7 @@ class Judge:
 
     info: BackendInfo  # the backend's description of itself
     _about: About
-    _history: _History
+    _history: History
 
     def __init__(
         self, task: Task, env_ids: tuple[int, ...], shared: dict[tuple[Any, ...], Trajectory] | None = None
@@ -402,7 +402,7 @@ class Judge:
         """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
-            self._history = _History(self.info, record, self._tape, self._env_ids)
+            self._history = History(self.info, record, self._tape, self._env_ids)
             self.seeds.append(record.seed)
             self.batch = -1
             self.followed.clear()
@@ -411,7 +411,7 @@ class Judge:
             self._claim = None if SUITES[self.task.suite].frames is None else record.info.frame_skip
             stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
             self._spare += [] if self._shared else [stepped]
-            _check_claims(record.info, self.task, stepped.actions)
+            check_claims(record.info, self.task, stepped.actions)
             self._tape = action_tape(record.info.action_space, record.tape_seed, record.info.batch_size)
         elif isinstance(record, Rows):
             self._compare(record)
@@ -550,7 +550,7 @@ class Judge:
         )
 
 
-def _check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
+def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
     """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
 
     Measured actions are samples of the space. Frames/s are steps/s times the frame skip, which is compared with the

@@ -8,6 +8,7 @@ reference (``replay.py``).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ ENDS, TIMES_LONGER, TIMES_FOR_ONE = 3, 8, 3
 # If steps are cheap, the layout asked for is stepped for LEAST_S seconds, up to _MOST_TIMES times the steps asked for,
 # because some faults begin late.
 LEAST_S, _MOST_TIMES = 2.0, 10
+# Where episodes are compared, each side makes steps until EPISODES have ended, for at most EPISODES_S seconds.
+EPISODES, EPISODES_S, _MOST_ROWS = 200, 8.0, 100_000
 _MOST_FILE_BYTES = 1 << 30  # A reset of a trial ends early if the file is larger than this.
 Arrays = tuple[Any, ...]  # the arrays of a batch
 
@@ -392,6 +395,7 @@ class TrialReset:
     most: int  # most steps of each environment to wait for ``ends``
     ends: int = 0  # least ends of all environments together
     goes_on: bool = False  # whether to step for LEAST_S seconds if steps are cheap
+    seconds: float = math.inf  # limit for all steps but the first, which may compile
 
 
 @dataclass(frozen=True)
@@ -412,7 +416,8 @@ class Trial:
 def trials_of(request: Request, how: Stepping | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend: the layout asked for, then one environment, then many.
 
-    The last two use the measured variant of the task, with its chance, where the reference can repeat it.
+    The last two use the measured variant of the task, with its chance, where the reference can repeat it. If episodes
+    are compared, there is one layout.
     """
     setup, scope = request.setup, request.entry.scope
     shape = request.entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
@@ -437,6 +442,10 @@ def trials_of(request: Request, how: Stepping | Judging) -> tuple[Trial, ...]:
     long = reset(min(length, 80), TIMES_LONGER * length, ENDS)
     # Seed 0 is tested, because some backends mistake it for no seed.
     three = short(40, 80), long, replace(short(1, 20), seed=0)
+    if how.episodes:
+        most = max(length, _MOST_ROWS // shape.num_envs)
+        episodes = replace(main, most=most, ends=EPISODES, goes_on=False, seconds=EPISODES_S)
+        return (trial(max(setup.workers, 4), setup.envs_per_worker, episodes, short(1, 20), short(1, 20), exact=False),)
     many = max(1, 4 * shape.batch_size // shape.num_envs)  # asynchronous backends have more environments than rows
     return (
         trial(setup.workers, setup.envs_per_worker, main, short(1, max(20, length // 10)), exact=True),
@@ -498,6 +507,7 @@ class _Transcript:
         self._seen, self._answered = LastSeen(count), np.full(count, time.monotonic())
         self._last: tuple[Sequence[ArrayTree], Sequence[ArrayTree]] = ((), ())  # the last batch, and copies of it
         self._longest, self._until = reset.most, time.monotonic() + LEAST_S
+        self._deadline = math.inf
         recording.write(file, Began(reset.seed, reset.tape_at))
 
     def note_actions(self, actions: ArrayTree) -> None:
@@ -553,8 +563,10 @@ class _Transcript:
     def has_enough(self) -> bool:
         """Return whether the environments have made enough steps since the reset."""
         reset, made = self._reset, int(self._made.min())
-        if self._file.tell() > _MOST_FILE_BYTES:
+        if self._file.tell() > _MOST_FILE_BYTES or time.monotonic() > self._deadline:
             return True
+        if made and self._deadline == math.inf:
+            self._deadline = time.monotonic() + reset.seconds
         if made < reset.steps:
             return False
         if reset.goes_on and time.monotonic() < self._until and made < _MOST_TIMES * reset.steps:

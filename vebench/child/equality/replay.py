@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from multiprocessing import get_context
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
+from vebench.child.equality.distribution import judged
 from vebench.child.equality.judge import (
     SURVIVES,
     BrokenBackendError,
@@ -45,7 +46,7 @@ from vebench.machine import kernel
 
 # Time for building and resetting environments whose first rows after a reset are compared. It limits their number.
 _RESETS_NS = 2_000_000_000
-_WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
+_WORST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)[::-1]
 # A name must explain the first row that differs, and later rows: _AFTER steps within LOOK_ON_S seconds, and more steps
 # within _QUICK_S seconds.
 _AFTER, LOOK_ON_S, _QUICK_S = 24, 10.0, 0.5
@@ -203,14 +204,18 @@ def compare_trials(request: Request, job: Judging) -> Proof:
     """Compare the recording of each trial with the reference, and return the result. The files are removed."""
     trials = trials_of(request, job)
     paths = [path for path in (f"{job.path}.{number}" for number in range(len(trials))) if os.path.exists(path)]
+    reference = f"{job.path}.reference.0"
     proofs: list[Proof] = []
     place = f"while it was built {trials[0].words()}"
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - trials after a failure were not stepped
             outline, of = _Outline(path), trial.setup.task
             place = _place(outline, trial)
-            found = _in_parallel(partial(_judged, path, of), outline.all_ids)
-            proof = _merged([one.proof for one in _named(of, outline, found)])
+            if job.episodes:
+                proof = judged(path, reference, of, str(request.entry.scope.chance(of)))
+            else:
+                found = _in_parallel(partial(_judged, path, of), outline.all_ids)
+                proof = _merged([one.proof for one in _named(of, outline, found)])
             if outline.end is not None and outline.end.fault and proof.verdict != "different":
                 proof = replace(proof, verdict="different", fault=outline.end.fault)
             if proofs and proof.verdict == "different" and proof.fault:
@@ -219,8 +224,9 @@ def compare_trials(request: Request, job: Judging) -> Proof:
             if proof.verdict in ("different", "unverified"):
                 break
     finally:
-        for path in paths:
-            os.unlink(path)
+        for path in (*paths, reference):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
     fewest = proofs[0].fewest_ends if proofs else 0  # the first trial has the user's layout
     merged = replace(_merged(proofs), fewest_ends=fewest)
     if merged.verdict == "different":

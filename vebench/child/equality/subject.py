@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import inspect
 import json
 import os
 import re
@@ -38,7 +37,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
+from vebench.backends.environments.making import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    keep_opencv_to_one_thread,
+    mode_of,
+    parameters_of,
+    read_spaces,
+)
 from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy, uploaded
@@ -46,7 +53,6 @@ from vebench.child.equality.recording import on_host
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
 
 RESET, STEP = 0, 1
-NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
 _SHORT = 64  # arrays of more bytes are compressed
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation, the second before Gymnasium 1.1
 _OF_ENDS = "final_info/", "episode/"  # infos of the end in a step that has also reset. Wrappers add the second.
@@ -178,7 +184,7 @@ class _Named(_Subject):
         self.called, self.takes, self.function = "", set[str](), found or gymnasium.make
         if found is not None:
             self.called = f"{found.__module__}:{found.__qualname__}"
-            self.takes = _parameters(found) & {"num_envs", "seed"}
+            self.takes = parameters_of(found) & {"num_envs", "seed"}
             return
         if module and not ids and attribute not in gymnasium.registry:
             raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
@@ -209,7 +215,7 @@ class _Named(_Subject):
             self.actions = spaces.actions
             count = None if not vector or "num_envs" in self.takes else int(env.num_envs)
             how = {"called": self.called, "takes": sorted(self.takes), "values": self.values, "spec": _spec_of(env)}
-            mode = _mode_of(env) if vector else ""
+            mode = mode_of(env) if vector else ""
             return self.described(spaces.observations, vector=vector, num_envs=count, mode=mode, **how)
         except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
@@ -233,7 +239,7 @@ class _Named(_Subject):
             return (*row, env_ids, infos)
 
         calls.append((None, "reset", seed))
-        return _of_batches(_mode_of(env), reset(), step, lanes, calls, reset)
+        return _of_batches(mode_of(env), reset(), step, lanes, calls, reset)
 
 
 class _Lanes:
@@ -269,15 +275,6 @@ class _Lanes:
         return trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
 
 
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    """Return the names of the function's parameters, with ``**`` if it takes arbitrary keywords."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # written in C, without a signature
-        return set()
-    return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
-
-
 def _is_vector(env: Any) -> bool:
     """Return whether ``env`` is a vector environment."""
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
@@ -298,16 +295,9 @@ def _spec_of(env: Any) -> dict[str, Any]:
     return {**found, **({"max_episode_steps": min(known)} if known else {})}
 
 
-def _mode_of(env: Any) -> str:
-    """Return the autoreset mode that a vector environment declares, ``next_step`` if it declares none."""
-    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
-    words = str(getattr(mode, "value", mode)).lower().replace("_", "")
-    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
-
-
 def _reset(env: Any, seed: int | None) -> tuple[Any, dict[str, Any]]:
     """Reset, with the seed if ``reset`` takes one. Some environments take their seed in the constructor."""
-    takes = _parameters(env.reset)
+    takes = parameters_of(env.reset)
     observation, infos = env.reset(**({"seed": seed} if seed is not None and takes & {"seed", "**"} else {}))
     return observation, infos
 

@@ -1,0 +1,238 @@
+"""Compares episodes instead of rows, for implementations that draw their starts by themselves.
+
+``judged`` compares the recordings of a backend and of the reference, which have other seeds and actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vebench.backends import trees
+from vebench.backends.interface import ArrayTree, BackendInfo, Task
+from vebench.child.actions import action_tape
+from vebench.child.answers import Proof
+from vebench.child.equality.judge import BrokenBackendError, History, check_claims
+from vebench.child.equality.recording import About, Acted, Began, Rows, read_records
+
+FEWEST = 20  # ended episodes of each side that are enough to compare
+LEVEL = 0.05  # the level of significance, for all tests together
+_LEVEL_OF_BACKENDS = 0.001  # Verdicts on backends are kept, and the tests are often repeated, so few may be false.
+_TESTS = 4
+_POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
+_SHUFFLES = 3_999
+_FLOOR = 1e-4  # Smaller differences, in standard deviations of an outcome, may be rounding errors.
+_FEW = 20  # A number with at most this many values has a column for each value.
+MOST_SEEN = 200  # larger observations are left out
+
+# The first observation; for each step, the observation before it, the action, the observation after it, reward, flags.
+Episode = tuple[list[float], list[list[float]]]
+_Row = tuple[list[float], list[float], tuple[float, bool, bool]]  # action, observation; reward and flags
+
+
+class _Played:
+    """The rows of a recording, by the numbers of the reset and of the environment."""
+
+    info: BackendInfo
+
+    def __init__(self, path: str) -> None:
+        self.rows: dict[tuple[int, int], list[_Row]] = {}
+        resets = 0
+        for record in read_records(path):
+            if isinstance(record, About):
+                self.info = info = record.info
+                tape = action_tape(info.action_space, record.tape_seed, info.batch_size)
+            elif isinstance(record, Began):
+                history, resets = History(info, record, tape, range(info.num_envs)), resets + 1
+            elif isinstance(record, Acted):
+                history.acted = history.acted or []
+                history.acted.extend(trees.as_rows(record.actions))
+            elif isinstance(record, Rows):
+                history.add(record.number, record.env_ids[None])
+                for place, index in enumerate(record.shown.tolist()):
+                    env_id = int(record.env_ids[index])
+                    rows = self.rows.setdefault((resets, env_id), [])
+                    action = _numbers(history.action(env_id, len(rows) - 1)) if rows else []
+                    flags = float(record.rewards[index]), bool(record.terminated[index]), bool(record.truncated[index])
+                    rows.append((action, _numbers(trees.part(record.observations, place)), flags))
+
+    def starts(self, reset: int) -> list[str]:
+        """Return the first observation of each environment after a reset."""
+        return [str(rows[0][1]) for (number, _), rows in self.rows.items() if number == reset]
+
+    @property
+    def same_step(self) -> bool:
+        """Whether a step that ends an episode shows the next one."""
+        return self.info.autoreset == "same_step"
+
+
+def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
+    """Return the proof of a backend whose rows differ from the reference's by ``chance``, from both recordings."""
+    try:
+        theirs, ours = _Played(path), _Played(reference)
+        if not (theirs.starts(1) and ours.starts(1)):
+            return Proof("unverified")
+        check_claims(theirs.info, task, ours.info.action_space)
+    except BrokenBackendError as error:
+        return Proof("different", fault=str(error))
+    sizes = [len(next(iter(side.rows.values()))[0][1]) for side in (theirs, ours)]
+    if sizes[0] != sizes[1]:
+        return Proof("different", fault=f"an observation has {sizes[0]} numbers instead of {sizes[1]}")
+    # Both sides count up to the same step. If one does not show the last observation of an episode, no side does.
+    shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
+    hides = theirs.same_step or ours.same_step
+    sides = [
+        [episode for key, most in shared.items() for episode in _episodes(side, side.rows[key][:most], hides)]
+        for side in (theirs, ours)
+    ]
+    flags = [[row[2] for row in theirs.rows[key][:most]] for key, most in shared.items()]
+    ends = [sum(terminated or truncated for _, terminated, truncated in each) for each in flags]
+    whole = min(sum(_is_whole(steps) for _, steps in side) for side in sides)
+    fault, why = "", f"only {whole} episodes ended: more --steps"
+    if all(len({*theirs.starts(n)}) == 1 < len({*ours.starts(n)}) == len(ours.starts(n)) for n, _ in shared):
+        fault = "its environments share a seed: all start alike, but copies with these seeds do not"
+    elif whole >= FEWEST:
+        apart, why = compared(sides[0], sides[1], _LEVEL_OF_BACKENDS)
+        fault = f"other {' and '.join(apart)}" if apart else ""
+    return Proof(
+        "different" if fault else "same distribution" if whole >= FEWEST else "unverified",
+        sum(shared.values()),
+        sum(ends),
+        fault=fault or None,
+        reason=f"{chance}; {why}",
+        engines=theirs.info.engines,
+        own_classes=theirs.info.own_classes,
+        fewest_ends=min(count for (reset, _), count in zip(shared, ends, strict=True) if reset == 1),
+        cut_off=sum(truncated for each in flags for _, _, truncated in each),
+    )
+
+
+def _numbers(tree: ArrayTree) -> list[float]:
+    numbers = [number for leaf in trees.leaves(tree) for number in np.asarray(leaf).ravel().tolist()]
+    return numbers if len(numbers) <= MOST_SEEN else []
+
+
+def _episodes(side: _Played, rows: Sequence[_Row], hides: bool) -> list[Episode]:
+    """Return the episodes in an environment's rows. With ``hides``, the last observation of each is left out."""
+    found: list[Episode] = []
+    fresh, before = True, list[float]()  # ``fresh``: the row is a reset's
+    for action, seen, flags in rows:
+        ended = flags[1] or flags[2]
+        if not fresh:
+            found[-1][1].append([*before, *action, *(before if ended and hides else seen), *flags])
+        if fresh or (ended and side.same_step):
+            found.append((seen, []))
+        fresh, before = ended and not side.same_step, seen
+    return found
+
+
+def _is_whole(steps: Sequence[Sequence[float]]) -> bool:
+    return bool(steps) and any(steps[-1][-2:])
+
+
+def compared(one: Sequence[Episode], other: Sequence[Episode], level: float = LEVEL) -> tuple[list[str], str]:
+    """Return in which respects episodes of two sides differ significantly, and the p-values in words."""
+    tests, shows = distributions(one, other, level)
+    words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
+    why = f"{len(one):,} and {len(other):,} episodes: {words}; 95 % of runs would detect {shows}"
+    return [name for name, chance in tests if chance <= level], why
+
+
+def distributions(
+    one: Sequence[Episode], other: Sequence[Episode], level: float = LEVEL
+) -> tuple[list[tuple[str, float]], str]:
+    """Return Bonferroni-corrected p-values by test, and in words the differences that 95 % of runs would detect.
+
+    Returns and lengths have a Kolmogorov-Smirnov test each. Starts and steps have a permutation test each.
+    """
+    whole = [[steps for _, steps in side if _is_whole(steps)] for side in (one, other)]
+    returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
+    lengths = ([len(steps) for steps in side] for side in whole)
+    # The least significant distance plus _POWER standard errors. At one point, a standard error is at most spread / 2.
+    spread = math.sqrt(sum(1 / len(side) for side in whole))
+    far = (math.sqrt(-0.5 * math.log(level / _TESTS / 2)) + _POWER / 2) * spread
+    taken = [each for each in (*one, *other) if each[1]]
+    labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
+    starts = _predictors(np.array([start for start, _ in taken], np.float64))
+    steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]), level)
+    tests = {
+        "returns": _smirnov(*returns),
+        "lengths": _smirnov(*lengths),
+        "starts": _shuffled(starts, labels, level)[0],
+        "steps": steps,
+    }
+    words = f"a distance of {far:.2f} between returns, and steps with outcomes {shift:.2g} standard deviations off"
+    return [(name, min(1.0, _TESTS * chance)) for name, chance in tests.items()], words
+
+
+def _smirnov(one: Iterable[float], other: Iterable[float]) -> float:
+    """Return the p-value of a two-sample Kolmogorov-Smirnov test, by Stephens' approximation."""
+    first, second = np.sort(np.array([*one], np.float64)), np.sort(np.array([*other], np.float64))
+    both = np.concatenate([first, second])
+    shares = [np.searchsorted(each, both, side="right") / len(each) for each in (first, second)]
+    root = math.sqrt(len(first) * len(second) / len(both))
+    far = (root + 0.12 + 0.11 / root) * float(np.abs(shares[0] - shares[1]).max())
+    if far < 0.2:  # noqa: PLR2004 - the series converges slowly, and its sum is 1
+        return 1.0
+    return min(1.0, sum(2 * (-1.0) ** (k - 1) * math.exp(-2 * (k * far) ** 2) for k in range(1, 101)))
+
+
+def _steps_apart(
+    episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int, level: float
+) -> tuple[float, float]:
+    """Return the p-value of step outcomes, and the shift that 95 % of runs detect, in an outcome's standard deviations.
+
+    One regression for both sides predicts outcomes. An episode's scores are sums of residuals times predictors.
+    """
+    every = 1 + sum(map(len, episodes)) // 20_000  # use each step, or one in ``every``, so at most about 20,000
+    kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
+    table = np.nan_to_num(np.concatenate(kept))
+    places = np.cumsum([len(each) for each in kept])[:-1]
+    outcomes = table[:, -width - 3 :]
+    outcomes[:, :width] -= table[:, :width]  # The change is easier to predict than the observation.
+    outcomes = (outcomes - outcomes.mean(0)) / np.maximum(outcomes.std(0), _FLOOR)
+    inputs = _predictors(table[:, : -width - 3])
+    left = outcomes - inputs @ np.linalg.lstsq(inputs, outcomes, rcond=None)[0]
+    left = np.sign(left) * np.maximum(np.abs(left) - _FLOOR, 0)
+    pairs = zip(np.split(inputs, places), np.split(left, places), strict=True)
+    scores = np.array([np.append(given.T @ rest, (rest**2).sum(0)) for given, rest in pairs])
+    chance, least = _shuffled(scores, labels, level)
+    least += _POWER * math.sqrt(1 / labels.sum() + 1 / (1 - labels).sum())
+    return chance, _FLOOR + least * float(scores[:, : left.shape[1]].std(0).max()) * len(kept) / len(table)
+
+
+def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the columns of the regression: a constant, the numbers, and products of two columns.
+
+    A number with few values has an indicator column for each value but the first.
+    """
+    columns = [np.ones(len(numbers))]
+    for number in numbers.T:
+        values = np.unique(number)
+        if 2 < len(values) <= _FEW and numbers.shape[1] <= _FEW:  # noqa: PLR2004 - a line fits two values
+            columns += [number == value for value in values[1:]]
+        elif len(values) > 1:
+            columns.append((number - number.mean()) / number.std())
+    all_pairs = len(columns) <= 24  # noqa: PLR2004 - with more, only squares
+    pairs = [(i, j) for i in range(len(columns)) for j in range(i, len(columns)) if i in (0, j) or all_pairs]
+    return np.stack([columns[i] * columns[j] for i, j in pairs], 1)
+
+
+def _shuffled(scores: NDArray[Any], labels: NDArray[Any], level: float) -> tuple[float, float]:
+    """Return the p-value of the largest difference of the groups' means, and the threshold, by a permutation test.
+
+    Differences are in standard deviations of each column.
+    """
+    spread = scores.std(0)
+    scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]
+    if not scores.size:
+        return 1.0, 0.0
+    rng = np.random.default_rng(0)
+    groups = np.array([labels, *(rng.permutation(labels) for _ in range(_SHUFFLES))])
+    weights = groups / labels.sum() - (1 - groups) / (1 - labels).sum()
+    largest = np.abs(weights @ scores).max(1)
+    return float(np.mean(largest >= largest[0])), float(np.quantile(largest, 1 - level / _TESTS))

@@ -70,6 +70,13 @@ def test_honest_batches_of_all_kinds_are_not_accused(vebench: Command) -> None:
     assert all(each["ends"] > 3 for each in found.values())
 
 
+def test_rows_that_stay_on_a_device_are_judged_alike(vebench: Command) -> None:
+    late, honest = "batched:faulty[fault=stale-device]", "batched:honest[kind=tensors]"
+    _, found = verdicts(vebench, late, honest, backend="native[deliver=device]")
+    assert found[late]["fault"] == NAMES["stale-device"]
+    assert found[honest]["verdict"] == "identical"
+
+
 def test_a_batch_is_measured_compared_and_given_to_paste(vebench: Command, tmp_path: Path) -> None:
     brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.01", "--windows", "2", "-w", "1", "--no-base")
     run = ("run", "-e", "batched:honest[kind=bare]", "-b", "gym-sync,native", *brief, "--envs-per-worker", "4")

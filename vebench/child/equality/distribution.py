@@ -81,7 +81,7 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
         return Proof("different", fault=str(error))
     sizes = [len(next(iter(side.rows.values()))[0][1]) for side in (theirs, ours)]
     if sizes[0] != sizes[1]:
-        return Proof("different", fault=f"an observation has {sizes[0]} numbers instead of {sizes[1]}")
+        return Proof("unverified", reason=f"{chance}; an observation has {sizes[0]} numbers instead of {sizes[1]}")
     # Both sides count up to the same step. If one does not show the last observation of an episode, no side does.
     shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
     hides = theirs.same_step or ours.same_step

@@ -7,6 +7,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
@@ -14,12 +15,14 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
+from vebench.child.answers import WorkVerdict
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
 from vebench.commands.proving import drawn_seed
@@ -29,6 +32,8 @@ from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
 from vebench.plan.spec import check_count
+from vebench.plan.tasks import recorded_task
+from vebench.plan.verdicts import KnownVerdict, keep, key_of_pair, other_implementations
 from vebench.reports import console, figures
 from vebench.reports.document import AnswerText, Document, Page
 from vebench.reports.figures import counted
@@ -130,7 +135,19 @@ def compare_two(asked: PairRequest) -> PairPage:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {asked.seed}") from None
+    if in_distribution:
+        _keep(asked, (one, other), verdict)
     return PairPage(asked, (one, other), verdict)
+
+
+def _keep(asked: PairRequest, abouts: Sequence[Mapping[str, Any]], verdict: Verdict) -> None:
+    """Keep the verdict for runs that have both tasks, if these are two implementations of one task."""
+    tasks = [recorded_task(request_of(text)[0], 1, ()) for text in asked.names]
+    packages = {task.id: about["packages"] for task, about in zip(tasks, abouts, strict=True)}
+    for one, other in other_implementations(tasks):
+        entry = key_of_pair(one, other, [packages[one.id], packages[other.id]], asked.policy or "")
+        with suppress(OSError):  # the page has the verdict
+            keep(entry, KnownVerdict(msgspec.convert(verdict.word, WorkVerdict), "", asked.steps, asked.num_envs))
 
 
 def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind: str = "observations") -> None:
@@ -234,10 +251,11 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
         # Each side has its own seeds and actions, because the tests need independent samples.
         cases = [(source.segment(count, asked.steps),) for _ in two.sides]
         answers = two.answers(cases, two.policy)
+        finals = all(row[2] is not None for answer in answers for rows in answer["rows"] for row in rows)
         for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.stats, why=f"{name} raises {answer['raised']}")
-            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen))
+            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen, finals=finals))
         ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
     two.stats.ends = ends
     if ends < _EPISODES // 10:
@@ -249,8 +267,13 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     return Verdict("same distribution" if alike else "different", two.stats, why=why)
 
 
-def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> list[Episode]:
-    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations."""
+def episodes(
+    answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool, finals: bool = True
+) -> list[Episode]:
+    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations.
+
+    Without ``finals``, the observation before replaces a final one, because the other side returns none.
+    """
     found: list[Episode] = []
     for rows, lane in zip(answer["rows"], lanes, strict=True):
         actions, before = iter(lane), list[float]()
@@ -260,8 +283,8 @@ def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen:
                 found.append((numbers, []))
             else:
                 taken = [number for leaf in next(actions) for number in array_of(leaf).ravel().tolist()]
-                # A final observation may be missing: repeat the one before.
-                found[-1][1].append([*before, *taken, *(numbers or before), *flags])
+                after = numbers if numbers and (finals or not any(flags[-2:])) else before
+                found[-1][1].append([*before, *taken, *after, *flags])
             before = numbers
     return found
 

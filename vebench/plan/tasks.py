@@ -15,7 +15,7 @@ from typing import Any
 
 from vebench import interpreters
 from vebench.backends import bracketed, registry
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, batched_suite, known_as, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
@@ -106,6 +106,8 @@ def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     An environment of a user's module is never taken for a task of a suite.
     """
     env_id = bracketed.cut(env)[0]
+    if (batched := batched_suite(env)) is not None:
+        return Task(env, batched.name, frame_skip)
     if ":" in env_id:
         return Task(env, CALLED.name, frame_skip)
     module = bracketed.cut(asked_as(env, names))[0].rpartition(":")[0]

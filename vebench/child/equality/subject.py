@@ -32,17 +32,19 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends import trees
+from vebench.backends import bracketed, trees
+from vebench.backends.batched import arrays
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
-from vebench.backends.environments.suites import OTHER, load_target
+from vebench.backends.environments.suites import OTHER, batched_suite, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy
-from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
+from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register, versions
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
@@ -67,7 +69,7 @@ def serve() -> None:
             if subject is None:
                 os.chdir(request["scratch"])
                 subject = _Adapter(request) if "adapter" in request else _Named(request)
-                answer = subject.about()
+                answer = {**subject.about(), "packages": versions(request.get("packages", ()))}
             else:
                 answer = subject.rows(request["segments"], request["policy"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a subject may raise anything, which is reported
@@ -163,11 +165,18 @@ class _Adapter(_Subject):
 class _Named(_Subject):
     """An environment or a vector environment, named by Gymnasium's id or as ``module:callable``."""
 
+    function: Callable[..., Any]
+
     def __init__(self, request: dict[str, Any]) -> None:
         import gymnasium
 
         register(request["plugins"])
         name, self.values = request["name"], request["values"]
+        if (suite := batched_suite(name)) is not None:
+            task = Task(bracketed.written(name, self.values), suite.name, 1)
+            self.function = partial(load_target(str(suite.make_vec)), task)
+            self.called, self.values, self.takes = "", {}, {"num_envs", "seed"}
+            return
         module, _, attribute = name.rpartition(":")
         ids = ids_of(module) if module else []
         found = callable_of(module, attribute, ids)
@@ -218,15 +227,17 @@ class _Named(_Subject):
         if not _is_vector(env):
             return _of_each(made, seed, lanes, calls)
         env_ids = np.arange(len(lanes.lanes))
+        example: Any = None  # observations, which show the library and device of its arrays
 
         def reset(ends: NDArray[np.bool_] | None = None) -> _Batch:
-            observations, infos = _reset(env, seed) if ends is None else env.reset(options={"reset_mask": ends})
+            nonlocal example
+            example, infos = _reset(env, seed) if ends is None else env.reset(options={"reset_mask": ends})
             none = np.zeros(len(env_ids), np.bool_)
-            return observations, np.zeros(len(env_ids)), none, none, env_ids, infos
+            return arrays.to_host(example), np.zeros(len(env_ids)), none, none, env_ids, infos
 
         def step(actions: ArrayTree) -> _Batch:
-            *row, infos = env.step(actions)
-            return (*row, env_ids, infos)
+            *row, infos = env.step(arrays.to_device(actions, example))
+            return (*arrays.to_host(tuple(row)), env_ids, infos)
 
         calls.append((None, "reset", seed))
         return _of_batches(_mode_of(env), reset(), step, lanes, calls, reset)

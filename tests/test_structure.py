@@ -72,6 +72,7 @@ MAY_IMPORT = {
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
     "vebench.backends",
+    "vebench.backends.batched.arrays",
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",

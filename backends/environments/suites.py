@@ -182,12 +182,6 @@ def short_name(task_id: str) -> str:
     return module + colon + re.sub(r"-v\d+$", "", name.rpartition("/")[2]) + arguments
 
 
-def batched_suite(name: str) -> Suite | None:
-    """Return the suite of batched simulators whose namespace a name begins with, None if there is none."""
-    of_batches = (suite for suite in SUITES.values() if suite.make_vec and suite.namespace)
-    return next((suite for suite in of_batches if name.startswith(suite.namespace or "")), None)
-
-
 def known_as(env_id: str) -> str | None:
     """Return the current id of a task, given an older id. None: the id is current, or no suite knows the task.
 
@@ -200,6 +194,12 @@ def known_as(env_id: str) -> str | None:
             if known.startswith(f"{namespace}{name}-v"):
                 return None if known == env_id else known
     return None
+
+
+def library_of(name: str) -> Suite | None:
+    """Return the suite of a library that steps whole batches, for a task ``library:name``; None for other names."""
+    library = f"{name.partition(':')[0]}:"
+    return next((suite for suite in SUITES.values() if suite.namespace == library), None)
 
 
 def load_target(target: str) -> Any:

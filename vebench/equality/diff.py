@@ -31,6 +31,7 @@ from vebench.equality.sides import DiffStats, Example, LostError, Two, both, req
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
+from vebench.interpreters import with_ours
 from vebench.plan.spec import check_count
 from vebench.plan.tasks import recorded_task
 from vebench.plan.verdicts import KnownVerdict, keep, key_of_pair, other_implementations
@@ -143,7 +144,7 @@ def compare_two(asked: PairRequest) -> PairPage:
 def _keep(asked: PairRequest, abouts: Sequence[Mapping[str, Any]], verdict: Verdict) -> None:
     """Keep the verdict for runs that have both tasks, if these are two implementations of one task."""
     tasks = [recorded_task(request_of(text)[0], 1, ()) for text in asked.names]
-    packages = {task.id: about["packages"] for task, about in zip(tasks, abouts, strict=True)}
+    packages = {task.id: with_ours(about["packages"]) for task, about in zip(tasks, abouts, strict=True)}
     for one, other in other_implementations(tasks):
         entry = key_of_pair(one, other, [packages[one.id], packages[other.id]], asked.policy or "")
         with suppress(OSError):  # the page has the verdict
@@ -272,7 +273,7 @@ def episodes(
 ) -> list[Episode]:
     """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations.
 
-    Without ``finals``, the observation before replaces a final one, because the other side returns none.
+    Without ``finals``, an end has the observations of the step before, because a side returns no final observation.
     """
     found: list[Episode] = []
     for rows, lane in zip(answer["rows"], lanes, strict=True):
@@ -283,8 +284,10 @@ def episodes(
                 found.append((numbers, []))
             else:
                 taken = [number for leaf in next(actions) for number in array_of(leaf).ravel().tolist()]
-                after = numbers if numbers and (finals or not any(flags[-2:])) else before
-                found[-1][1].append([*before, *taken, *after, *flags])
+                step = [*before, *taken, *(numbers or before)]
+                if found[-1][1] and not finals and any(flags[-2:]):
+                    step = found[-1][1][-1][:-3]
+                found[-1][1].append([*step, *flags])
             before = numbers
     return found
 

@@ -23,17 +23,16 @@ from typing import Any
 
 import vebench
 from vebench.backends import bracketed, trees
-from vebench.backends.environments.suites import batched_suite
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
-from vebench.backends.packages import importable
 from vebench.backends.registry import RECORDED
 from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of
 from vebench.child.process import Process
 from vebench.equality.shrink import Action, Case, FirstDifference, Segment, example, smallest
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters import PLUGINS, python_of
+from vebench.interpreters import PLUGINS
 from vebench.machine.guardian import TOKEN_VARIABLE
+from vebench.plan.tasks import home_of
 from vebench.process_guard import ProcessGuard, python_path
 from vebench.reports import console
 from vebench.results import store
@@ -90,19 +89,9 @@ class Side:
 def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
     """Return the name, the Python and the first request of a side, from ``NAME[KEY=VALUE,...]@PYTHON``."""
     name, at, python = text.rpartition("@")
-    name, python = (name, python) if at and python else (text, _python_for(text))
+    name, python = (name, python) if at and python else (text, home_of(text) or sys.executable)
     module, values = bracketed.name_and_values(name)
     return name, python, {"name": module, "values": values, "plugins": list(PLUGINS), "packages": list(RECORDED)}
-
-
-def _python_for(name: str) -> str:
-    """Return the Python that can make the named environments. Raises UsageError if it is not installed."""
-    suite = batched_suite(name)
-    if suite is None or all(importable(package.module) for package in suite.packages):
-        return sys.executable
-    if (python := python_of(suite.installation)) is None:
-        raise UsageError(f"{shown(name)}: not installed: vebench install {suite.installation}")
-    return python
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from vebench.backends import bracketed, trees
 from vebench.backends.batched import arrays
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
-from vebench.backends.environments.suites import OTHER, batched_suite, load_target
+from vebench.backends.environments.suites import OTHER, library_of, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register, versions
@@ -172,7 +172,7 @@ class _Named(_Subject):
 
         register(request["plugins"])
         name, self.values = request["name"], request["values"]
-        if (suite := batched_suite(name)) is not None:
+        if (suite := library_of(name)) is not None:
             task = Task(bracketed.written(name, self.values), suite.name, 1)
             self.function = partial(load_target(str(suite.make_vec)), task)
             self.called, self.values, self.takes = "", {}, {"num_envs", "seed"}
@@ -197,9 +197,11 @@ class _Named(_Subject):
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env: Any = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
-        if _is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
+        if _is_vector(env) and "num_envs" in self.takes and getattr(env, "num_envs", num_envs) != num_envs:
             raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
-        lacking = [name for name in ("reset", "step", "action_space", "observation_space") if not hasattr(env, name)]
+        single = "single_" if _is_vector(env) else ""
+        names = "reset", "step", f"{single}action_space", f"{single}observation_space"
+        lacking = [name for name in names if not hasattr(env, name)]
         if lacking:
             raise RefusedError(f"it returns a {type(env).__name__}, which has no {lacking[0]}")
         return env
@@ -287,7 +289,7 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
 
 def _is_vector(env: Any) -> bool:
     """Return whether ``env`` is a vector environment."""
-    return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
+    return hasattr(env, "single_action_space")
 
 
 def _spec_of(env: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 ``python tools/own_loops.py [LOOP ...] [--sizes LOOP=N,N] [--python LIBRARY=PATH] [--passes N] [--seconds S]``
 
-LOOP is a name in ``LOOPS``, by default all. A pass measures a cell by ``vebench run``, and the library's own loop, which
+LOOP is a name in ``LOOPS``, by default all. A pass measures a cell by ``vebench run``, and the own loop, which
 is written as its documentation does, on the same CPUs. The next pass has the other order. Actions are drawn beforehand,
 except in rollouts. Prints rows per second, and vebench's rate divided by the own loop's: the geometric mean over passes
 with a 95 % interval. Own loops run in the Pythons of ``vebench install``, unless ``--python`` names others. ``torch``

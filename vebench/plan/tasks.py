@@ -201,6 +201,19 @@ def _is_known(env: str) -> bool:
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
 
 
+def home_of(env: str) -> str | None:
+    """Return the path of the interpreter that has a task's library; None if vebench's own does.
+
+    Raises UsageError if neither has it.
+    """
+    library = library_of(env)
+    if library is None or all(importable(package.module) for package in library.packages):
+        return None
+    if (found := interpreters.python_of(library.installation)) is None:
+        raise UsageError(f"--env {shown(env)}: not installed: vebench install {library.installation}")
+    return found
+
+
 def path_of(choice: BackendChoice) -> str | None:
     """Return the path of a backend's interpreter; None for vebench's own. Raises UsageError if there is none."""
     name, library = choice.python, choice.entry.library
@@ -215,19 +228,6 @@ def path_of(choice: BackendChoice) -> str | None:
         raise UsageError(f"{about}: no Python is called {shown(name)}{near}: name one by a path with a slash")
     if (found := interpreters.python_of(name)) is None:
         raise UsageError(f"{about}: create this Python with vebench install {name}")
-    return found
-
-
-def home_of(env: str) -> str | None:
-    """Return the path of the interpreter that has a task's library; None if vebench's own does.
-
-    Raises UsageError if neither has it.
-    """
-    library = library_of(env)
-    if library is None or all(importable(package.module) for package in library.packages):
-        return None
-    if (found := interpreters.python_of(library.installation)) is None:
-        raise UsageError(f"--env {shown(env)}: not installed: vebench install {library.installation}")
     return found
 
 

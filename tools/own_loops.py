@@ -213,7 +213,8 @@ def compared(python: str, own: Loop, name: str, n: int, asked: argparse.Namespac
     _, cpus = measured(with_vebench, own, n, asked.seconds / 4)
     command = [python, __file__, "--serve", name, str(n), own.argument, ",".join(map(str, cpus))]
     pairs = []
-    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, bufsize=1, **pipes) as process:
         if process.stdout.readline() != "ready\n":
             sys.exit(f"{name} does not start: {' '.join(command)}")
 

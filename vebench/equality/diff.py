@@ -136,7 +136,7 @@ def compare_two(asked: PairRequest) -> PairPage:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {asked.seed}") from None
-    if in_distribution:
+    if in_distribution and verdict.stats.ends and verdict.word != "unverified":  # neither side was lost
         _keep(asked, (one, other), verdict)
     return PairPage(asked, (one, other), verdict)
 

@@ -14,13 +14,14 @@ exec > >(tee "$folder/log.txt") 2>&1
 
 left() { echo $((720 - (SECONDS - began))); }  # seconds of the 12 minutes
 
+"$(dirname "$(command -v "$vebench")")/pip" install -q nvidia-ml-py  # names the GPU in run files
 nvidia-smi -q >"$folder/gpu.txt" || { echo "nvidia-smi found no GPU"; exit 2; }
 export XLA_PYTHON_CLIENT_PREALLOCATE=false  # otherwise each process takes 75 % of the GPU's memory
 
 timeout 180 "$vebench" install gymnax brax mujoco-warp || exit 1
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/vebench/peers
 for library in gymnax brax; do
-    timeout 90 "$cache/$library/bin/pip" install -q 'jax[cuda12]==0.10.2' nvidia-ml-py || exit 1
+    timeout 150 "$cache/$library/bin/pip" install -q 'jax[cuda12]==0.10.2' nvidia-ml-py || exit 1
     "$cache/$library/bin/python" -c 'import jax; print(jax.devices())'
 done
 "$cache/mujoco-warp/bin/python" -c 'import warp; warp.init()'

@@ -165,8 +165,6 @@ class _Adapter(_Subject):
 class _Named(_Subject):
     """An environment or a vector environment, named by Gymnasium's id or as ``module:callable``."""
 
-    function: Callable[..., Any]
-
     def __init__(self, request: dict[str, Any]) -> None:
         import gymnasium
 
@@ -174,7 +172,7 @@ class _Named(_Subject):
         name, self.values = request["name"], request["values"]
         if (suite := library_of(name)) is not None:
             task = Task(bracketed.written(name, self.values), suite.name, 1)
-            self.function = partial(load_target(str(suite.make_vec)), task)
+            self.function: Callable[..., Any] = partial(load_target(str(suite.make_vec)), task)
             self.called, self.values, self.takes = "", {}, {"num_envs", "seed"}
             return
         module, _, attribute = name.rpartition(":")

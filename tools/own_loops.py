@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TAPE = 64  # batches of actions, which are played again and again
-STEPS = 128  # of a rollout
+STEPS = 128  # of a rollout, as in ``LOOPS``
 HERE = Path(__file__).resolve().parent
 
 
@@ -159,13 +159,13 @@ class Loop(NamedTuple):
 
 
 LOOPS = {
-    "gymnax-host": Loop(gymnax_loop, "host", "gymnax", "gymnax:CartPole-v1", "jax", "64,1024"),
-    "gymnax-device": Loop(gymnax_loop, "device", "gymnax", "gymnax:CartPole-v1", "jax[deliver=device]", "64,1024"),
-    "gymnax-rollout": Loop(gymnax_loop, "rollout", "gymnax", "gymnax:CartPole-v1", f"jax[rollout={STEPS}]", "64,1024"),
+    "gymnax-host": Loop(gymnax_loop, "host", "gymnax", "gymnax:CartPole-v1", "jax", "1024,16384"),
+    "gymnax-device": Loop(gymnax_loop, "device", "gymnax", "gymnax:CartPole-v1", "jax[deliver=device]", "1024,16384"),
+    "gymnax-rollout": Loop(gymnax_loop, "rollout", "gymnax", "gymnax:CartPole-v1", "jax[rollout=128]", "1024,16384"),
     "brax": Loop(brax_loop, "spring", "brax", "brax:halfcheetah[backend=spring]", "jax", "64"),
     "warp": Loop(warp_loop, "half_cheetah.xml", "mujoco-warp", "mujoco_warp:HalfCheetah", "native", "16,64"),
     "gymnasium": Loop(vector_loop, "gymnasium", "", "CartPole-v1", "gym-vector", "16,1024"),
-    "torch": Loop(vector_loop, "torch", "torch", "own_loops:TorchWalk", "native", "64,1024"),
+    "torch": Loop(vector_loop, "torch", "torch", "own_loops:TorchWalk", "native", "1024,16384"),
 }
 
 

@@ -195,8 +195,13 @@ class BackendEntry:
 
     @property
     def reference_row(self) -> bool:
-        """Whether the backend is only measured for comparison: ceiling, null or yardstick, not the reference."""
+        """Whether the backend is only measured for comparison: ceiling, null, yardstick or a rollout."""
         return self.role in ("ceiling", "null", "yardstick", "rollout")
+
+    @property
+    def candidate(self) -> bool:
+        """Whether an answer may recommend the backend: no reference row, and its rows do not stay on a device."""
+        return not self.reference_row and self.role != "device"
 
     @property
     def is_peer(self) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ from vebench.child.answers import Timed
 from vebench.errors import one_line
 from vebench.plan.spec import MARGIN
 from vebench.plan.tasks import recorded_task
-from vebench.plan.verdicts import DISTRIBUTION
+from vebench.plan.verdicts import DISTRIBUTION, SAME
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
 from vebench.results.records import Run, RunRecord
@@ -33,6 +34,11 @@ DOUBTS = {
     Exclusion.NOT_PINNED: "was not pinned to its CPUs",
     Exclusion.CONTESTED: "polls on CPUs that other processes used, so its rate is not valid",
     Exclusion.NO_INTERVAL: "has only one window",
+}
+# The purpose of rows that are not for a policy on the CPU, by the role of their backends.
+ASIDE = {
+    "device": "With rows left on the device, for a policy there",
+    "rollout": "Rollouts with random actions, as published numbers",
 }
 _WORTH_SAYING = 1.05  # a smaller predicted ratio is not shown
 
@@ -85,12 +91,15 @@ def answers(found: Mapping[str, TaskAnswer], section: Section) -> tuple[AnswerTe
     texts = []
     for (env, answer), name in zip(found.items(), short, strict=True):
         subject = f"{one_line(env if short.count(name) > 1 else name)} {where}"
+        more = (*_aside(env, section), *_elsewhere(env, found, section))
         if answer.winner is None:
-            texts.append(_without_winner(env, f"{subject}, no winner{so_far}", answer, section))
+            text = _without_winner(env, f"{subject}, no winner{so_far}", answer, section)
+            *first, remedy = text.sentences
+            texts.append(replace(text, sentences=(*first, *more, remedy)))
         else:
             said = list(_of_winner(f"{subject}{so_far}", answer.winner, answer))
             code = code_of(answer.winner, section.head)
-            texts.append(AnswerText(one_line(env), tuple(said[:5]), code))  # readers skip longer texts
+            texts.append(AnswerText(one_line(env), (*said[:5], *more), code))  # readers skip longer texts
     return tuple(texts)
 
 
@@ -116,6 +125,42 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
     if answer.perhaps:
         yield f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}."
     yield from _smaller(answer)
+
+
+def _aside(env: str, section: Section) -> Iterator[str]:
+    """Yield the fastest cell of each purpose in ``ASIDE``."""
+    for role, purpose in ASIDE.items():
+        cells = [cell for cell in section.cells if cell.env == env and cell.entry.role == role and not cell.exclusion]
+        best = max(cells, key=lambda cell: cell.rate, default=None)
+        if best is not None and best.rate > 0:
+            yield f"{purpose}: {setting_of(best)}, {rate_of(best)}."
+
+
+def _elsewhere(env: str, found: Mapping[str, TaskAnswer], section: Section) -> Iterator[str]:
+    """Yield the best rates of other implementations that have the same distribution of episodes."""
+    for other, verdict in section.head.implementations.get(env, {}).items():
+        both = [found[name] for name in (env, other) if name in found]
+        known = [one.best for one in both if one.best is not None and one.reason in (None, Reason.ALONE)]
+        if verdict not in SAME or len(known) < len("AB"):
+            continue
+        mine, theirs = known
+        times = ratio(theirs.sample, mine.sample) or Estimate(theirs.rate / mine.rate)
+        times = times.scaled(mine.built.frame_skip / theirs.built.frame_skip)  # of steps, because frames differ
+        rate = figures.in_sentence(theirs.figures.steps_per_second or Estimate(0.0), " steps/s")
+        what = f"{one_line(other)} is another implementation with the same distribution of episodes (verify, p >= 0.05)"
+        yield f"{what}: {setting_of(theirs)}, {rate}, {figures.in_sentence(times, 'x')}."
+        if getattr(theirs.figures, "gpu_bytes_per_env", None):
+            cpus = figures.in_sentence(times.scaled(mine.cpus_owned), " CPUs")
+            yield f"One GPU replaces {cpus} of {setting_of(mine)}."
+
+
+def kept_apart(head: RunRecord) -> Iterator[str]:
+    """Yield why the rates of two implementations of a task are not compared, with the command that compares them."""
+    for env, others in head.implementations.items():
+        for other in (name for name, verdict in others.items() if verdict not in SAME):
+            command = shlex.join(("vebench", "verify", env, other, "--within", "distribution"))
+            known = "which differs" if others[other] == "different" else "not compared"
+            yield f"{one_line(other)} is another implementation of {one_line(env)}, {known}: {command}"
 
 
 def _smaller(answer: TaskAnswer) -> Iterator[str]:

@@ -25,7 +25,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
 from vebench.reports import columns, figures
-from vebench.reports.answer import Section, answers, setting_of, step_words
+from vebench.reports.answer import ASIDE, Section, answers, kept_apart, setting_of, step_words
 from vebench.reports.charts import forecast_tables, run_charts
 from vebench.reports.document import DEFAULT, AnswerText, Document, Page, Remark, Table, TableRow, Text, Tone, View
 from vebench.results.records import Run, RunRecord, how_plans_differ, measured_in_turn, what_differs
@@ -125,6 +125,7 @@ def _document(section: Section, letter: str, view: View) -> Document:
     lost = [one_line(name) for name in head.spec.envs if short_name(name) not in reached]
     if lost and len(found) + len(lost) == len(head.spec.envs) and head.chose_cells and not view.early:
         legend.append(f"Not measured: {', '.join(lost)}. Continue with: {head.resume_command(section.name)}")
+    legend += kept_apart(head)
     facts = (("file", section.name), *run_facts(head, cells), ("time", time_of_run(section.run)))
     return Document(
         title=f"{letter}{', '.join(names)} on {where}",
@@ -268,7 +269,9 @@ def rate_tables(
     if timed := next((cell.built.timed for cell in cells if cell.built.timed), None):
         backends = [cell for cell in cells if cell.status == "ok" and not cell.reference_row] or cells
         details += step_words(timed, max(backends, key=lambda cell: cell.workers * cell.envs_per_worker))
-    notes = (*_notes(cells, crowded), *_left_out(cells, head, view), *details[1:])
+    purposes = figures.by_key((ASIDE.get(cell.entry.role), one_line(cell.label)) for cell in cells)
+    aside = [f"{purpose}: {', '.join(dict.fromkeys(labels))}" for purpose, labels in purposes.items() if purpose]
+    notes = (*_notes(cells, crowded), *aside, *_left_out(cells, head, view), *details[1:])
     yield replace(last, notes=notes, details=(*details[:1], *_differences(cells)))
     further = [column for column in columns.COLUMNS if column.path.startswith(_FURTHER)]
     if not any(len(cell.conditions.host_rates) > 1 for cell in cells):
@@ -315,8 +318,8 @@ def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     if cell.exclusion is not None:
         return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
-    # Readers would take the speedup of a reference row for a backend's.
-    if cell.speedup is None or cell.reference_row:
+    # Readers would take the speedup of a row with another purpose for a backend's.
+    if cell.speedup is None or not cell.entry.candidate:
         return Text((shown,), tone, rate)
     short = f"{figures.number(cell.speedup.median)}x"
     return Text((shown, figures.with_spread(cell.speedup, "x")), tone, rate, short=short)

@@ -374,4 +374,11 @@ OTHER = SUITES["gymnasium"]  # the suite of registered ids that no other suite i
 CALLED = SUITES["callable"]  # the suite of tasks with an id ``module:callable``
 VECTORS = SUITES["vectors"]  # the same, for callables that make vector environments
 
+
+def library_of(name: str) -> Suite | None:
+    """Return the suite of a library that steps whole batches, for a task ``library:name``; None for other names."""
+    library = f"{name.partition(':')[0]}:"
+    return next((suite for suite in SUITES.values() if suite.namespace == library), None)
+
+
 DRIFTING_ENGINES = frozenset({"MuJoCo"})  # versions give different rows: HalfCheetah's differ by 15 within 300 steps

@@ -11,14 +11,18 @@ from support.pages import document_of
 from support.records import SECOND, make_cell, make_header
 
 from vebench import cli
-from vebench.analysis.answer import TaskAnswer, answer_for
+from vebench.analysis.answer import TaskAnswer, answer_for, may_win
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.summary import summarise
-from vebench.backends.interface import OwnClasses
+from vebench.analysis.summary import rated, summarise
+from vebench.backends.entry import BackendEntry
+from vebench.backends.environments.suites import SUITES, Suite
+from vebench.backends.interface import OwnClasses, Task
+from vebench.backends.registry import BY_NAME
 from vebench.child.answers import Window
+from vebench.plan.verdicts import Knowledge, KnownVerdict, keep, key_of_pair, other_implementations
 from vebench.reports.document import AnswerText
 from vebench.reports.run import RunPage
-from vebench.results.records import CellRecord, Run
+from vebench.results.records import CellRecord, Run, with_current_verdicts
 
 Cells = list[CellRecord]
 
@@ -290,3 +294,60 @@ def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> No
     assert told <= 3
     assert held >= 54
     assert abs(np.mean(rates) - 1) < 0.01
+
+
+ROLLS = BackendEntry("rolls", "rolls:Rolls", "of a simulator", roles={"rollout": "rollout"})
+
+
+def test_rows_left_on_a_device_and_rollouts_never_win_and_have_a_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BY_NAME, "rolls", ROLLS)
+    cells = [
+        *LOOP,
+        *curve("native", {1: 1900}),
+        *curve("native", {1: 9000}, options={"deliver": "device"}),
+        *curve("rolls", {1: 20_000}, options={"rollout": 128}, verdict=None),
+    ]
+    run = Run(make_header(), tuple(cells))
+    (section,) = page_of(cells).sections
+    assert outcome(answer_for(section.cells, run.header.spec)) == "best native:1"
+    assert may_win(rated(run), 1) == {("ALE/Pong-v5", "native")}
+    (text,) = answers_of(cells)
+    named = [sentence.partition(": ")[2].partition(" with")[0] for sentence in text.sentences]
+    assert named == ["native", "native[deliver=device]", "rolls[rollout=128]"]
+    (alone,) = answers_of(cells[2:])
+    assert (alone.settled, len(alone.sentences)) == (False, 4)
+    assert "native[deliver=device]" in alone.sentences[1]
+
+
+@pytest.fixture
+def batched(monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """Return a suite of simulators that step whole batches: ``fake:cartpole`` is its CartPole."""
+    suite = Suite("fake", "a fake", make_vec="fakes:make_vec", namespace="fake:")
+    monkeypatch.setitem(SUITES, "fake", suite)  # type: ignore[arg-type] # it is a dict
+    return suite
+
+
+THERE, HERE = "fake:cartpole", "CartPole-v1"
+
+
+@pytest.mark.parametrize("verdict", ["same distribution", "different", "unverified"])
+def test_another_implementation_is_named_only_if_its_episodes_are_the_same(batched: Suite, verdict: str) -> None:
+    here = [
+        *curve("for-loop", {1: 1000}, env=HERE, frame_skip=1),
+        *curve("shm-sync", {2: 1900}, env=HERE, frame_skip=1),
+    ]
+    there = curve("native", {1: 3800}, env=THERE, frame_skip=2)
+    run = Run(make_header(4), (*here, *there))
+    tasks = Task(HERE, "classic", 1), Task(THERE, batched.name, 1)
+    versions = [run.header.packages] * 2
+    assert [*other_implementations(tasks)] == [tasks]
+    for policy, found in (("", "same distribution"), ("hold", verdict)):
+        if verdict != "unverified":
+            keep(key_of_pair(*tasks, versions, policy), KnownVerdict(found))
+    (document,) = RunPage.of([("a.jsonl", with_current_verdicts(run, Knowledge.load()))]).documents
+    (mine, theirs) = document.answers
+    if verdict == "same distribution":
+        assert mine.sentences[-1].endswith("): native with 1 worker, 3,800 steps/s (±11%), 2.00x (±5.7%).")
+    assert sum(THERE in sentence for sentence in mine.sentences) == (verdict == "same distribution")
+    assert not any(HERE in sentence for sentence in theirs.sentences)
+    assert any("--within distribution" in line for line in document.legend) == (verdict != "same distribution")

@@ -82,6 +82,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.UNVERIFIED, (make_cell("gym-sync", 1, STEADY, proof=CellProof("unverified", reason="it gave no answer")),)),
     (Code.INVALID_VALUES, (make_cell("gym-sync", 1, STEADY, proof=CellProof("identical", invalid="NaN")),)),
     (Code.OUTLIERS, (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),)),
+    (Code.NO_RESETS, (make_cell("for-loop", 1, (9000,) * 4), make_cell("native", 1, (9000,) * 4))),
     (Code.FEW_RESETS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
     (Code.CHEAPER_STEPS, (make_cell("shm-async", 1, STEADY, proof=CHEAPER),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),

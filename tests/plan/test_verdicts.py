@@ -32,8 +32,8 @@ def test_what_is_kept_is_known_the_next_time() -> None:
         "identical",
         UNKNOWN,
     )
-    keep(task, POOL, OTHER)
-    keep(task, OURS, SAME)
+    keep(key(task, POOL), OTHER)
+    keep(key(task, OURS), SAME)
     assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
 
 
@@ -64,9 +64,9 @@ def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(vebench: C
 
 def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
     task = Task("Mine-v0", "classic", 1)
-    keep(task, POOL, OTHER)
+    keep(key(task, POOL), OTHER)
     kept_file().write_bytes(kept_file().read_bytes()[:-20])
-    keep(task, OURS, SAME)
+    keep(key(task, OURS), SAME)
     knowledge = Knowledge.load()
     assert (knowledge.of(task, POOL), knowledge.of(task, OURS)) == (UNKNOWN, SAME)
     assert str(kept_file()) in knowledge.damage

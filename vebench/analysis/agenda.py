@@ -156,7 +156,7 @@ def _larger(
     """
     highest: defaultdict[str, float] = defaultdict(float)  # by task
     for curve in known:
-        rates = [cell.rate for cell in curve if not cell.reference_row]
+        rates = [cell.rate for cell in curve if cell.entry.candidate]
         highest[curve[-1].env] = max([highest[curve[-1].env], *rates])
     near, far = [], []
     for curve in sorted(known, key=lambda curve: -curve[-1].rate):

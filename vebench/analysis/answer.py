@@ -71,8 +71,8 @@ class TaskAnswer:
 
 
 def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
-    """Return the cells with a rate, without reference rows, the fastest first."""
-    with_rate = (cell for cell in cells if cell.rate > 0 and not cell.reference_row)
+    """Return the cells with a rate that an answer may recommend, the fastest first."""
+    with_rate = (cell for cell in cells if cell.rate > 0 and cell.entry.candidate)
     return sorted(with_rate, key=lambda cell: cell.rate, reverse=True)
 
 
@@ -92,7 +92,7 @@ def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = Tr
     A cell with a wide interval wins only if all other backends are significantly slower. Cells with an objection cannot
     win.
     """
-    choices = [cell for cell in cells if not cell.reference_row]
+    choices = [cell for cell in cells if cell.entry.candidate]
     by_rate = fastest_first(choices)
     doubted = tuple((cell, cell.objection) for cell in by_rate if cell.objection is not None)
     valid = [cell for cell in by_rate if cell.objection is None]
@@ -287,7 +287,7 @@ def may_win(cells: Sequence[CellSummary], look: int) -> set[tuple[str, str]]:
     """Return the backends that may be the fastest on a task, as task and label. For ``look``, see ``level_of_look``."""
     # A backend whose work can never be verified cannot win.
     hopeless = {cell.key for cell in cells if cell.verdict == "unverified" and cell.work.reason}
-    known = [cell for cell in cells if not (cell.reference_row or cell.exclusion or cell.key in hopeless)]
+    known = [cell for cell in cells if cell.entry.candidate and not (cell.exclusion or cell.key in hopeless)]
     alive: set[tuple[str, str]] = set()
     for env in dict.fromkeys(cell.env for cell in known):
         ranked = sorted((cell for cell in known if cell.env == env), key=lambda cell: cell.rate)

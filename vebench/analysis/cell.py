@@ -68,6 +68,7 @@ class Code(StrEnum):
     RECOMPILED = "recompiled", Gravity.WARNING  # a library compiles while the cell is measured
     LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
     SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
+    NO_RESETS = "no-resets", Gravity.WARNING  # no episode of a batched simulator ended
     FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
     CHEAPER_STEPS = "cheaper-steps", Gravity.WARNING  # batches of the rows that are ready first have fewer slow steps
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs

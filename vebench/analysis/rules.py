@@ -19,13 +19,13 @@ from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Findi
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
 from vebench.analysis.unevenness import cheaper
 from vebench.analysis.windows import DRIFT, trend
-from vebench.backends.environments.suites import DRIFTING_ENGINES
+from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
 from vebench.child.answers import TAKEN_SHARE, CellProof
 from vebench.machine.host import MEBIBYTE
 from vebench.plan.cells import CellKey
-from vebench.plan.verdicts import SAME
+from vebench.plan.verdicts import ENOUGH_STEPS, SAME
 from vebench.results.records import HostRecord, Run, RunRecord
 from vebench.results.store import LOG_SUFFIX
 
@@ -392,7 +392,8 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
     # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
-    loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
+    base = sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell
+    loop = base.figures.stability
     steps = cell.figures.rows - cell.figures.resets
     steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass
     # If resets take much time, a pass should hold this many episodes of each environment. With fewer, or while
@@ -403,6 +404,10 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         takes = f"{'' if loop.ended else 'may '}take {loop.reset_share:.0%}"
         message = f"resets {takes} of the time, and windows hold too few of them"
         yield Finding(Code.FEW_RESETS, message, f"measure with --duration {ceil(sweep.head.spec.duration * longer)}")
+    batched = any(SUITES[suite].make_vec for suite in cell.entry.scope.suites or ())
+    if batched and base is not cell and not loop.ended and loop.episode > ENOUGH_STEPS:
+        message = f"no episode ended in {loop.episode:,.0f} steps of {REFERENCE}: the rate has no resets"
+        yield Finding(Code.NO_RESETS, message, "limit episodes, or compare the rate only with others without resets")
 
 
 def _memory(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:

@@ -106,7 +106,7 @@ def prove(
             versions = None if own is None else own.packages
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
                 try:
-                    verdicts.keep(cell.task, stepped, found, versions)
+                    verdicts.keep(verdicts.key(cell.task, stepped, versions), found)
                 except OSError as error:
                     screen.say(f"verdict not kept for later runs: {verdicts.kept_file()}: {error.strerror}")
     return proofs

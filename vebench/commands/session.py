@@ -168,9 +168,10 @@ def planned(
         memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
         where = Where(placement, min(memory, default=None), interpreter.has, interpreters, placements)
     versions = None if interpreter is None else interpreter.packages
-    plan = expand(spec, tasks, where).informed(known(), versions)
+    knowledge = known()
+    plan = expand(spec, tasks, where).informed(knowledge, versions)
     head = records.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
-    return plan, head
+    return plan, records.with_implementations(head, tasks, knowledge)
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:

@@ -6,6 +6,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
@@ -13,11 +14,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
+from vebench.child.answers import WorkVerdict
 from vebench.child.equality.distribution import FEWEST, MOST_SEEN, Episode, compared
 from vebench.child.equality.recorder import EPISODES
 from vebench.child.equality.recording import Tolerance
@@ -28,7 +31,10 @@ from vebench.equality.sides import DiffStats, Example, LostError, Two, both, req
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
+from vebench.interpreters import with_ours
 from vebench.plan.spec import check_count
+from vebench.plan.tasks import recorded_task
+from vebench.plan.verdicts import KnownVerdict, keep, key_of_pair, other_implementations
 from vebench.reports import console, figures
 from vebench.reports.document import AnswerText, Document, Page
 from vebench.reports.figures import counted
@@ -119,7 +125,19 @@ def compare_two(asked: PairRequest) -> PairPage:
                 _refuse_unknown(limits, sorted(set.union(*verdict.stats.infos)), "infos")
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: to repeat with the same seed: --seed {asked.seed}") from None
+    if in_distribution and verdict.stats.ends and verdict.word != "unverified":  # neither side was lost
+        _keep(asked, (one, other), verdict)
     return PairPage(asked, (one, other), verdict)
+
+
+def _keep(asked: PairRequest, abouts: Sequence[Mapping[str, Any]], verdict: Verdict) -> None:
+    """Keep the verdict for runs that have both tasks, if these are two implementations of one task."""
+    tasks = [recorded_task(request_of(text)[0], 1, ()) for text in asked.names]
+    packages = {task.id: with_ours(about["packages"]) for task, about in zip(tasks, abouts, strict=True)}
+    for one, other in other_implementations(tasks):
+        entry = key_of_pair(one, other, [packages[one.id], packages[other.id]], asked.policy or "")
+        with suppress(OSError):  # the page has the verdict
+            keep(entry, KnownVerdict(msgspec.convert(verdict.word, WorkVerdict), "", asked.steps, asked.num_envs))
 
 
 def _refuse_unknown(limits: Mapping[str, Tolerance], leaves: Sequence[str], kind: str = "observations") -> None:
@@ -223,10 +241,11 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
         # Each side has its own seeds and actions, because the tests need independent samples.
         cases = [(source.segment(count, asked.steps),) for _ in two.sides]
         answers = two.answers(cases, two.policy)
+        finals = all(row[2] is not None for answer in answers for rows in answer["rows"] for row in rows)
         for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.stats, why=f"{name} raises {answer['raised']}")
-            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen))
+            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen, finals=finals))
         ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
     two.stats.ends = ends
     if ends < FEWEST:
@@ -235,8 +254,13 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     return Verdict("different" if apart else "same distribution", two.stats, why=why)
 
 
-def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> list[Episode]:
-    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations."""
+def episodes(
+    answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool, finals: bool = True
+) -> list[Episode]:
+    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations.
+
+    Without ``finals``, an end has the observations of the step before, because a side returns no final observation.
+    """
     found: list[Episode] = []
     for rows, lane in zip(answer["rows"], lanes, strict=True):
         actions, before = iter(lane), list[float]()
@@ -246,8 +270,10 @@ def episodes(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen:
                 found.append((numbers, []))
             else:
                 taken = [number for leaf in next(actions) for number in array_of(leaf).ravel().tolist()]
-                # A final observation may be missing: repeat the one before.
-                found[-1][1].append([*before, *taken, *(numbers or before), *flags])
+                step = [*before, *taken, *(numbers or before)]
+                if found[-1][1] and not finals and any(flags[-2:]):
+                    step = found[-1][1][-1][:-3]
+                found[-1][1].append([*step, *flags])
             before = numbers
     return found
 

@@ -24,6 +24,7 @@ from typing import Any
 import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
+from vebench.backends.registry import RECORDED
 from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of
 from vebench.child.process import Process
@@ -31,6 +32,7 @@ from vebench.equality.shrink import Action, Case, FirstDifference, Segment, exam
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters import PLUGINS
 from vebench.machine.guardian import TOKEN_VARIABLE
+from vebench.plan.tasks import home_of
 from vebench.process_guard import ProcessGuard, python_path
 from vebench.reports import console
 from vebench.results import store
@@ -87,9 +89,9 @@ class Side:
 def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
     """Return the name, the Python and the first request of a side, from ``NAME[KEY=VALUE,...]@PYTHON``."""
     name, at, python = text.rpartition("@")
-    name, python = (name, python) if at and python else (text, sys.executable)
+    name, python = (name, python) if at and python else (text, home_of(text) or sys.executable)
     module, values = bracketed.name_and_values(name)
-    return name, python, {"name": module, "values": values, "plugins": list(PLUGINS)}
+    return name, python, {"name": module, "values": values, "plugins": list(PLUGINS), "packages": list(RECORDED)}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from vebench import interpreters
 from vebench.backends import bracketed, registry
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, VECTORS, Suite, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, VECTORS, Suite, known_as, library_of, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
@@ -106,6 +106,8 @@ def recorded_task(env: str, frame_skip: int, names: Sequence[str], *, batched: b
     An environment of a user's module is never taken for a task of a suite. ``batched``: its callable makes batches.
     """
     env_id = bracketed.cut(env)[0]
+    if (library := library_of(env)) is not None:
+        return Task(env, library.name, frame_skip)
     if ":" in env_id:
         return Task(env, VECTORS.name if batched else CALLED.name, frame_skip)
     module = bracketed.cut(asked_as(env, names))[0].rpartition(":")[0]
@@ -199,6 +201,19 @@ def _is_known(env: str) -> bool:
         return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
+
+
+def home_of(env: str) -> str | None:
+    """Return the path of the interpreter that has a task's library; None if vebench's own does.
+
+    Raises UsageError if neither has it.
+    """
+    library = library_of(env)
+    if library is None or all(importable(package.module) for package in library.packages):
+        return None
+    if (found := interpreters.python_of(library.installation)) is None:
+        raise UsageError(f"--env {shown(env)}: not installed: vebench install {library.installation}")
+    return found
 
 
 def path_of(choice: BackendChoice) -> str | None:

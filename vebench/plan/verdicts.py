@@ -8,17 +8,20 @@ user's cache folder. Verdicts on third-party adapters and environments are not k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import permutations
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 import vebench
-from vebench.backends.environments.suites import SUITES
+from vebench.backends import bracketed
+from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import BASE, Package
 from vebench.backends.registry import REFERENCE
@@ -35,7 +38,7 @@ VerdictKey = tuple[str, str, tuple[str, ...]]
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # verdicts with which the backend's throughput can be compared with other backends
-_ENOUGH_STEPS = 5000  # a comparison over this number of steps counts, even if no episode ends
+ENOUGH_STEPS = 5000  # a comparison over this number of steps counts, even if no episode ends
 DISTRIBUTION = SAME[-1]  # the backend draws its own starts, so its episodes were compared instead of its rows
 
 
@@ -99,7 +102,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
     """Return the verdict that a proof gives. It is ``unverified`` if the proof is short and no episode has ended."""
     # Backends differ most at resets.
-    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
+    if proof.verdict in SAME and not proof.ends and steps < ENOUGH_STEPS:
         why = f"{proof.verdict} over {steps:,} steps, but no episode ended"
         return KnownVerdict("unverified", why, steps, num_envs)
     return KnownVerdict(proof.verdict, why_not_identical(proof), steps, num_envs)
@@ -163,6 +166,12 @@ class Knowledge:
         entry = key(task, as_stepped(task, backend, own), versions)
         return self._known.get(entry, UNKNOWN)
 
+    def between(self, pair: tuple[Task, Task], versions: Sequence[Versions]) -> WorkVerdict:
+        """Return the worst known verdict on the episodes of two tasks, over all policies. See ``key_of_pair``."""
+        keys = (key_of_pair(*pair, versions, policy) for policy in ("", "hold", "sweep"))
+        known = [self._known[entry].verdict for entry in keys if entry in self._known]
+        return max(known, key=BEST_FIRST.index, default="unverified")
+
     def add(self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> bool:
         """Add a verdict on ``backend``, without ``as_stepped``. Return whether ``keep`` should store the verdict."""
         return self._add(key(task, backend, versions), found) and lasts(task, backend)
@@ -175,9 +184,9 @@ class Knowledge:
         return True
 
 
-def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Versions = None) -> None:
-    """Add a verdict to the user's file. Raises OSError if it cannot be written."""
-    line = msgspec.json.encode((key(task, backend, versions), found))
+def keep(entry: VerdictKey, found: KnownVerdict) -> None:
+    """Add a verdict with this key to the user's file. Raises OSError if it cannot be written."""
+    line = msgspec.json.encode((entry, found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -187,6 +196,23 @@ def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Vers
 def kept_file() -> Path:
     """Return the path of the user's file in the cache folder. The file may not exist yet."""
     return cache_folder() / "verdicts.jsonl"
+
+
+def other_implementations(tasks: Iterable[Task]) -> Iterator[tuple[Task, Task]]:
+    """Yield pairs of tasks with the same name: one whose environments are made one by one, and a batched one."""
+    named = [(re.split("[/:]", short_name(bracketed.cut(task.id)[0]))[-1].casefold(), task) for task in tasks]
+    for (name, one), (same, other) in permutations(named, 2):
+        suites = SUITES[one.suite], SUITES[other.suite]
+        batched = [suite.make_vec is not None for suite in suites if suite.ours]
+        if name == same and batched == [False, True]:
+            yield one, other
+
+
+def key_of_pair(one: Task, other: Task, versions: Iterable[Versions], policy: str = "") -> VerdictKey:
+    """Return the key of verdicts on two tasks. ``versions``: the packages in the Python of each."""
+    names = BackendChoice(f"{other.id} with --policy {policy or 'random'}"), BackendChoice(one.id)
+    (env, name, first), (*_, second) = map(key, (one, other), names, versions)
+    return env, name, (*first, *second)
 
 
 @cache

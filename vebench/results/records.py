@@ -24,7 +24,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.entry import BackendEntry
-from vebench.backends.environments.suites import VECTORS
+from vebench.backends.environments.suites import SUITES, VECTORS
+from vebench.backends.interface import Task
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES, find
 from vebench.child.answers import RARE, Cause, CellProof, Done, Layout, Window, WorkVerdict
@@ -39,7 +40,7 @@ from vebench.plan.cells import Cell, CellKey, Plan, placement_of
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import OF_LENGTH, RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
-from vebench.plan.verdicts import UNKNOWN, Knowledge, KnownVerdict, as_stepped
+from vebench.plan.verdicts import UNKNOWN, Knowledge, KnownVerdict, as_stepped, other_implementations
 
 if TYPE_CHECKING:
     from vebench.hosts import HostFacts  # only runs on hosts load it
@@ -211,6 +212,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
     interpreters: dict[str, InterpreterRecord] = {}  # the backends' own Pythons, by the backend's label
     hosts: dict[str, HostFactsRecord] = {}  # the hosts of replicas, by the name that the user gave
+    # For a task, the known verdict on the episodes of each other implementation in the run, by its id.
+    implementations: dict[str, dict[str, WorkVerdict]] = {}
     code: str = ""  # the commit or release that ``vebench history --backfill`` measured: ``numpy 2.0.2``
     code_order: str = ""  # a history sorts the run by this text, not by its start
 
@@ -324,7 +327,20 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
             known = now if now != UNKNOWN and now.outweighs(known) else known
         same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
         cells.append(cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason))
-    return msgspec.structs.replace(run, cells=tuple(cells))
+    tasks = {cell.env: recorded_task(cell.env, cell.frame_skip, run.header.spec.envs) for cell in run.cells}
+    header = with_implementations(run.header, tasks.values(), knowledge)
+    return msgspec.structs.replace(run, header=header, cells=tuple(cells))
+
+
+def with_implementations(head: RunRecord, tasks: Iterable[Task], knowledge: Knowledge) -> RunRecord:
+    """Return the header with the verdicts that are known now on pairs of ``tasks``. Verdicts of the run stay."""
+    found: dict[str, dict[str, WorkVerdict]] = {}
+    for one, other in other_implementations(tasks):
+        owners = [head.interpreters.get(SUITES[task.suite].installation, head) for task in (one, other)]
+        now = knowledge.between((one, other), [owner.packages for owner in owners])
+        before = head.implementations.get(one.id, {}).get(other.id, "unverified")
+        found.setdefault(one.id, {})[other.id] = before if now == "unverified" else now
+    return msgspec.structs.replace(head, implementations=found)
 
 
 # Facts that are compared only if both runs know them, because some systems and containers do not report them.

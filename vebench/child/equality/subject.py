@@ -31,12 +31,14 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends import trees
+from vebench.backends import bracketed, trees
+from vebench.backends.batched import arrays
 from vebench.backends.environments.making import (
     DISABLED,
     NEXT_STEP,
@@ -46,11 +48,11 @@ from vebench.backends.environments.making import (
     parameters_of,
     read_spaces,
 )
-from vebench.backends.environments.suites import OTHER, load_target
+from vebench.backends.environments.suites import OTHER, library_of, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy, uploaded
 from vebench.child.equality.recording import on_host
-from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register
+from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line, register, versions
 
 RESET, STEP = 0, 1
 _SHORT = 64  # arrays of more bytes are compressed
@@ -74,7 +76,7 @@ def serve() -> None:
             if subject is None:
                 os.chdir(request["scratch"])
                 subject = _Adapter(request) if "adapter" in request else _Named(request)
-                answer = subject.about()
+                answer = {**subject.about(), "packages": versions(request.get("packages", ()))}
             else:
                 answer = subject.rows(request["segments"], request["policy"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a subject may raise anything, which is reported
@@ -178,6 +180,11 @@ class _Named(_Subject):
 
         register(request["plugins"])
         name, self.values = request["name"], request["values"]
+        if (suite := library_of(name)) is not None:
+            task = Task(bracketed.written(name, self.values), suite.name, 1)
+            self.function: Callable[..., Any] = partial(load_target(str(suite.make_vec)), task)
+            self.called, self.values, self.takes = "", {}, {"num_envs", "seed"}
+            return
         module, _, attribute = name.rpartition(":")
         ids = ids_of(module) if module else []
         found = callable_of(module, attribute, ids)
@@ -198,9 +205,11 @@ class _Named(_Subject):
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env: Any = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
-        if _is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
+        if _is_vector(env) and "num_envs" in self.takes and getattr(env, "num_envs", num_envs) != num_envs:
             raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
-        lacking = [name for name in ("reset", "step", "action_space", "observation_space") if not hasattr(env, name)]
+        single = "single_" if _is_vector(env) else ""
+        names = "reset", "step", f"{single}action_space", f"{single}observation_space"
+        lacking = [name for name in names if not hasattr(env, name)]
         if lacking:
             raise RefusedError(f"it returns a {type(env).__name__}, which has no {lacking[0]}")
         return env
@@ -228,15 +237,17 @@ class _Named(_Subject):
         if not _is_vector(env):
             return _of_each(made, seed, lanes, calls)
         env_ids = np.arange(len(lanes.lanes))
+        example: Any = None  # observations, which show the library and device of its arrays
 
         def reset(ends: NDArray[np.bool_] | None = None) -> _Batch:
-            observations, infos = _reset(env, seed) if ends is None else env.reset(options={"reset_mask": ends})
+            nonlocal example
+            example, infos = _reset(env, seed) if ends is None else env.reset(options={"reset_mask": ends})
             none = np.zeros(len(env_ids), np.bool_)
-            return observations, np.zeros(len(env_ids)), none, none, env_ids, infos
+            return arrays.to_host(example), np.zeros(len(env_ids)), none, none, env_ids, infos
 
         def step(actions: ArrayTree) -> _Batch:
-            *row, infos = env.step(actions)
-            return (*row, env_ids, infos)
+            *row, infos = env.step(arrays.to_device(actions, example))
+            return (*arrays.to_host(tuple(row)), env_ids, infos)
 
         calls.append((None, "reset", seed))
         return _of_batches(mode_of(env), reset(), step, lanes, calls, reset)
@@ -277,7 +288,7 @@ class _Lanes:
 
 def _is_vector(env: Any) -> bool:
     """Return whether ``env`` is a vector environment."""
-    return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
+    return hasattr(env, "single_action_space")
 
 
 def _spec_of(env: Any) -> dict[str, Any]:

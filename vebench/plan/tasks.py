@@ -15,7 +15,7 @@ from typing import Any
 
 from vebench import interpreters
 from vebench.backends import bracketed, registry
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, Suite, known_as, library_of, short_name
 from vebench.backends.interface import Engine, Task
 from vebench.backends.packages import BASE, GYMNASIUM, how_to_install, importable
 from vebench.errors import UsageError, did_you_mean, shown
@@ -56,11 +56,13 @@ def resolve(
     unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(TASKS)
-    if unknown or adapters:
-        answer = look_up(python, timeout, envs=unknown, adapters=adapters)
-        for (target, _), facts in zip(adapters, answer.get("adapters", ()), strict=True):
+    homes = {name: (home_of(name) if python == sys.executable else None) or python for name in unknown}
+    for home in dict.fromkeys((*homes.values(), *((python,) if adapters else ()))):
+        asked, loaded = [name for name in unknown if homes[name] == home], adapters if home == python else []
+        answer = look_up(home, timeout, envs=asked, adapters=loaded)
+        for (target, _), facts in zip(loaded, answer.get("adapters", ()), strict=True):
             _check_loaded("--backend", target, facts)
-        for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
+        for name, of_env in zip(asked, answer.get("envs", ()), strict=True):
             found[name] = _task(name, of_env, answer.get("registered", ()))
     by_id: dict[str, Task] = {}
     for task in (found[name] for name in names):
@@ -95,7 +97,7 @@ def asked_as(env: str, names: Sequence[str]) -> str:
     for name in names:
         asked, given = bracketed.cut(name)
         module, _, asked_id = asked.rpartition(":")
-        if module and asked_id + given in ids:
+        if module and library_of(name) is None and asked_id + given in ids:
             return name
     return env
 
@@ -106,6 +108,8 @@ def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     An environment of a user's module is never taken for a task of a suite.
     """
     env_id = bracketed.cut(env)[0]
+    if (library := library_of(env)) is not None:
+        return Task(env, library.name, frame_skip)
     if ":" in env_id:
         return Task(env, CALLED.name, frame_skip)
     module = bracketed.cut(asked_as(env, names))[0].rpartition(":")[0]
@@ -130,6 +134,8 @@ def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     if "error" in facts:
         raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
+    if (library := library_of(name)) is not None:
+        return Task(name, library.name, 1)
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
@@ -193,10 +199,24 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
 def _is_known(env: str) -> bool:
     """Return whether a known package registers ``env``, without an argument that is a text, such as a path or code."""
     name, arguments = bracketed.name_and_values(env)
-    if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
+    of_module = ":" in name and library_of(name) is None
+    if of_module or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
         return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
+
+
+def home_of(env: str) -> str | None:
+    """Return the path of the interpreter that has a task's library; None if vebench's own does.
+
+    Raises UsageError if neither has it.
+    """
+    library = library_of(env)
+    if library is None or all(importable(package.module) for package in library.packages):
+        return None
+    if (found := interpreters.python_of(library.installation)) is None:
+        raise UsageError(f"--env {shown(env)}: not installed: vebench install {library.installation}")
+    return found
 
 
 def path_of(choice: BackendChoice) -> str | None:

@@ -132,8 +132,8 @@ class BackendEntry:
     scope: Scope = Scope()
     steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
-    # ``context``: the start method of processes; ``spares``: of each environment; ``rollout``: steps in one batch. Others
-    # are the adapter's own.
+    # ``context``: the start method of processes; ``spares``: of each environment; ``rollout``: steps in a batch. Other
+    # options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
     # CPU seconds to make and reset one environment, by suite, if unlike Gymnasium's. Measured: 64 of Pong, HalfCheetah.
     environment_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.interpreters import folder_of, python_of
 from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import SAME
-from vebench.process_guard import python_path
+from vebench.process_guard import ProcessGuard, python_path
 
 pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 
@@ -62,13 +62,13 @@ def made(request: pytest.FixtureRequest, cache: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("made", "env", "backend"),
-    [("gymnax", "gymnax:CartPole-v1", "jax"), ("mujoco-warp", "mujoco_warp:HalfCheetah", "native")],
+    ("made", "env", "backend", "steps"),
+    [("gymnax", "gymnax:CartPole-v1", "jax", "300"), ("mujoco-warp", "mujoco_warp:HalfCheetah", "native", "20")],
     indirect=["made"],
 )
 @pytest.mark.usefixtures("made")
-def test_each_row_of_a_batch_is_one_copy(vebench: Command, env: str, backend: str) -> None:
-    done = vebench("verify", "-e", env, "-b", backend, "--steps", "1100", "--num-envs", "1", "-f", "json")
+def test_each_row_of_a_batch_is_one_copy(vebench: Command, env: str, backend: str, steps: str) -> None:
+    done = vebench("verify", "-e", env, "-b", backend, "--steps", steps, "--num-envs", "1", "-f", "json")
     assert [one["verdict"] for one in json.loads(done.out)] == ["identical"], done
 
 
@@ -87,8 +87,10 @@ assert len(set(np.asarray(actions).tolist())) == 2 and np.asarray(rows[2]).any()
 
 
 @pytest.mark.parametrize("made", ["gymnax"], indirect=True)
-def test_the_rows_of_a_rollout_are_those_of_steps_with_its_actions(made: str, tmp_path: Path) -> None:
-    subprocess.run([made, "-c", ROLLOUT], check=True, env={"PYTHONPATH": python_path(tmp_path)}, timeout=120)
+def test_the_rows_of_a_rollout_are_those_of_steps_with_its_actions(made: str) -> None:
+    with ProcessGuard() as guard:
+        path = {"PYTHONPATH": python_path(guard.scratch)}
+        subprocess.run([made, "-c", ROLLOUT], check=True, env=path, cwd=guard.scratch, timeout=120)
 
 
 def test_a_peer_does_the_same_work_and_leaves_nothing(vebench: Command, peer: BackendEntry, tmp_path: Path) -> None:

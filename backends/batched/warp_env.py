@@ -56,13 +56,10 @@ class HalfCheetah:
     def _begin(self) -> None:
         """Start new episodes. All have the same length, so that they end together."""
         mujoco_warp.reset_data(self._model, self._data)
-        starts = [
-            (self._start + drawn.uniform(-_NOISE, _NOISE, len(self._start)), drawn.standard_normal(self._velocities))
-            for drawn in self._generators
-        ]
-        positions, velocities = zip(*starts, strict=True)
-        self._data.qpos.assign(np.array(positions, np.float32))
-        self._data.qvel.assign(_NOISE * np.array(velocities, np.float32))
+        positions = [drawn.uniform(-_NOISE, _NOISE, len(self._start)) for drawn in self._generators]
+        velocities = [drawn.standard_normal(self._velocities) for drawn in self._generators]
+        self._data.qpos.assign(np.float32(self._start + positions))
+        self._data.qvel.assign(np.float32(_NOISE * np.array(velocities)))
         self._steps = 0
 
     def _observations(self) -> NDArray[np.float32]:

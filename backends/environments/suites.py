@@ -250,7 +250,7 @@ def _batched(library: Package, title: str, example: str, target: str, only: str)
         title=title,
         make="vebench.backends.batched.vectors:make_single",
         environment_bytes=MIB // 4,
-        otherwise=f"{name}:{example} and all other ids of {title}",
+        otherwise=f"{name}:{example}{f', and all other ids of {title}' if only == 'jax' else ''}",
         packages=(GYMNASIUM, *((packages.JAX,) if only == "jax" else ()), library),
         sets=frozenset(),
         recipe=lambda _task: Recipe((), ()),
@@ -351,10 +351,7 @@ SUITES: Mapping[str, Suite] = {
         _batched(packages.BRAX, "brax", "halfcheetah", _JAX_ENV, "jax"),
         _batched(packages.JAXTARI, "JAXtari", "pong", _JAX_ENV, "jax"),
         _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun", _JAX_ENV, "jax"),
-        replace(
-            _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", _WARP_ENV, "native"),
-            otherwise="mujoco_warp:HalfCheetah",
-        ),
+        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", _WARP_ENV, "native"),
         Suite(
             name="gymnasium",
             title="other Gymnasium",

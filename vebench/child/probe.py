@@ -27,7 +27,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
@@ -114,15 +114,18 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
     Raises RefusedError. If no environment has the name, the error is empty, and ``names`` are the ids of the module.
     """
-    from vebench.backends.environments.making import read_spaces
+    from vebench.backends.bracketed import written
+    from vebench.backends.environments.making import make, read_spaces
     from vebench.backends.environments.suites import OTHER, library_of
     from vebench.backends.interface import Task
 
-    if library_of(name) is not None:
-        return _library_facts(name, arguments)
     module, _, local_name = name.rpartition(":")
-    ids = ids_of(module) if module else []
-    function = callable_of(module, local_name, ids)
+    if (library := library_of(name)) is not None:
+        function: Any = partial(make, Task(written(name, arguments), library.name, 1))
+        ids, arguments = [], {}
+    else:
+        ids = ids_of(module) if module else []
+        function = callable_of(module, local_name, ids)
     env = _made(local_name, function, arguments, ids)
     problem = None
     try:
@@ -144,21 +147,6 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(Exception):
         env.close()
     return facts
-
-
-def _library_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of an environment of a library that steps whole batches. Raises RefusedError."""
-    from vebench.backends.bracketed import written
-    from vebench.backends.environments.making import spaces_of
-    from vebench.backends.environments.suites import library_of
-    from vebench.backends.interface import Task
-
-    suite: Any = library_of(name)
-    try:
-        spaces_of(Task(written(name, arguments), suite.name, 1))
-    except (Exception, SystemExit) as error:  # a library may raise anything
-        raise RefusedError(f"it cannot be created: {in_one_line(error)}") from error
-    return {"id": name}
 
 
 @cache  # a second import registers nothing

@@ -134,8 +134,6 @@ def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     if "error" in facts:
         raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
-    if (library := library_of(name)) is not None:
-        return Task(name, library.name, 1)
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
@@ -147,7 +145,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     if facts["problem"] is not None:  # not for the suites above, which may leave out non-arrays
         raise UsageError(f"--env {shown(name)}: {facts['problem']}")
     if facts["called"]:
-        return Task(label, CALLED.name, facts["frame_skip"])
+        return Task(label, (library_of(name) or CALLED).name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
 

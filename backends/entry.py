@@ -132,7 +132,8 @@ class BackendEntry:
     scope: Scope = Scope()
     steps_gymnasium: bool = True  # whether Gymnasium makes its environments, with the packages of the task's suite
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
-    # ``context``: the start method of processes; ``spares``: of each environment. Other options are the adapter's own.
+    # ``context``: the start method of processes; ``spares``: of each environment; ``rollout``: steps in a batch. Other
+    # options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
     # CPU seconds to make and reset one environment, by suite, if unlike Gymnasium's. Measured: 64 of Pong, HalfCheetah.
     environment_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -162,11 +163,13 @@ class BackendEntry:
             "processes": (at_once, 1),
             "threads": (1, at_once),
         }[self.steppers]
-        return Shape(alive, batch, processes, threads)
+        return Shape(alive, batch * int(options.get("rollout", 1)), processes, threads)
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return the modules to import before cells on ``task`` are forked, None if each needs a fresh interpreter."""
         if self.library.preloads is None or self.library.installation is not None:
+            return None
+        if SUITES[task.suite].make_vec is not None:  # JAX and Warp keep threads
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
         return (*self.library.preloads, *(package.module for package in needed))

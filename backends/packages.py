@@ -81,6 +81,12 @@ SHIMMY = Package("shimmy", "shimmy", "dm-control")  # registers the DeepMind Con
 MINIGRID = Package("minigrid", "minigrid", "minigrid")
 RAY = Package("ray", "ray", "ray", places=2)
 TORCH = Package("torch", "torch", "torch", places=0)
+JAX = Package("jax", "jax")
+GYMNAX = Package("gymnax", "gymnax")
+BRAX = Package("brax", "brax")
+JAXTARI = Package("JAXtari", "jaxtari")
+PLAYGROUND = Package("playground", "mujoco_playground")
+MUJOCO_WARP = Package("mujoco-warp", "mujoco_warp")
 MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 JINJA2 = Package("jinja2", "jinja2", "report")
 

@@ -65,6 +65,7 @@ _DELIVER = Option(
     "host",
     "rows as NumPy arrays, or left on the device",
 )
+_ROUNDING = "XLA rounds differently in batches of other sizes, and contacts amplify the difference"
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
 
@@ -253,13 +254,29 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.batched.vectors:Native",
         "the batch that a vector environment, or a simulator, steps by itself",
         scope=Scope(
-            frozenset(suite.name for suite in SUITES.values() if suite.make_vec and not suite.only),
+            frozenset(one.name for one in SUITES.values() if one.make_vec and one.only <= {"native"}),
             chance=lambda task: "one generator draws the starts of all environments" if task.drawn_together else None,
         ),
         roles={"deliver": "device"},
         options={"deliver": _DELIVER},
         gymnasium_api=True,
         lines=_native_lines,
+    ),
+    BackendEntry(
+        "jax",
+        "vebench.backends.batched.jax_env:Jax",
+        "a JAX library's batch: compiled, vmapped steps with automatic resets",
+        "threads",
+        scope=Scope(
+            frozenset(suite.name for suite in SUITES.values() if "jax" in suite.only),
+            chance=lambda task: _ROUNDING if task.suite in ("brax", "playground") else None,
+        ),
+        roles={"rollout": "rollout", "deliver": "device"},
+        library=Library(import_bytes=300 * MIB),
+        options={
+            "deliver": _DELIVER,
+            "rollout": Option(whole_number, None, "steps of one compiled loop with random actions, rows on the device"),
+        },
     ),
     *(_ours(style, fast=fast) for fast in (False, True) for style in ("sync", "async")),
     *pools.POOLS,

@@ -149,7 +149,7 @@ def _elsewhere(env: str, found: Mapping[str, TaskAnswer], section: Section) -> I
         rate = figures.in_sentence(theirs.figures.steps_per_second or Estimate(0.0), " steps/s")
         what = f"{one_line(other)} is another implementation with the same distribution of episodes (verify, p >= 0.05)"
         yield f"{what}: {setting_of(theirs)}, {rate}, {figures.in_sentence(times, 'x')}."
-        if getattr(theirs.figures, "gpu_bytes_per_env", None):
+        if theirs.figures.gpu_bytes_per_env:
             cpus = figures.in_sentence(times.scaled(mine.cpus_owned), " CPUs")
             yield f"One GPU replaces {cpus} of {setting_of(mine)}."
 

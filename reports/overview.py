@@ -223,13 +223,15 @@ def list_page() -> SimplePage:
     peers = []
     for one in INSTALLATIONS:
         entries = [entry for entry in ENTRIES if entry.library.installation == one]
+        suites = [suite for suite in SUITES.values() if suite.installation == one.name]
         packages = {package for entry in entries for package in entry.library.packages}
+        packages.update(package for suite in suites for package in suite.packages)
         here = Text((f"vebench install {one.name}",), "missing")
         if packages and all(importable(package.module) for package in packages):
             here = Text(("installed",))
         elif python_of(one.name) is not None:
             here = Text(("set up",))
-        steppers = ", ".join(entry.name for entry in entries)
+        steppers = ", ".join([*(entry.name for entry in entries), *(f"-e {suite.name}:ID" for suite in suites)])
         peers.append(TableRow(one.name, (Text((steppers,)), Text((one.title,)), here)))
     tables = (
         _words_table(
@@ -246,7 +248,7 @@ def list_page() -> SimplePage:
             "name",
             ("backends", "what it is", "here"),
             peers,
-            "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
+            "vebench install NAME makes an interpreter that has it; -b BACKEND or -e LIBRARY:ID then runs there.",
             "vebench run -b all-peers measures all but samplers, with the usual backends.",
             *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
         ),

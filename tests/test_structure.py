@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "vebench.machine": set[str](),
     "vebench.machine.devices": {"pynvml"},  # of GPUs, where it is installed
     "vebench.backends": {package.module for package in PACKAGES},
+    "vebench.backends.batched.warp_env": {"warp"},
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.equality.subject": {"gymnasium", "numpy"},  # steps them by its name

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypedDict
 
@@ -167,7 +168,8 @@ def _python_in(folder: Path) -> Path:
 
 def _planned(installation: Installation) -> tuple[str, dict[str, str]]:
     """Return a digest of the installation's inputs, and the versions of simulators that its interpreter would get."""
-    packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
+    suites = [suite for suite in SUITES.values() if not suite.installation]
+    packages = dict.fromkeys((*BASE, *(package for suite in suites for package in suite.packages)))
     names = tuple(name for package in packages for name in (package.name, *package.variants))
     versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
     facts = {"installation": asdict(installation), "versions": versions}
@@ -214,9 +216,9 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
         except NotHadError as error:
             raise NotHadError(f"{error}; full log: {log_file}") from None
     found = examine_python("its Python", str(_python_in(folder)))
-    libraries = [entry.library for entry in ENTRIES if entry.library.installation == installation]
-    needed = {package for library in libraries for package in library.packages}
-    if missing := sorted(package.name for package in needed if not found.has(package.module)):
+    needed = [entry.library.packages for entry in ENTRIES if entry.library.installation == installation]
+    needed += [suite.packages for suite in SUITES.values() if suite.installation == installation.name]
+    if missing := sorted({package.name for package in chain(*needed) if not found.has(package.module)}):
         raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
     (folder / _MARK).write_text(digest)
     log_file.unlink(missing_ok=True)

@@ -155,12 +155,16 @@ class Native(OneInFlight):
         """Return actions as arrays of the simulator's device."""
         return arrays.to_device(actions, self._batch.example)
 
+    def _as_input(self, actions: Tree) -> Tree:
+        """Return NumPy arrays of actions as the simulator takes them in each step."""
+        return self.upload(actions)
+
     def _reset(self, seed: int) -> Tree:
         observations = self._batch.reset(seed)
         return observations if self._stays else arrays.to_host(observations)
 
     def _receive(self) -> RowsOfAll:
-        actions = self._actions if self._stays else self.upload(self._actions)
+        actions = self._actions if self._stays else self._as_input(self._actions)
         rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
             flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own

@@ -259,6 +259,30 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
+
+def _batched(library: Package, title: str, example: str, target: str, only: str) -> Suite:
+    """Return the suite of a library whose tasks are named ``library:name``. Arguments in brackets go to the library."""
+    name = library.name.lower().replace("-", "_")
+    return Suite(
+        name=name,
+        title=title,
+        make="vebench.backends.batched.vectors:make_single",
+        environment_bytes=MIB // 4,
+        otherwise=f"{name}:{example}{f', and all other ids of {title}' if only == 'jax' else ''}",
+        packages=(GYMNASIUM, *((packages.JAX,) if only == "jax" else ()), library),
+        sets=frozenset(),
+        recipe=lambda _task: Recipe((), ()),
+        namespace=f"{name}:",
+        make_vec=target,
+        installation=library.name.lower(),
+        only=frozenset({only}),
+        usual=False,
+    )
+
+
+_JAX_ENV = "vebench.backends.batched.jax_env:JaxVector"
+_WARP_ENV = "vebench.backends.batched.warp_env:HalfCheetah"
+
 # ``environment_bytes`` are proportional set sizes after some steps, rounded up. Measured on x86-64 Linux with Gymnasium
 # 1.4, ale-py 0.12 and mujoco 3.6: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for classic control. EnvPool 1.2
 # needs the same or less.
@@ -341,6 +365,11 @@ SUITES: Mapping[str, Suite] = {
             namespace="MiniGrid-",
             usual=False,
         ),
+        _batched(packages.GYMNAX, "gymnax", "CartPole-v1", _JAX_ENV, "jax"),
+        _batched(packages.BRAX, "brax", "halfcheetah", _JAX_ENV, "jax"),
+        _batched(packages.JAXTARI, "JAXtari", "pong", _JAX_ENV, "jax"),
+        _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun", _JAX_ENV, "jax"),
+        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", _WARP_ENV, "native"),
         Suite(
             name="gymnasium",
             title="other Gymnasium",

@@ -4,6 +4,7 @@ They take minutes, and libraries that are not vebench's. So no other call of pyt
 """
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.interpreters import folder_of, python_of
 from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import SAME
+from vebench.process_guard import ProcessGuard, python_path
 
 pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 
@@ -47,6 +49,48 @@ def test_a_peer_does_the_same_work_but_for_what_it_declares(vebench: Command, pe
     done = vebench("verify", "-e", ",".join(asked(peer)), "-b", peer.name, "-f", "json")
     found = {(one["env"], one["verdict"]) for one in json.loads(done.out)}
     assert {verdict for _, verdict in found} <= {*SAME}, done
+
+
+@pytest.fixture
+def made(request: pytest.FixtureRequest, cache: Path) -> str:
+    """Return the interpreter of a suite's library; where it is not set up, the test is skipped."""
+    (cache / "vebench").mkdir(parents=True, exist_ok=True)
+    (cache / "vebench" / "peers").symlink_to(MADE)
+    if (python := python_of(request.param)) is None:
+        pytest.skip(f"not set up: vebench install {request.param}")
+    return python
+
+
+@pytest.mark.parametrize(
+    ("made", "env", "backend", "steps"),
+    [("gymnax", "gymnax:CartPole-v1", "jax", "300"), ("mujoco-warp", "mujoco_warp:HalfCheetah", "native", "20")],
+    indirect=["made"],
+)
+@pytest.mark.usefixtures("made")
+def test_each_row_of_a_batch_is_one_copy(vebench: Command, env: str, backend: str, steps: str) -> None:
+    done = vebench("verify", "-e", env, "-b", backend, "--steps", steps, "--num-envs", "1", "-f", "json")
+    assert [one["verdict"] for one in json.loads(done.out)] == ["identical"], done
+
+
+ROLLOUT = """
+import numpy as np
+from vebench.backends.batched.jax_env import JaxVector
+from vebench.backends.interface import Task
+of_rollout, stepped = (JaxVector(Task("gymnax:CartPole-v1", "gymnax", 1), 5) for _ in range(2))
+of_rollout.reset(seed=3), stepped.reset(seed=3)
+actions, rows = of_rollout.rollout(40)
+for first in range(0, 200, 5):
+    for expected, array in zip(stepped.step(actions[first : first + 5]), rows):
+        np.testing.assert_array_equal(array[first : first + 5], expected)
+assert len(set(np.asarray(actions).tolist())) == 2 and np.asarray(rows[2]).any()
+"""
+
+
+@pytest.mark.parametrize("made", ["gymnax"], indirect=True)
+def test_the_rows_of_a_rollout_are_those_of_steps_with_its_actions(made: str) -> None:
+    with ProcessGuard() as guard:
+        path = {"PYTHONPATH": python_path(guard.scratch)}
+        subprocess.run([made, "-c", ROLLOUT], check=True, env=path, cwd=guard.scratch, timeout=120)
 
 
 def test_a_peer_does_the_same_work_and_leaves_nothing(vebench: Command, peer: BackendEntry, tmp_path: Path) -> None:

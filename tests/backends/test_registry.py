@@ -16,7 +16,7 @@ from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.interface import Task
-from vebench.backends.packages import ALE_PY, ENVPOOL, GYMNASIUM, IMAGEIO, OPENCV, Package, how_to_install
+from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, OPENCV, Package, how_to_install
 
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
 
@@ -28,7 +28,8 @@ def names(requirements: list[str]) -> set[str]:
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
 def test_an_entrys_adapter_is_there(entry: BackendEntry) -> None:
     module, _, name = entry.target.partition(":")
-    if entry.library.installation is None:
+    only_elsewhere = [SUITES[suite].installation for suite in entry.scope.suites or ("classic",)]
+    if entry.library.installation is None and not all(only_elsewhere):
         assert callable(load_target(entry.target))
     else:  # it imports its library, which is seldom here
         found = find_spec(module)
@@ -44,7 +45,7 @@ OF_PEERS = {
     for entry in registry.ENTRIES
     if entry.library.installation is not None
     for package in entry.library.packages
-}
+} | {package for suite in SUITES.values() if suite.installation for package in suite.packages if package not in BASE}
 OWN = [package for package in registry.PACKAGES if package not in OF_PEERS]
 
 

@@ -49,6 +49,7 @@ ENVIRONMENTS = (
     *("vebench.backends.environments.suites:load[target=os:getcwd]", "vebench.cli:main", "mine:vebench/Sleep-1us-v0"),
     *("a:b:c", ":CartPole", "CartPole:", "Own-v0", "Own", "CartPole2-v1", "os.system"),
     *("GymV26Environment-v0[env_id=theirs:Own-v0]", "GymV21Environment-v0", "HalfCheetah[xml_file=/tmp/x.xml]"),
+    *("gymnax:CartPole-v1[a=os:getcwd]", "gymnaxes:CartPole-v1", "brax:ant[backend=mine]"),
     *("CartPole[render_mode=human]", "ALE/Pong-v5[obs_type=ram]", "FrozenLake-v1[desc=os:getcwd]", "CartPole[a=inf]"),
     *("dm_control/cartpole-balance-v0[domain=theirs]", "MiniGrid-Empty-8x8-v0[agent_view_size=os]"),
     *("MiniGrid-Empty-8x8-v0:make", "ALE/Pong:make", "\uff30ong", "o\u0455:system"),

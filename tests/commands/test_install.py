@@ -14,6 +14,7 @@ from support.waiting import eventually
 
 from vebench import interpreters
 from vebench.backends import registry
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import Installation, Step
 from vebench.commands import core as command
 from vebench.interpreters import folder_of, packages_here, python_of
@@ -132,9 +133,11 @@ def interrupted_popen(uv: Uv) -> type:
     return Interrupted
 
 
-def test_every_installation_is_of_a_backend() -> None:
+def test_every_installation_is_of_a_backend_or_a_suite() -> None:
+    of_suites = {suite.installation for suite in SUITES.values()}
     for installation in registry.INSTALLATIONS:
-        assert any(entry.library.installation == installation for entry in registry.ENTRIES)
+        of_backend = any(entry.library.installation == installation for entry in registry.ENTRIES)
+        assert of_backend or installation.name in of_suites
         assert installation.name not in registry.BY_NAME or installation.steps
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from support.commands import Command
 from support.fakes import EVERYTHING, FakeStart, fake_world
 
+from vebench.backends.interface import Task
 from vebench.interpreters import Interpreter, packages_here
+from vebench.plan.tasks import TASKS
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--passes", "1", "--no-interleave", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"
@@ -42,6 +44,44 @@ def test_a_run_file_has_the_packages_of_every_interpreter(vebench: Command) -> N
     assert sorted(cell.get("python", "") for cell in cells if cell["type"] == "cell") == ["", "", "", OTHER]
     told = " ".join(vebench("report", "--all", "run.jsonl").out.split())
     assert f"gymnasium 1.2.2 inside the Python of gym-async@{OTHER}" in told
+
+
+def install(cache: Path, name: str) -> str:
+    """Make files where an installation's interpreter is expected, and return the interpreter's path."""
+    folder = cache / "vebench" / "peers" / name
+    (folder / "bin").mkdir(parents=True)
+    (folder / "made-from").touch()
+    (folder / "bin" / "python").touch()
+    return str(folder / "bin" / "python")
+
+
+def test_all_cells_of_a_librarys_task_run_in_its_interpreter(vebench: Command, cache: Path) -> None:
+    home, start = install(cache, "gymnax"), FakeStart()
+    labels = f"for-loop,gym-sync,jax,jax@{OTHER},jax[rollout=8]"
+    asked = (*RUN, "-e", "gymnax:CartPole-v1", "-b", labels, "--envs-per-worker", "3")
+    tasks = (TASKS["CartPole"], Task("gymnax:CartPole-v1", "gymnax", 1))
+    parts = {"examine": examined({"gymnax": "1.0.1"}), "resolve": lambda *_, **_options: tasks}
+    done = vebench(*asked, world=fake_world(start, **parts))
+    assert done.status == 0, done
+    cells = [cell for cell, _ in start.started]
+    found = {(cell.task.suite, cell.backend.label): cell.interpreter for cell in cells}
+    here = {("classic", name): ("", "") for name in ("for-loop", "gym-sync", "yardstick")}
+    at_home = {("gymnax", name): (home, home) for name in ("for-loop", "jax", "jax[rollout=8]", "yardstick")}
+    elsewhere = {("gymnax", f"jax@{OTHER}"): (OTHER, home)}
+    assert {key: (one.path, one.home) for key, one in found.items()} == here | at_home | elsewhere
+    assert {cell.backend.label for cell in cells if cell.is_reference} == {"for-loop"}
+    assert {cell.shape.batch_size for cell in cells if cell.entry.role == "rollout"} == {2 * 3 * 8}
+    head, *_ = map(json.loads, Path("run.jsonl").read_text().splitlines())
+    assert {name: own["packages"]["gymnax"] for name, own in head["interpreters"].items()} == {
+        "gymnax": "1.0.1",
+        f"jax@{OTHER}": "1.0.1",
+    }
+
+
+def test_a_task_whose_library_is_not_installed_is_refused(vebench: Command) -> None:
+    done = vebench(*RUN, "-e", "mujoco_warp:HalfCheetah")
+    assert done.status == 2, done
+    assert "--env mujoco_warp:HalfCheetah: not installed: vebench install mujoco-warp" in done.err
 
 
 def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench: Command, tmp_path: Path) -> None:

@@ -304,6 +304,8 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
         ("CartPole-v1[a=1]", ("mine:CartPole-v1", "CartPole[a=1]"), Task("CartPole-v1[a=1]", "classic", 4)),
         ("user/Mine-v3[a=x:y/z]", ("my:user/Mine[a=x:y/z]",), Task("user/Mine-v3[a=x:y/z]", "gymnasium", 4, "my")),
         ("mine:make_env[a=1]", ("mine:make_env[a=1]",), Task("mine:make_env[a=1]", "callable", 4)),
+        ("gymnax:CartPole-v1", ("CartPole", "gymnax:CartPole-v1"), Task("gymnax:CartPole-v1", "gymnax", 4)),
+        ("CartPole-v1", ("gymnax:CartPole-v1", "CartPole"), Task("CartPole-v1", "classic", 4)),
     ],
 )
 def test_the_task_of_a_cell_in_a_run_file_is_what_was_measured(env: str, names: tuple[str, ...], task: Task) -> None:

@@ -119,7 +119,9 @@ class FakeCell(Conversation):
         return "a library printed this"
 
 
-EVERYTHING = frozenset({"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imageio", "packaging", "envpool"})
+EVERYTHING = frozenset(
+    {"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imageio", "packaging", "envpool", "jax", "gymnax"}
+)
 
 
 def fake_examine(option: str, path: str) -> Interpreter:

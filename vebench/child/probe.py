@@ -27,7 +27,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
@@ -114,15 +114,20 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
     Raises RefusedError. If no environment has the name, the error is empty, and ``names`` are the ids of the module.
     """
-    from vebench.backends.environments.making import parameters_of, read_spaces
-    from vebench.backends.environments.suites import OTHER
+    from vebench.backends.bracketed import written
+    from vebench.backends.environments.making import make, parameters_of, read_spaces
+    from vebench.backends.environments.suites import OTHER, library_of
     from vebench.backends.interface import Task
 
     module, _, local_name = name.rpartition(":")
-    ids = ids_of(module) if module else []
-    function = callable_of(module, local_name, ids)
-    if "num_envs" in parameters_of(function):
-        return _facts_of_batch(name, arguments)
+    if (library := library_of(name)) is not None:
+        function: Any = partial(make, Task(written(name, arguments), library.name, 1))
+        ids, arguments = [], {}
+    else:
+        ids = ids_of(module) if module else []
+        function = callable_of(module, local_name, ids)
+        if "num_envs" in parameters_of(function):
+            return _facts_of_batch(name, arguments)
     env = _made(local_name, function, arguments, ids)
     problem = None
     try:

@@ -318,7 +318,8 @@ class ChildProcess:
 
 def environment(path: str, marks: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a child. ``path`` is its ``PYTHONPATH``. ``marks`` identify its processes."""
-    return {**os.environ, **kernel.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # other cells need memory of the same device
+    return {**shared, **os.environ, **kernel.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}
 
 
 class _Relay:

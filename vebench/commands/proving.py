@@ -16,7 +16,7 @@ from vebench.engine.runner import verified
 from vebench.errors import one_line
 from vebench.interpreters import Interpreter
 from vebench.plan import verdicts
-from vebench.plan.cells import Cell, Where, expand, placement_of, report_order
+from vebench.plan.cells import Cell, Where, expand, placement_of, python_name, report_order
 from vebench.plan.spec import FORK, RunSpec
 from vebench.plan.verdicts import Knowledge, concluded
 from vebench.process_guard import Interrupts
@@ -102,7 +102,7 @@ def prove(
             # If the backend fell back to another class, the verdict does not hold for its own class.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
-            own = interpreters.get(cell.backend.label)
+            own = interpreters.get(python_name(cell.task, cell.backend))
             versions = None if own is None else own.packages
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
                 try:

@@ -27,7 +27,7 @@ from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import is_wide, next_repeats, rated
 from vebench.backends import registry
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import SUITES, library_of
 from vebench.backends.interface import Task
 from vebench.child.answers import Answer, Cause, Failure, Timed
 from vebench.child.request import Timing
@@ -43,7 +43,6 @@ from vebench.plan import tasks
 from vebench.plan.cells import (
     Cell,
     CellKey,
-    CellPython,
     Plan,
     Where,
     expand,
@@ -54,7 +53,7 @@ from vebench.plan.cells import (
 )
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
-from vebench.plan.tasks import check_policy, path_of, refuse_not_ours
+from vebench.plan.tasks import check_policy, home_of, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
 from vebench.process_guard import Interrupts
 from vebench.reports import console
@@ -108,13 +107,17 @@ def known() -> Knowledge:
 
 
 def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
-    """Return, by label, the interpreters of the backends of ``spec`` that do not run in this interpreter.
+    """Return, by ``python_name``, the interpreters of backends and tasks of ``spec`` that this interpreter cannot run.
 
     Raises UsageError if an interpreter cannot load its adapter, or if an interpreter that the user named is unusable.
     Unusable interpreters that vebench made are ignored.
     """
     found: dict[str, Interpreter] = {}
     examined: dict[str, Interpreter] = {}
+    for env in spec.envs:
+        library, home = library_of(env), home_of(env)
+        if library is not None and home is not None and library.installation not in found:
+            found[library.installation] = world.examine(f"--env {env}:", home)
     for choice in spec.backends:
         path = path_of(choice)
         if path is None:
@@ -250,7 +253,8 @@ def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
 def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:
     """Return times of steps of one environment of the cell's task, on the cell's first CPU. None if that fails."""
     loop, cpus = BackendChoice(registry.REFERENCE), cell.cpus[:1]
-    alone = replace(cell, backend=loop, workers=1, cpus=cpus, replicas=(), interpreter=CellPython(), group=None)
+    python = cell.interpreter.of_reference
+    alone = replace(cell, backend=loop, workers=1, cpus=cpus, replicas=(), interpreter=python, group=None)
     found = ask(replace(alone, job=Timing(TIMING_S), patience=10.0), spec, world)
     return found if isinstance(found, Timed) else None
 

@@ -95,8 +95,8 @@ class Launcher:
             return FarCell(self._sites[replica.host], request, self._interrupts, limit)
         number = next(self._started)
         mark = f"{self._token}.{number:06}"
-        compares = isinstance(cell.job, Replaying | Judging)  # with the reference, in vebench's own interpreter
-        python = self._python if compares else cell.interpreter.path or self._python
+        compares = isinstance(cell.job, Replaying | Judging)  # with the reference, in the task's own interpreter
+        python = (cell.interpreter.home if compares else cell.interpreter.path) or self._python
         fork = partial(self._fork, cell, python, limit.deadline)
         child = ChildProcess(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guard.add(child.process.pid)

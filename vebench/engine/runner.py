@@ -24,7 +24,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import answers
 from vebench.child.request import Judging, Recorded, Recording, Replaying, Stepping
-from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellKey, CellPython, Plan, needs_proof
+from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellKey, Plan, needs_proof
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
@@ -411,7 +411,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
             yield cell, answers.Proof("unverified", reason=cell.skip, failed=True), ""
             continue
         if task not in loops and cell.backend != _LOOP and not SUITES[task.suite].ours:
-            loop = replace(cell, backend=_LOOP, interpreter=CellPython())
+            loop = replace(cell, backend=_LOOP, interpreter=cell.interpreter.of_reference)
             loops[task], _ = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
         if task in loops and loops[task].failed:
             why = f"not compared: {registry.REFERENCE} cannot step {task.id}: {loops[task].reason}"
@@ -431,7 +431,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
     stepped = [replace(cell, job=job)]
     if job.episodes:
         other = replace(job, seed=job.seed + 1, path=f"{job.path}.reference")
-        stepped.append(replace(cell, backend=_LOOP, interpreter=CellPython(), job=other))
+        stepped.append(replace(cell, backend=_LOOP, interpreter=cell.interpreter.of_reference, job=other))
     failed = printed = ""
     for each in stepped:
         for answer in _answers(each, launch):

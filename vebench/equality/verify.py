@@ -96,7 +96,7 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
         own = {"adapter": cell.entry.target, "values": cell.backend.options, "task": task}
         reference = {"adapter": registry.find(REFERENCE).target, "values": {}, "task": task}
         asked = [
-            (REFERENCE, sys.executable, reference),
+            (REFERENCE, cell.interpreter.home or sys.executable, reference),
             (cell.backend.label, cell.interpreter.path or sys.executable, own),
         ]
         with both(asked, spec.timeout) as two:

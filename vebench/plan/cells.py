@@ -77,8 +77,14 @@ class CellPython(NamedTuple):
     """The interpreter that a cell runs in."""
 
     side: str = ""  # the interpreter's name, if the cells of a run use several interpreters
-    path: str = ""  # the path of the backend's own interpreter, empty if it has none
+    path: str = ""  # the path of the backend's or the task's own interpreter, empty if it is vebench's
     engines: tuple[Engine, ...] = ()  # simulators whose versions differ between that interpreter and this one
+    home: str = ""  # the path of the interpreter in which the reference steps the task, empty if it is vebench's
+
+    @property
+    def of_reference(self) -> CellPython:
+        """The interpreter of a cell of the reference on the same task."""
+        return CellPython(path=self.home, home=self.home)
 
 
 _HERE = CellPython()
@@ -116,8 +122,8 @@ class Cell:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the cell's backend is the reference, in vebench's own interpreter."""
-        return self.backend.name == registry.REFERENCE and not self.interpreter.path
+        """Whether the cell's backend is the reference, in the task's own interpreter."""
+        return self.backend.name == registry.REFERENCE and self.interpreter.path == self.interpreter.home
 
     @property
     def is_base(self) -> bool:
@@ -148,13 +154,13 @@ class Where(NamedTuple):
     placement: Placement
     memory_available: int | None = None  # bytes; None if unknown
     has: Callable[[str], bool] | None = None  # whether cells can import a module; None to look on this machine
-    interpreters: Mapping[str, Interpreter] = MappingProxyType({})  # the backends' own, by the backend's label
+    interpreters: Mapping[str, Interpreter] = MappingProxyType({})  # by ``python_name``; others run in vebench's own
     hosts: Mapping[str, Placement] = MappingProxyType({})  # by name; empty if cells run on this machine
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a run, in order. ``interpreters`` has the backends' own interpreters, by the backend's label."""
+    """The cells of a run, in order. ``interpreters`` has those that are not vebench's own, by ``python_name``."""
 
     spec: RunSpec
     cells: tuple[Cell, ...]
@@ -180,10 +186,26 @@ class Plan:
         cells = list(self.cells)
         for index, cell in enumerate(cells):
             if not cell.entry.reference_row:
-                own = self.interpreters.get(cell.backend.label)
+                own = self.interpreters.get(python_name(cell.task, cell.backend))
                 known = knowledge.of(cell.task, cell.backend, versions if own is None else own.packages)
                 cells[index] = replace(cell, known=known)
         return replace(self, cells=tuple(cells))
+
+
+def python_name(task: Task, choice: BackendChoice) -> str:
+    """Return the name of the interpreter of a task's cells: the suite's installation, or else the backend's label."""
+    return choice.label if choice.python else SUITES[task.suite].installation or choice.label
+
+
+def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, BackendChoice]]:
+    """Yield each task with its backends. One that means nothing for it is left out if it steps another task."""
+    usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default]
+    for task in tasks:
+        meant = [one for one in spec.backends or usual if not one.entry.means_nothing_for(task)]
+        for choice in spec.backends or meant:
+            elsewhere = any(choice.entry.has(other) for other in tasks)
+            if choice in meant or not (meant and elsewhere):
+                yield task, choice
 
 
 def expand(spec: RunSpec, tasks: Sequence[Task], where: Where) -> Plan:
@@ -195,12 +217,7 @@ def expand(spec: RunSpec, tasks: Sequence[Task], where: Where) -> Plan:
     check_spec(spec)
     if not spec.workers:
         spec = replace(spec, workers=doubled(where.placement.usable))
-    usual = [entry for entry in registry.ENTRIES if entry.by_default]
-    pairs = [
-        (task, choice)
-        for task in tasks
-        for choice in spec.backends or [BackendChoice(one.name) for one in usual if not one.means_nothing_for(task)]
-    ]
+    pairs = [*_pairs(spec, tasks)]
     number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.passes
     most = 100_000  # they take a day at one cell per second: more is a typing error
     if number > most:
@@ -265,13 +282,14 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
-    entry, own = choice.entry, where.interpreters.get(choice.label)
-    interpreter = _HERE
-    if own is not None:
-        interpreter = CellPython("", own.path, engines_in(own.packages, task.suite, choice.label))
+    entry, own = choice.entry, where.interpreters.get(python_name(task, choice))
+    home = where.interpreters.get(SUITES[task.suite].installation)
+    interpreter = _HERE if home is None else CellPython(path=home.path, home=home.path)
+    if own is not None and own is not home:
+        interpreter = interpreter._replace(path=own.path, engines=engines_in(own.packages, task.suite, choice.label))
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
-        why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
+        why_not = f"{python_name(task, choice)} runs in an interpreter of this machine, which the --hosts do not have"
     least = memory_of(task, choice, entry.shape_of(1, 1, 1, choice.options))  # for one worker with one environment
     room = min((most for most in (where.memory_available, spec.memory) if most is not None), default=None)
     for workers, envs in product(spec.workers, spec.envs_per_worker):

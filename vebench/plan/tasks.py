@@ -56,11 +56,13 @@ def resolve(
     unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(TASKS)
-    if unknown or adapters:
-        answer = look_up(python, timeout, envs=unknown, adapters=adapters)
-        for (target, _), facts in zip(adapters, answer.get("adapters", ()), strict=True):
+    homes = {name: (home_of(name) if python == sys.executable else None) or python for name in unknown}
+    for home in dict.fromkeys((*homes.values(), *((python,) if adapters else ()))):
+        asked, loaded = [name for name in unknown if homes[name] == home], adapters if home == python else []
+        answer = look_up(home, timeout, envs=asked, adapters=loaded)
+        for (target, _), facts in zip(loaded, answer.get("adapters", ()), strict=True):
             _check_loaded("--backend", target, facts)
-        for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
+        for name, of_env in zip(asked, answer.get("envs", ()), strict=True):
             found[name] = _task(name, of_env, answer.get("registered", ()))
     by_id: dict[str, Task] = {}
     for task in (found[name] for name in names):
@@ -95,7 +97,7 @@ def asked_as(env: str, names: Sequence[str]) -> str:
     for name in names:
         asked, given = bracketed.cut(name)
         module, _, asked_id = asked.rpartition(":")
-        if module and asked_id + given in ids:
+        if module and library_of(name) is None and asked_id + given in ids:
             return name
     return env
 
@@ -145,7 +147,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     if "drawn_together" in facts:
         return Task(label, VECTORS.name, facts["frame_skip"], drawn_together=facts["drawn_together"])
     if facts["called"]:
-        return Task(label, CALLED.name, facts["frame_skip"])
+        return Task(label, (library_of(name) or CALLED).name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
 
@@ -197,7 +199,8 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
 def _is_known(env: str) -> bool:
     """Return whether a known package registers ``env``, without an argument that is a text, such as a path or code."""
     name, arguments = bracketed.name_and_values(env)
-    if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
+    of_module = ":" in name and library_of(name) is None
+    if of_module or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
         return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS

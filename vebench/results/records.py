@@ -36,7 +36,7 @@ from vebench.interpreters import Interpreter, packages_here
 from vebench.machine import kernel
 from vebench.machine.host import Cache, Host, Node, Placement, Topology, format_cpu_list
 from vebench.machine.kernel import parse_list
-from vebench.plan.cells import Cell, CellKey, Plan, placement_of
+from vebench.plan.cells import Cell, CellKey, Plan, placement_of, python_name
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import OF_LENGTH, RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
@@ -210,7 +210,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     started: str = ""
     cells: NonNegative | None = None  # the number of planned cells; None if results decide which cells are measured
     interpreter: str | None = None  # the Python that cells ran in, None if it was vebench's own
-    interpreters: dict[str, InterpreterRecord] = {}  # the backends' own Pythons, by the backend's label
+    interpreters: dict[str, InterpreterRecord] = {}  # not vebench's own, by ``python_name``
     hosts: dict[str, HostFactsRecord] = {}  # the hosts of replicas, by the name that the user gave
     # For a task, the known verdict on the episodes of each other implementation in the run, by its id.
     implementations: dict[str, dict[str, WorkVerdict]] = {}
@@ -322,7 +322,7 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
         if known.verdict != "different":
             # A verdict on a user's environment counts only in the command that found it.
             task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-            own = run.header.interpreters.get(cell.label, run.header)
+            own = run.header.interpreters.get(python_name(task, cell.choice), run.header)
             now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
             known = now if now != UNKNOWN and now.outweighs(known) else known
         same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)

@@ -147,7 +147,12 @@ def _compiled(task: Task) -> Functions:
     """Return the compiled functions of a task, which all copies of its environments share."""
     library, _, name = task.name.partition(":")
     found = _LIBRARIES[library](name, task.arguments)
-    return found._replace(reset=jax.jit(found.reset), step=jax.jit(lambda *given: found.step(*given)[:5]))
+
+    def step(state: Any, actions: Any) -> tuple[Any, ...]:
+        observations, state, rewards, terminated, truncated, *_ = found.step(state, actions)
+        return observations, state, rewards.astype(np.float32), terminated, truncated
+
+    return found._replace(reset=jax.jit(found.reset), step=jax.jit(step))
 
 
 def _keys(seed: int, count: int) -> Any:

@@ -37,6 +37,7 @@ class Task:
     module: str | None = None  # the module that registers the environment on import
     exact: bool = False  # use the variant without chance, if there is one: a start without noise, ``no_ops`` no-ops
     no_ops: int = 1  # no-ops at each reset of a game in its exact variant
+    vectorised: bool = False  # whether Gymnasium's registry has a vector environment for the id
     # Whether one generator draws the starts of all environments of a batch, so that single copies start elsewhere.
     drawn_together: bool = False
 

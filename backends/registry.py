@@ -242,9 +242,10 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "the vector environment that Gymnasium registers for an id (vector_entry_point)",
         scope=Scope(
             frozenset({"classic", "gymnasium"}),
-            name_of=lambda task: None if task.suite == "classic" and task.name != "CartPole-v1" else task.id,
+            name_of=lambda task: task.id if task.vectorised or task.name == "CartPole-v1" else None,
             chance=lambda _: "one generator draws the starts of all environments",
         ),
+        steps_gymnasium=False,
         by_default=False,
         gymnasium_api=True,
         lines=_gym_vector_lines,

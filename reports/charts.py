@@ -217,9 +217,8 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
     every = [series for chart in among for series in chart.series]
     looks = {series.name: (MUTED, "_") for series in every}
     names = {series.name: series.family or series.name for series in every if series.role == "measured"}
-    # The families of default backends always have the same colours. Backends for few tasks come last.
-    ordered = sorted(ENTRIES, key=lambda entry: bool(entry.roles))
-    usual = (entry.family for entry in ordered if entry.by_default and not entry.reference_row)
+    # The families of default backends always have the same colours, but for backends of few tasks.
+    usual = (entry.family for entry in ENTRIES if entry.by_default and not (entry.reference_row or entry.roles))
     colours = dict(zip(dict.fromkeys((*usual, *names.values())), cycle(SERIES), strict=False))
     for (name, family), marker in zip(names.items(), cycle("os^DvPXph"), strict=False):
         looks[name] = (colours[family], marker)

@@ -66,7 +66,7 @@ def _what_it_steps(cell: CellSummary) -> str | None:
     return f"{library}'s own environments" if library else "environments of its adapter"
 
 
-def _startup_parts(cell: CellSummary) -> str | None:
+def _parts_of_startup(cell: CellSummary) -> str | None:
     """Return the parts of a start-up in words, if its first step takes far longer than others, because it compiles."""
     found, batch, first = cell.figures, cell.figures.ns_per_batch, cell.figures.first_step_seconds
     if not (first and batch and first > max(0.5, 20e-9 * batch.median)):
@@ -158,7 +158,7 @@ COLUMNS: tuple[Column, ...] = (
     RateColumn("figures.memory_per_env", "peak memory of all processes over the number of environments", "bytes"),
     RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
     Column("figures.first_step_seconds", "the first step after startup, in which libraries compile", "s"),
-    Column("startup_parts", "imports + making + first reset + first step, if the last is long", of=_startup_parts),
+    Column("parts_of_startup", "imports + making + first reset + first step, if it is long", of=_parts_of_startup),
     Column("figures.gpu_bytes_per_env", "peak memory on GPUs over the number of environments", "bytes"),
     RateColumn("figures.steps_per_joule", "steps/s per watt of all CPU packages and GPUs", "steps/J"),
 )

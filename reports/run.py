@@ -34,7 +34,7 @@ Place = Callable[[CellSummary], Text]
 
 # Columns that are shown without a request if a cell has a value, by the beginnings of their paths.
 _OF_POLICY = ("figures.acting.", "figures.rows_per_batch", "figures.learning.")
-_FURTHER = (*_OF_POLICY, "hosts", "startup_parts", "figures.gpu_bytes_per_env", "figures.steps_per_joule")
+_FURTHER = (*_OF_POLICY, "hosts", "parts_of_startup", "figures.gpu_bytes_per_env", "figures.steps_per_joule")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from vebench.backends.environments.making import (
 )
 from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import Setup, Task
-from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 
 _NEEDED = ("reset", "step", "close", "single_observation_space", "single_action_space")
@@ -143,13 +143,13 @@ class Native(OneInFlight):
     def __init__(self, setup: Setup, *, deliver: str = "host") -> None:
         self._adopt(setup, partial(make_vector, setup.task, setup.batch_size), deliver)
 
-    def _adopt(self, setup: Setup, make: Callable[[int], Any], deliver: str = "host") -> None:
+    def _adopt(self, setup: Setup, make: Callable[[int], Any], deliver: str = "host", **reported: Any) -> None:
         self._batch = _Seeded(make, setup.seed)
         vector = self._batch.vector
         self._mode, self._stays = mode_of(vector), deliver == "device"
         spaces = read_spaces(setup.task, vector.single_observation_space, vector.single_action_space)
         autoreset = NEXT_STEP if self._mode == NEXT_STEP else SAME_STEP
-        self._report(setup, spaces, autoreset=autoreset, reuses_buffers=True, on_device=self._stays)
+        self._report(setup, spaces, autoreset=autoreset, reuses_buffers=True, on_device=self._stays, **reported)
 
     def upload(self, actions: Tree) -> Tree:
         """Return actions as arrays of the simulator's device."""
@@ -183,4 +183,5 @@ class GymVector(Native):
 
     def __init__(self, setup: Setup) -> None:
         arguments: dict[str, Any] = {**setup.task.arguments, "vectorization_mode": "vector_entry_point"}
-        self._adopt(setup, lambda _seed: gymnasium.make_vec(setup.task.name, setup.batch_size, **arguments))
+        make = partial(gymnasium.make_vec, setup.task.name, setup.batch_size, **arguments)
+        self._adopt(setup, lambda _seed: make(), differences=(FLOAT32_REWARDS,))

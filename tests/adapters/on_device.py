@@ -29,11 +29,11 @@ class Honest(Native):
 
     def __init__(self, setup: Setup) -> None:
         envs = [partial(make, setup.task)] * setup.batch_size
-        self._adopt(setup, SyncVectorEnv(envs, autoreset_mode=self.mode), "device")
+        self._adopt(setup, lambda _seed: SyncVectorEnv(envs, autoreset_mode=self.mode), "device")
 
     def _receive(self) -> Any:
         actions: Any = self._actions
-        return tuple(map(Array, self._vector.step(actions.values)[:4]))
+        return tuple(map(Array, self._batch.vector.step(actions.values)[:4]))
 
 
 class Stale(Honest):

@@ -108,7 +108,7 @@ def test_what_is_async_is_dashed() -> None:
 def test_a_backend_has_its_colour_whatever_is_beside_it() -> None:
     lines = {name: ChartLine(f"{name}-sync", curve(9, 10)[0].points, family=name) for name in ("gym", "shm", "mine")}
     whole = make_chart("gym", series=tuple(lines.values()), marks=())
-    for name, number in {"gym": 1, "shm": 2, "mine": 6}.items():
+    for name, number in {"gym": 1, "shm": 2, "mine": 5}.items():
         alone = make_chart("gym", series=(lines[name],), marks=())
         drawn = lines_of([alone], among=[whole], part="d1")
         assert {colour for style in drawn for colour in (style.get("fill"), style.get("stroke"))} - {None, "none"} == {

@@ -143,6 +143,7 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         "package": (module if function else home).partition(".")[0],  # the top-level package of its code
         "module": module or None,  # the module to import first
         "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
+        "vectorised": bool(env.spec and env.spec.vector_entry_point),
         "called": function is not None,  # whether a callable of the module makes it
         "problem": problem,  # why its spaces cannot be used
     }

@@ -149,7 +149,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     if facts["called"]:
         return Task(label, (library_of(name) or CALLED).name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]
-    return Task(label, OTHER.name, facts["frame_skip"], module=module)
+    return Task(label, OTHER.name, facts["frame_skip"], module=module, vectorised=facts["vectorised"])
 
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
 from vebench.machine.host import order_of, place
-from vebench.plan.cells import Cell, CellKey, is_base, rank
+from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import MARGIN, PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
 
@@ -279,7 +279,7 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for planned in cells:
         if planned.key.without_repeat not in going:
             continue
-        if (planned.task.id, planned.backend.label) in alive or (is_base(planned) and planned.task.id in tasks):
+        if (planned.task.id, planned.backend.label) in alive or (planned.in_every_pass and planned.task.id in tasks):
             yield planned
 
 

@@ -131,6 +131,11 @@ class Cell:
         return self.is_reference and self.workers == 1
 
     @property
+    def in_every_pass(self) -> bool:
+        """Whether each pass has the cell, because other cells are compared with it."""
+        return self.is_base or self.backend.name == registry.YARDSTICK
+
+    @property
     def bytes(self) -> int:
         """The memory that the cell needs, roughly."""
         return memory_of(self.task, self.backend, self.shape)
@@ -250,11 +255,6 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
         nodes=host.nodes_allowed,
         reserve=spec.pin.reserve,
     )
-
-
-def is_base(cell: Cell) -> bool:
-    """Return whether other cells are compared with this cell, so that each pass has it."""
-    return cell.is_base or cell.backend.name == registry.YARDSTICK
 
 
 def needs_proof(cell: Cell, spec: RunSpec) -> bool:

@@ -32,6 +32,7 @@ from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import Contrast, Error, Estimate, Sample, Term, power_product, rejected, summed
 from vebench.backends.registry import REFERENCE
+from vebench.machine.host import grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import COSTS, Tolerance
 
@@ -196,11 +197,8 @@ def compare_runs(
         doubtful = sides.pooled(cell for cell in found.values() if cell.why is not None and cell.terms)
         found |= {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
         found |= {key: judge.cell(key) for key in pairs}
-        members = defaultdict(list)
-        for cell in found.values():
-            members[cell.group].append(cell)
         cells += found.values()
-        groups += [judge.group(group, of_group) for group, of_group in members.items()]
+        groups += [judge.group(each[0].group, each) for each in grouped(found.values(), lambda cell: cell.group)]
         if pairs and metric not in COSTS:
             overall = mean_ratio([*pairs.values()], spread).estimate
     first = None if in_turn else spreads[metrics[0]]

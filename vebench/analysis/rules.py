@@ -7,7 +7,6 @@ the order of the functions in ``of_cell``.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,7 @@ from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
 from vebench.child.answers import TAKEN_SHARE, CellProof
-from vebench.machine.host import MEBIBYTE
+from vebench.machine.host import MEBIBYTE, grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.verdicts import ENOUGH_STEPS, SAME
 from vebench.results.records import HostRecord, Run, RunRecord
@@ -101,11 +100,8 @@ class Sweep:
     @cached_property
     def ageing(self) -> Mapping[str, Ageing]:
         """The ageing of each task's environments, where the plain loop shows it."""
-        loops = defaultdict(list)
-        for cell in self.cells:
-            if cell.label == REFERENCE:
-                loops[cell.env].append(cell)
-        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
+        loops = grouped((cell for cell in self.cells if cell.label == REFERENCE), lambda cell: cell.env)
+        return {cells[0].env: found for cells in loops if (found := ageing(cells)) is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:

@@ -21,7 +21,7 @@ from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
-from vebench.child.answers import TAKEN_SHARE, CellProof
+from vebench.child.answers import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE, grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.verdicts import ENOUGH_STEPS, SAME
@@ -187,11 +187,6 @@ def way_out(reason: str) -> str:
     return next((f"{way}; " for pattern, way in _WAYS_OUT.items() if re.search(pattern, reason)), "")
 
 
-def _adds(proof: CellProof, cell: CellSummary) -> bool:
-    """Return whether a proof that decides nothing has a reason that the verdict on the cell does not give."""
-    return proof.verdict != "different" and (not proof.reason or proof.reason != cell.work.reason)
-
-
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     proof, head = cell.work.proof, sweep.head
     # A backend of the registry is compared together with all others.
@@ -213,8 +208,10 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = f"{way_out(reason)}choose a task on which it can be compared, or compare its rows yourself"
         message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and _adds(proof, cell):
-        repeats = _of_passes(cell.work.unproven_repeats, cell)
+    unproven = cell.work.unproven_repeats if cell.status == "ok" else 0
+    # A proof that decides nothing may have a reason that the verdict does not give.
+    if unproven and proof is not None and proof.verdict != "different" and proof.reason != cell.work.reason:
+        repeats = _of_passes(unproven, cell)
         message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
         remedy = f"{way_out(proof.reason or '')}start a new run: --resume does not repeat cells that succeeded"
         yield Finding(Code.UNVERIFIED, message, remedy)

@@ -79,12 +79,6 @@ class Side:
             raise UsageError(f"{shown(self.text)}: {one_line(found['error'])}")
         return found
 
-    def close(self) -> None:
-        """Close both pipes. A process that died may have left requests in the pipe."""
-        self._answers.close()
-        with suppress(BrokenPipeError):
-            self._asks.close()
-
 
 def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
     """Return the name, the Python and the first request of a side, from ``NAME[KEY=VALUE,...]@PYTHON``."""
@@ -109,7 +103,6 @@ def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> It
             except OSError as error:
                 raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
             side = Side(text, python, process, timeout)
-            stack.callback(side.close)
             side.ask({**request, "scratch": str(guard.scratch)})
             try:
                 side.about = side.answer()

@@ -90,7 +90,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.resets", "rows that only report a reset and are not steps", "rows"),
     RateColumn("figures.steps_per_second", "steps of all environments together", "steps/s"),
     RateColumn("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
-    RateColumn("figures.speedup", f"frames/s over {REFERENCE}'s with one worker, same run", "times", "speedup"),
+    RateColumn("speedup", f"frames/s over {REFERENCE}'s with one worker, same run", "times", "speedup"),
     RateColumn("figures.efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
     RateColumn("figures.of_ceiling", "frames/s over the bare simulator's on the same CPUs", "ratio", "of ceiling"),
     RateColumn("figures.frames_per_cpu_second", "frames per CPU second of all processes", "frames/s", "frames/CPU s"),

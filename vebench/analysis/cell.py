@@ -172,10 +172,8 @@ class Figures:
     recompiled: int = 0  # the number of windows in which a library compiled, if there are several
     steps_per_joule: Estimate | None = None  # of CPU packages and GPUs
     steps_per_second: Estimate | None = None
-    frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None
     ns_per_batch: Estimate | None = None  # wall time
-    speedup: Estimate | None = None  # over the reference with one worker
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
     stability: Stability = field(default_factory=Stability)
@@ -203,6 +201,8 @@ class CellSummary:
     startup: Sample = _NO_RATES  # nanoseconds from the start of the process to the first batch
     memory: Sample = _NO_RATES  # the peak memory of all processes, in bytes for each environment
     excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
+    frames_per_second: Estimate | None = None  # the rate with its 95 % interval; None if nothing was measured
+    speedup: Estimate | None = None  # over the reference with one worker in the same run; None without one of them
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()
 
@@ -247,16 +247,6 @@ class CellSummary:
     def verdict(self) -> WorkVerdict | None:
         """Whether the cell does the same work as the reference; None if this does not apply."""
         return self.work.verdict
-
-    @property
-    def frames_per_second(self) -> Estimate | None:
-        """The rate with its 95 % interval; None if nothing was measured."""
-        return self.figures.frames_per_second
-
-    @property
-    def speedup(self) -> Estimate | None:
-        """The rate divided by the reference's rate with one worker in the same run; None without one of them."""
-        return self.figures.speedup
 
     @property
     def rate(self) -> float:

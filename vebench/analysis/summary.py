@@ -76,10 +76,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             memory_per_env=estimate(memory[key]),
             growth=of_windows.growth(windows),
             steps_per_second=steps_per_second,
-            frames_per_second=frames_per_second,
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(by_batch[key]),
-            speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.cpus_owned),
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
@@ -88,7 +86,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
         costs = replace(cell, by_cpu_time=by_cpu_time[key], startup=startup[key], memory=memory[key])
-        cells.append(replace(costs, figures=figures))
+        cells.append(replace(costs, figures=figures, frames_per_second=frames_per_second, speedup=speedup))
     sweep = replace(sweep, cells=tuple(cells))
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
 

@@ -7,7 +7,7 @@ cell: file, environment, backend, workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vebench.analysis.cell import CellSummary
@@ -146,9 +146,7 @@ COLUMNS: tuple[Column, ...] = (
         "hosts",
         "rates of the replicas; empty on one machine",
         "steps/s",
-        of=lambda cell: [
-            {"host": name, "steps_per_second": asdict(rate)} for name, rate in cell.conditions.host_rates.items()
-        ],
+        of=lambda cell: [{"host": name, "steps_per_second": rate} for name, rate in cell.conditions.host_rates.items()],
         text=lambda cell: " ".join(f"{name}={rate.median:.0f}" for name, rate in cell.conditions.host_rates.items()),
     ),
     Column("work_in_words", "the verdict, with (before) if no row of the cell itself was compared", named="work"),

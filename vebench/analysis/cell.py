@@ -12,6 +12,7 @@ from vebench.analysis.windows import Growth, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
+from vebench.machine.host import grouped
 from vebench.plan.cells import CellKey, report_order
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
@@ -328,10 +329,8 @@ def of_key(key: CellKey) -> CellKey:
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
     """Return the curves of ``cells`` in the order of their first cells. Within a curve, workers increase."""
-    by_key: dict[CellKey, list[CellSummary]] = {}
-    for cell in cells:
-        by_key.setdefault(of_key(cell.key), []).append(cell)
-    return tuple(tuple(sorted(members, key=lambda cell: cell.workers)) for members in by_key.values())
+    alike = grouped(cells, lambda cell: of_key(cell.key))
+    return tuple(tuple(sorted(each, key=lambda cell: cell.workers)) for each in alike)
 
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:

@@ -22,7 +22,7 @@ from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ra
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
-from vebench.machine.host import order_of, place
+from vebench.machine.host import grouped, order_of, place
 from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import MARGIN, PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
@@ -78,10 +78,7 @@ def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
 
 def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
     """Return the first cell of each backend."""
-    by_label: dict[str, CellSummary] = {}
-    for cell in cells:
-        by_label.setdefault(cell.label, cell)
-    return list(by_label.values())
+    return [alike[0] for alike in grouped(cells, lambda cell: cell.label)]
 
 
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = True) -> TaskAnswer:

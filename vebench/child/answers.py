@@ -16,8 +16,6 @@ from vebench.errors import message_of
 from vebench.machine import devices, kernel
 
 MOST = 2**63 - 1
-
-
 Counters = dict[str, "int | None"]
 
 # The clock is read about this often in a window. A reading takes 50 ns, so this is less than 0.001 % of a one-second

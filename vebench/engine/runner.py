@@ -134,8 +134,6 @@ class ProofDone:
 
 
 Event = CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
-
-
 _A_FEW = 3  # the fewest windows that give an interval
 _LOOP = BackendChoice(registry.REFERENCE)
 # The tasks that were given up because for-loop failed on them, as (task, side), with the reason.

@@ -50,7 +50,6 @@ SCHEMA = 2
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
-
 if TYPE_CHECKING:
     WindowRecord = Window
 else:

@@ -103,12 +103,8 @@ def look_up(
 ) -> ProbeFacts:
     """Return the facts of environments, adapters with options, and functions. Raises UsageError without an answer."""
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
-    request: dict[str, object] = {
-        "envs": [bracketed.name_and_values(name) for name in envs],
-        "adapters": [*adapters],
-        "functions": [*functions],
-        "plugins": PLUGINS,
-    }
+    named = [bracketed.name_and_values(name) for name in envs]
+    request: dict[str, object] = {"envs": named, "adapters": adapters, "functions": functions, "plugins": PLUGINS}
     return ask(about, python, request, _LOOK_UP_S)
 
 

@@ -67,12 +67,13 @@ def _what_it_steps(cell: CellSummary) -> str | None:
 
 
 def _parts_of_startup(cell: CellSummary) -> str | None:
-    """Return the parts of a start-up in words, if its first step takes far longer than others, because it compiles."""
-    found, batch, first = cell.figures, cell.figures.ns_per_batch, cell.figures.first_step_seconds
-    if not (first and batch and first > max(0.5, 20e-9 * batch.median)):
+    """Return the seconds of building, compiling, and the rest up to the end of the first step, if JAX compiled."""
+    found = cell.figures
+    if not found.compile_seconds:
         return None
-    parts = found.imports_seconds, found.making_seconds, found.reset_seconds, first
-    return f"{' + '.join(f'{part or 0:.1f}' for part in parts)} s"
+    built = (found.imports_seconds or 0) + (found.making_seconds or 0)
+    rest = (found.reset_seconds or 0) + (found.first_step_seconds or 0) - found.compile_seconds
+    return f"{built:.1f} + {found.compile_seconds:.1f} + {max(0.0, rest):.1f} s"
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -156,7 +157,8 @@ COLUMNS: tuple[Column, ...] = (
     RateColumn("figures.memory_per_env", "peak memory of all processes over the number of environments", "bytes"),
     RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
     Column("figures.first_step_seconds", "the first step after startup, in which libraries compile", "s"),
-    Column("parts_of_startup", "imports + making + first reset + first step, if it is long", of=_parts_of_startup),
+    Column("figures.compile_seconds", "the part of startup and first step in which JAX compiles", "s"),
+    Column("parts_of_startup", "build + compile + rest of reset and first step, if JAX compiles", of=_parts_of_startup),
     Column("figures.gpu_bytes_per_env", "peak memory on GPUs over the number of environments", "bytes"),
     RateColumn("figures.steps_per_joule", "steps/s per watt of all CPU packages and GPUs", "steps/J"),
 )

@@ -166,6 +166,7 @@ class Figures:
     making_seconds: float | None = None
     reset_seconds: float | None = None
     first_step_seconds: float | None = None
+    compile_seconds: float | None = None
     peak_rss_bytes: int | None = None
     gpu_bytes_per_env: float | None = None
     memory_per_env: Estimate | None = None  # the peak of all processes over the number of environments

@@ -571,7 +571,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
         cell
         for cell in cells
         if cell.sample.measurable and cell.objection in (None, Exclusion.UNVERIFIED)
-        if not cell.reference_row and not any(_doubts(cell, in_turn))
+        if cell.entry.candidate and not any(_doubts(cell, in_turn))
     ]
     precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)

@@ -337,7 +337,9 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are checked, because EnvPool needs threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
-    in_processes = entry.steps_gymnasium and not (in_threads or cell.reference_row or "spares" in cell.built.options)
+    batched = cell.built.batched or library_of(cell.env) is not None  # its library may have threads
+    excused = in_threads or batched or cell.reference_row or "spares" in cell.built.options
+    in_processes = entry.steps_gymnasium and not excused
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
         remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
@@ -385,8 +387,9 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
-    # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
-    base = sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell
+    # The lengths of episodes and resets belong to the task: the smallest plain loop shows them best.
+    loops = [one for key, one in sweep.by_key.items() if key.env == cell.env and one.label == REFERENCE]
+    base = min(loops, key=lambda one: (one.workers, one.envs_per_worker), default=cell)
     loop = base.figures.stability
     steps = cell.figures.rows - cell.figures.resets
     steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass

@@ -265,6 +265,7 @@ class Done(_Counted):
     timed: Timed | None = None  # times of one environment, after the last window; see ``Request.times``
     peak_gpu_bytes: int | None = None  # the most memory on GPUs that JAX and torch have used
     first_step_ns: int | None = None  # the time of the first step after the reset, in which libraries may compile
+    compile_ns: int | None = None  # the time for which JAX has compiled up to the end of the first step
 
 
 @dataclass(frozen=True)

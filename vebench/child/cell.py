@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.batched import arrays
-from vebench.backends.batched.libraries import peak_memory
+from vebench.backends.batched import arrays, libraries
 from vebench.backends.environments.making import make, read_spaces, sample
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
 from vebench.child import answers
 from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy, uploaded
@@ -74,6 +74,7 @@ def measure(
     began = clock()
     batch = loop.step()
     first_step_ns = clock() - began
+    compile_ns = libraries.compile_ns()
     if recorder is not None:
         recorder.keep_first(loop.batches, batch)
     schedule = Schedule(request, loop, recorder, answer, clock, started)
@@ -114,7 +115,8 @@ def measure(
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
             timed=timed,
             first_step_ns=first_step_ns,
-            peak_gpu_bytes=peak_memory(),
+            peak_gpu_bytes=libraries.peak_memory(),
+            compile_ns=compile_ns,
         )
     )
     return backend
@@ -127,8 +129,11 @@ def build(
     if request.entry.builds_environments:
         task = request.setup.task
         own = task.module or task.name.rpartition(":")[0]  # registers the environment, or has the function to call
+        if (suite := SUITES[task.suite]).installation:
+            own = suite.packages[-1].module
         for module in filter(None, (*(request.entry.preloaded(task) or ()), own)):
             importlib.import_module(module)
+    libraries.compiled()  # counts from now on
     imported = clock()
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info

@@ -27,7 +27,7 @@ from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.backends.registry import RECORDED
 from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of
-from vebench.child.process import Process
+from vebench.child.process import Process, environment
 from vebench.equality.shrink import Action, Case, FirstDifference, Segment, example, smallest
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters import PLUGINS
@@ -92,7 +92,7 @@ def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
 def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> Iterator[Two]:
     """Start two sides, each from its name, Python and request. Raises UsageError if one cannot be stepped."""
     with ProcessGuard() as guard, ExitStack() as stack:
-        env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
+        env = environment(python_path(guard.scratch), {})
         script = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
 
         def start(text: str, python: str, request: dict[str, Any]) -> Side:

@@ -204,10 +204,10 @@ def python_name(task: Task, choice: BackendChoice) -> str:
 
 def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, BackendChoice]]:
     """Yield each task with its backends. One that means nothing for it is left out if it steps another task."""
-    usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default]
     for task in tasks:
-        meant = [one for one in spec.backends or usual if not one.entry.means_nothing_for(task)]
-        for choice in spec.backends or meant:
+        usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default and entry.is_usual_for(task)]
+        meant = [one for one in spec.backends if not one.entry.means_nothing_for(task)] or usual
+        for choice in spec.backends or usual:
             elsewhere = any(choice.entry.has(other) for other in tasks)
             if choice in meant or not (meant and elsewhere):
                 yield task, choice
@@ -448,7 +448,7 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     name = short_name(asked_as(env, spec.envs))
     task = asked.index(name) if name in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
-    return task, env, rank(backend.name), chosen, backend.label
+    return task, env, backend.entry.reference_row, rank(backend.name), chosen, backend.label
 
 
 class PlannedTime(NamedTuple):

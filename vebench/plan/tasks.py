@@ -195,8 +195,9 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
 def _is_known(env: str) -> bool:
     """Return whether a known package registers ``env``, without an argument that is a text, such as a path or code."""
     name, arguments = bracketed.name_and_values(env)
-    of_module = ":" in name and library_of(name) is None
-    if of_module or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
+    if library_of(name) is not None:
+        return env.isascii()
+    if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
         return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS

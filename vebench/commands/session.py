@@ -40,17 +40,7 @@ from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
 from vebench.machine.host import Host
 from vebench.plan import tasks
-from vebench.plan.cells import (
-    Cell,
-    CellKey,
-    Plan,
-    Where,
-    expand,
-    interleaved,
-    is_base,
-    next_pass,
-    placement_of,
-)
+from vebench.plan.cells import Cell, CellKey, Plan, Where, expand, interleaved, is_base, next_pass, placement_of
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, home_of, path_of, refuse_not_ours

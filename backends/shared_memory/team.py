@@ -344,12 +344,9 @@ class InFlight:
         self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
         self._next_look = 0.0
         # For each environment, a function that requests its step, and its index in the share of its process.
-        asks: list[tuple[Callable[[int], None], int]] = [
-            (self._own.append, index) for index in range(team.division.own)
-        ]
+        self._ask = [(self._own.append, index) for index in range(team.division.own)]
         for worker in team.workers:
-            asks += [(worker.put, index) for index in range(worker.stop - worker.start)]
-        self._ask = asks
+            self._ask += [(worker.put, index) for index in range(worker.stop - worker.start)]
 
     def send(self, env_ids: Sequence[int]) -> None:
         """Request a step of the environments. None of them may be requested or ready already."""

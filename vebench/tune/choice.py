@@ -340,9 +340,7 @@ class TunePage(Page):
             return f"takes {took}, more than the {most} allowed"
         if cell.objection is None:
             return ""
-        reason = None
-        if cell.objection is Exclusion.UNVERIFIED:
-            reason = cell.work.reason
+        reason = cell.work.reason if cell.objection is Exclusion.UNVERIFIED else None
         return f"{DOUBTS[cell.objection]}{f' ({one_line(reason)})' if reason else ''}"
 
     @property

@@ -73,9 +73,6 @@ class Rules:
     ends: bool = False  # whether an episode ends when its environment is not healthy
 
 
-# Parts of rewards.
-
-
 def _constant(number: float) -> Numbers:
     """Return a number as an array: a Python float would double the time of each operation of numpy."""
     return np.array(number, np.float64)
@@ -146,8 +143,6 @@ def _travel(
     return reward
 
 
-# Parts of MuJoCo's data.
-
 _X = Slice("qpos", 0, 1)
 
 
@@ -161,9 +156,6 @@ def _place(origin: Origin, body: str | int) -> Slice:
     """Return the position of a body, given its name or number."""
     number = origin.data.body(body).id
     return Slice("xpos", 3 * number, 3 * number + 3)
-
-
-# Tasks.
 
 
 def _walker(origin: Origin) -> Rules:

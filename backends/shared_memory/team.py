@@ -154,8 +154,6 @@ class Team:
                 self.close()
             raise
 
-    # Rounds.
-
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
         if self.state is not IDLE or self.lost is not None:

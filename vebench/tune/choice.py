@@ -198,10 +198,8 @@ class TunePage(Page):
         settled = self.choice.chosen is not None
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
         table = replace(columns.all_cells(shown), title="The best setting of each backend")
-        explanations = []
         without = [(reason, one_line(name)) for name, reason in (*self._left_out, *self._not_tried)]
-        for reason, names in figures.by_key(without).items():
-            explanations.append(Remark("not tried", reason, (_listed(names),)))
+        explanations = [Remark("not tried", why, (_listed(names),)) for why, names in figures.by_key(without).items()]
         faster = {
             cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
         }

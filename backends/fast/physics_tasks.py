@@ -59,6 +59,7 @@ class Seen:
 
 Reward = Callable[[Seen], None]  # writes the rewards of a batch
 _NOTHING = Slice("qpos", 0, 0)
+_X = Slice("qpos", 0, 1)
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,6 @@ def _travel(
         np.subtract(gain, cost, seen.rewards)
 
     return reward
-
-
-_X = Slice("qpos", 0, 1)
 
 
 def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Slice, Slice]:

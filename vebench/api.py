@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, SpeedVerdict
@@ -33,9 +33,6 @@ from vebench.results import store
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
-if TYPE_CHECKING:
-    from vebench.reports.formats import Content
-
 Texts = str | Sequence[str]
 Subject = str | Callable[..., object]
 _BUDGET = replace(OPTIONS["budget"], kind=seconds())  # unlike a run, a gate always has a limit
@@ -52,7 +49,7 @@ class Result(Generic[AnyPage]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.page.documents[0].title}>"
 
-    def report(self, form: str = "markdown") -> Content:
+    def report(self, form: str = "markdown") -> formats.Content:
         """Return the result in a format of the command's ``-f``: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
 
         ``"png"`` and ``"pdf"`` are bytes. ``"terminal"`` is an object for Rich to print. All other formats are text.

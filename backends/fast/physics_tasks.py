@@ -59,6 +59,7 @@ class Seen:
 
 Reward = Callable[[Seen], None]  # writes the rewards of a batch
 _NOTHING = Slice("qpos", 0, 0)
+_X = Slice("qpos", 0, 1)
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,6 @@ class Rules:
     after: Mapping[str, Slice] = field(default_factory=dict)  # the parts that are read only after the physics, by name
     healthy: tuple[Bound, ...] = ()
     ends: bool = False  # whether an episode ends when its environment is not healthy
-
-
-# Parts of rewards.
 
 
 def _constant(number: float) -> Numbers:
@@ -146,11 +144,6 @@ def _travel(
     return reward
 
 
-# Parts of MuJoCo's data.
-
-_X = Slice("qpos", 0, 1)
-
-
 def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Slice, Slice]:
     """Return the positions and velocities of a row. A setting may hide the first ``hidden`` positions."""
     excluded = origin._exclude_current_positions_from_observation
@@ -161,9 +154,6 @@ def _place(origin: Origin, body: str | int) -> Slice:
     """Return the position of a body, given its name or number."""
     number = origin.data.body(body).id
     return Slice("xpos", 3 * number, 3 * number + 3)
-
-
-# Tasks.
 
 
 def _walker(origin: Origin) -> Rules:

@@ -70,7 +70,7 @@ class RayActors(OneInFlight):
             for worker, share in enumerate(self._shares):
                 cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
                 self._actors.append(actor.remote(setup.task, self._rows.part(share), cpu))
-            ray.get([actor.ready.remote() for actor in self._actors])
+            ray.get([actor.__ray_ready__.remote() for actor in self._actors])  # once the environments are made
             self._running = running.pop_all()
 
     def _reset(self, seed: int) -> Tree:
@@ -100,9 +100,6 @@ class _Actor:
             kernel.restrict((cpu,))
         self._rows = Batch._make(mapped(np.array, field) for field in rows)  # an actor's arguments are read-only
         self._loop = EnvironmentLoop([make(task) for _ in rows.env_ids], self._rows)
-
-    def ready(self) -> None:
-        """Do nothing: Ray answers this call once the environments are made."""
 
     def reset(self, seed: int) -> RowsOfAll:
         self._loop.reset(seed)

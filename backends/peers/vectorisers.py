@@ -168,8 +168,7 @@ class PufferMultiprocessing(OneInFlight):
             overwork=True,  # more workers than cores is the user's choice
         )
         self._action_type = self._vector.single_action_space.dtype
-        reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
-        self._report(setup, spaces, **reported)
+        self._report(setup, spaces, processes=setup.workers, reuses_buffers=True, differences=(FLOAT32_REWARDS,))
 
     def _reset(self, seed: int) -> Tree:
         self._vector.waiting_workers = []  # otherwise it waits for an ``info`` that the last ``recv`` has taken

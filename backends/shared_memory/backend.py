@@ -126,9 +126,8 @@ class _SharedMemoryBackend:
     ) -> None:
         spaces, make_share_for, own_classes, differences = self.stepped(setup.task, spares)
         self._before = os.sched_getaffinity(0) if setup.pinned else None
-        available = len(setup.cpus)
-        cpus = [*islice(cycle(setup.cpus), max(available, setup.at_once))] if setup.pinned else None
-        asked = Division(num_envs, setup.at_once, caller_steps, cpus, spin, one_by_one, available)
+        cpus = [*islice(cycle(setup.cpus), max(len(setup.cpus), setup.at_once))] if setup.pinned else None
+        asked = Division(num_envs, setup.at_once, caller_steps, cpus, spin, one_by_one)
         division, make_share = make_share_for(asked)
         actions = [ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)]
         self._team = Team(division, trees.leaves(spaces.observations), actions, make_share, context)

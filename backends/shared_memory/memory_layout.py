@@ -86,7 +86,6 @@ class Division:
     cpus: Sequence[int] | None = None  # process ``k`` runs on ``cpus[k]``. None: on any CPU. The caller is not moved.
     spin: float | None = None  # the most microseconds for which a waiting process polls; None: see ``spin_ns``
     one_by_one: bool = False  # whether environments are requested singly, not all of a process at once
-    available: int | None = None  # the CPUs for all processes. None: those in ``cpus``, or the usable ones
 
     def __post_init__(self) -> None:
         self.processes = min(self.num_envs, self.processes)
@@ -101,7 +100,7 @@ class Division:
         """
         if self.spin is not None:
             return int(self.spin * 1000)
-        available = self.available or (len(set(self.cpus)) if self.cpus else usable_cpus())
+        available = len(set(self.cpus)) if self.cpus else usable_cpus()
         return 400_000 if self.processes + (not self.caller_steps) <= available else 0
 
     @cached_property

@@ -154,8 +154,6 @@ class Team:
                 self.close()
             raise
 
-    # Rounds.
-
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
         if self.state is not IDLE or self.lost is not None:
@@ -344,12 +342,9 @@ class InFlight:
         self.away = bytearray(team.division.num_envs)  # 1 for each environment requested and not received since
         self._next_look = 0.0
         # For each environment, a function that requests its step, and its index in the share of its process.
-        asks: list[tuple[Callable[[int], None], int]] = [
-            (self._own.append, index) for index in range(team.division.own)
-        ]
+        self._ask = [(self._own.append, index) for index in range(team.division.own)]
         for worker in team.workers:
-            asks += [(worker.put, index) for index in range(worker.stop - worker.start)]
-        self._ask = asks
+            self._ask += [(worker.put, index) for index in range(worker.stop - worker.start)]
 
     def send(self, env_ids: Sequence[int]) -> None:
         """Request a step of the environments. None of them may be requested or ready already."""

@@ -373,8 +373,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._team.state = IDLE
         return received
 
-    # Everything else.
-
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``, or the result of the method ``name``."""
         self.call_async(name, *args, **kwargs)
@@ -466,8 +464,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: make another")
-
-    # Helpers.
 
     def _check_free(self, name: str, *, anew: bool = False) -> None:
         """Raise an error unless a call may begin. With ``anew``, it may also begin after an interrupt."""

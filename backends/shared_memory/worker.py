@@ -95,9 +95,6 @@ def ignore_sigint() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-# Waiting for the other side.
-
-
 def _membarrier(command: int) -> bool:
     """Return whether the kernel has obeyed a command of linux/membarrier.h."""
     return _MEMBARRIER != 0 and kernel.libc().syscall(_MEMBARRIER, command, 0, 0) == 0

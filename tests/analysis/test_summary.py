@@ -7,14 +7,7 @@ from msgspec import structs
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.statistics import (
-    PROCESS_SPREAD,
-    RUN_SPREAD,
-    Estimate,
-    Sample,
-    around,
-    estimate_of_rate,
-)
+from vebench.analysis.statistics import PROCESS_SPREAD, RUN_SPREAD, Estimate, Sample, around, estimate_of_rate
 from vebench.analysis.summary import is_wide, next_repeats, rated, summarise
 from vebench.child.answers import Window
 from vebench.plan.cells import CellKey

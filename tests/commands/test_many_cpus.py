@@ -112,7 +112,7 @@ def test_without_second_threads_no_core_has_two_workers(vebench: Command, machin
         assert set(cores_of(cell.cpus, machine.topology).values()) == {1}
 
 
-@pytest.mark.parametrize(("name", "family"), [("16 CPUs", "fast"), ("64 CPUs", "shm"), ("256 CPUs", "shm")])
+@pytest.mark.parametrize(("name", "family"), [("16 CPUs", "fast"), ("256 CPUs", "shm")])
 def test_a_run_names_the_fastest_and_its_display_fits_a_terminal(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, name: str, family: str
 ) -> None:

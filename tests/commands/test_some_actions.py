@@ -62,7 +62,7 @@ def test_what_random_actions_break_is_told_once_with_a_way_out(vebench: Command,
 
 def test_with_a_policy_all_backends_are_compared(vebench: Command) -> None:
     asked = ("-e", "hand:Hand", "-b", BACKENDS, *POLICY)
-    done = vebench("verify", *asked, "--steps", "60", "-f", "json", world=world_here())
+    done = vebench("verify", *asked, "--steps", "60", "-f", "json", world=world_here(layouts=2))
     found = {one["backend"]: one["verdict"] for one in json.loads(done.out)}
     assert all("--policy hand:dearest" in one["command"] for one in json.loads(done.out))
     assert (done.status, found) == (0, dict.fromkeys(BACKENDS.split(","), "identical"))
@@ -108,7 +108,7 @@ def test_the_command_to_compare_backends_has_the_policy(vebench: Command) -> Non
     (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     (found,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
     command = found["remedy"].partition("compare it with: vebench ")[2]
-    assert vebench(*shlex.split(command), "--steps", "60", world=world_here()).status == 0
+    assert vebench(*shlex.split(command), "--steps", "60", world=world_here(layouts=2)).status == 0
 
 
 def test_a_cell_of_an_environment_with_a_global_generator_is_not_called_the_same(

@@ -23,9 +23,9 @@ def vebench_on(system: str, folder: Path, *arguments: str) -> subprocess.Complet
 
 def test_on_macos_backends_run_without_pinning_and_without_advice_for_containers(tmp_path: Path) -> None:
     brief = ("-w", "1", "--duration", "0.05", "--windows", "4", "--no-base", *ONE_PASS, "-o", "run.jsonl")
-    done = vebench_on("darwin", tmp_path, "run", "-e", "CartPole", "-b", "for-loop,gym-async,shm-sync", *brief)
+    done = vebench_on("darwin", tmp_path, "run", "-e", "CartPole", "-b", "gym-async,shm-sync", *brief)
     cells = [(cell["status"], cell["affinity"]) for cell in lines(tmp_path / "run.jsonl", "cell")]
-    assert (cells, "could not be bound" in done.stdout) == ([("ok", None)] * 3, False), done
+    assert (cells, "could not be bound" in done.stdout) == ([("ok", None)] * 2, False), done
 
 
 def test_windows_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -189,18 +189,17 @@ KILLED = """
 import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import BackendEntry, Shape
-from vebench.engine.runner import WindowDone
+from vebench.engine.runner import WindowDone, run
 from vebench.process_guard import Interrupts
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 
 BackendEntry.preloaded = lambda *_: ()
-adapter, group, guardian = sys.argv[1], None if sys.argv[2] == "alone" else 0, sys.argv[3] == "guardian"
+adapter, guardian = sys.argv[1], sys.argv[2] == "guardian"
 task, backend = Task("CartPole-v1", "classic", 1), BackendChoice(adapter)
-cell = Cell(task, backend, 2, 1, Shape(2, 2, 1, 1), (), group=group)
+cell = Cell(task, backend, 2, 1, Shape(2, 2, 1, 1), (), group=0)
 spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, windows=500, timeout=200, isolation="fork")
 with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
     for event in run(Plan(spec, (cell, cell)), launch):
@@ -212,10 +211,10 @@ with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
 """
 
 
-def killed_runner(folder: Path, adapter: str, cells: str, first: str) -> str:
+def killed_runner(folder: Path, adapter: str, first: str) -> str:
     """Let a runner kill itself in the midst of a run, its guardian ``first`` or nobody, and return the run's token."""
     runner = subprocess.run(
-        [sys.executable, "-c", KILLED, f"faulty:{adapter}", cells, first],
+        [sys.executable, "-c", KILLED, f"faulty:{adapter}", first],
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         text=True,
@@ -225,14 +224,13 @@ def killed_runner(folder: Path, adapter: str, cells: str, first: str) -> str:
     return runner.stdout.split()[0]
 
 
-@pytest.mark.parametrize("cells", ["alone", "in turn"])
-def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, cells: str) -> None:
-    token = killed_runner(tmp_path, "HangsOnClose", cells, "nobody")
+def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
+    token = killed_runner(tmp_path, "HangsOnClose", "nobody")
     assert eventually(lambda: not guardian.members(token) and not list(tmp_path.iterdir()))
 
 
 def test_a_runner_killed_with_its_guardian_leaves_no_cells(tmp_path: Path) -> None:
-    token = killed_runner(tmp_path, "HasWorkers", "in turn", "guardian")
+    token = killed_runner(tmp_path, "HasWorkers", "guardian")
     assert eventually(lambda: len(states(token)) == 2)  # each cell has started a process that left its group
     with ProcessGuard():
         assert guardian.members(token) == []

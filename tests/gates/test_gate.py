@@ -86,5 +86,5 @@ def test_a_clear_difference_ends_the_passes() -> None:
 
 
 def test_looking_often_finds_no_more_than_the_level_at_the_tolerance() -> None:
-    verdicts = [InTurn(trial, 0.95).decided(30).groups[0].verdict for trial in range(60)]
+    verdicts = [InTurn(trial, 0.95).decided(30).groups[0].verdict for trial in range(40)]
     assert verdicts.count("slower") <= 3

@@ -14,14 +14,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Window
 from vebench.child.request import Recording
-from vebench.engine.runner import (
-    CellFinished,
-    Event,
-    Outcome,
-    ProofDone,
-    ProofStarted,
-    WindowDone,
-)
+from vebench.engine.runner import CellFinished, Event, Outcome, ProofDone, ProofStarted, WindowDone
 from vebench.plan.cells import Cell, CellPython, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec

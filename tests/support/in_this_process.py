@@ -115,6 +115,6 @@ class CellHere(Conversation):
 def world_here(*, layouts: int | None = None, **parts: object) -> World:
     """Return a world in which cells are real and start no process; ``parts`` replace some of it.
 
-    ``layouts``: how many are compared, all unless it is given. For Atari, where loading games takes longest.
+    ``layouts``: how many are compared, all unless it is given: the first have the fewest environments.
     """
     return fake_world(**{"start": partial(start_here, layouts=layouts), **parts})

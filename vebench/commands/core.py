@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -190,8 +191,6 @@ def _others_share(host: Host) -> float | None:
 
 
 def _shared_memory() -> int | None:
-    try:
-        system = os.statvfs("/dev/shm")  # noqa: S108 - only its free space is read
-    except (AttributeError, OSError):
-        return None
-    return system.f_bavail * system.f_frsize
+    with suppress(OSError):
+        return shutil.disk_usage("/dev/shm").free  # noqa: S108 - only its free space is read
+    return None

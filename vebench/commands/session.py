@@ -394,11 +394,7 @@ class Session:
     def _best_passes(self, plan: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:
         """Yield passes of the cells that decide most, while there is time. How many cells follow is unknown: 0."""
         memory = self._world.memory_available()
-        while True:
-            left = deadline - self._world.clock()
-            once = next_pass_within(plan, self.run, left, memory)
-            if not once.cells:
-                return
+        while (once := next_pass_within(plan, self.run, deadline - self._world.clock(), memory)).cells:
             yield once, 0
 
     def _all_passes(self, plan: Plan, left: Plan, deadline: float) -> Iterator[tuple[Plan, int]]:

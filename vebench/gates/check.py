@@ -38,7 +38,6 @@ from vebench.results.store import RunWriter
 
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
 _ENDINGS = ("-a", "-b")  # of the run files' names
-_BUDGET = 600.0  # seconds of measuring costs, if the user gives no budget
 # The default of compare. It has no reference rows, because no verdict needs them.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
@@ -254,7 +253,7 @@ def compared(
     """
     spec = specs[1]
     if budget is None and not set(COSTS).isdisjoint(metrics):
-        budget = _BUDGET
+        budget = 600.0  # seconds
     passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     planned_here = [
         replace(each, backends=each.backends or CONTESTANTS, interleave=each.replicas == 1, passes=passes)

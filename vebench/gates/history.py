@@ -56,10 +56,18 @@ def show_history(
 ) -> int:
     """Show the levels of these cells, by default all, over the runs in ``folder``. Returns the exit status.
 
-    Before that, the run file ``keep`` is stored in the folder. Raises UsageError for a folder without runs.
+    Before that, the run file ``keep`` is copied to the folder. Raises UsageError if that fails, or without any run.
     """
     if keep is not None:
-        _store_run(keep, folder)
+        store.read(keep)
+        target = folder / keep.name
+        try:
+            folder.mkdir(exist_ok=True)
+            if not (target.exists() and cmp(target, keep, shallow=False)):
+                store.refuse_to_overwrite(target, "--store")
+                shutil.copyfile(keep, target)
+        except OSError as error:
+            raise UsageError(f"--store: cannot write {target}: {error.strerror}") from None
     page = history_of(runs_in(folder), choose=lambda cells: gate.chosen(cells, envs, backends, f"{folder}/"))
     outlet.publish(page)
     return page.status
@@ -87,19 +95,6 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
     yield from alone
     if not found and not alone:
         raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
-
-
-def _store_run(run: Path, folder: Path) -> None:
-    """Copy a run file to ``folder``. Raises UsageError if another run file has its name, or it cannot be written."""
-    store.read(run)
-    target = folder / run.name
-    try:
-        folder.mkdir(exist_ok=True)
-        if not (target.exists() and cmp(target, run, shallow=False)):
-            store.refuse_to_overwrite(target, "--store")
-            shutil.copyfile(run, target)
-    except OSError as error:
-        raise UsageError(f"--store: cannot write {target}: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -196,11 +196,8 @@ SMT_POLICIES = ("last", "off", "close")  # the use of second threads of cores
 
 # Each library gets one thread in each worker. Otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
 # A library reads these variables when it is loaded, so the parent sets them.
-_LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
-ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {
-    "VECLIB_MAXIMUM_THREADS": "1",
-    "OPENCV_FOR_THREADS_NUM": "1",
-}
+_LIMITS = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")]
+ONE_THREAD_EACH = dict.fromkeys((*_LIMITS, "VECLIB_MAXIMUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -143,8 +143,8 @@ def _task_of(submission: Submission, env: str) -> str:
     return f"{env}: {manifest.suite}{plan}, {manifest.division}"
 
 
-def _across_machines(newest_first: Sequence[Submission]) -> list[Table]:
-    """Return a table for each task: the best result of each backend in each machine's newest submission."""
+def _across_machines(newest_first: Sequence[Submission]) -> Iterator[Table]:
+    """Yield a table for each task: the best result of each backend in each machine's newest submission."""
     newest: dict[tuple[str, str], Submission] = {}
     best: dict[str, dict[tuple[str, str], tuple[CellResult, Submission]]] = defaultdict(dict)
     for submission in newest_first:
@@ -156,15 +156,13 @@ def _across_machines(newest_first: Sequence[Submission]) -> list[Table]:
             before = best[task].get((machine, result.backend))
             if before is None or _worth(result) > _worth(before[0]):
                 best[task][machine, result.backend] = result, submission
-    tables = []
     for task in sorted(best):
         fastest_first = sorted(best[task].values(), key=lambda pair: _worth(pair[0]), reverse=True)
         rows = tuple(
             _row(_title_of(one), result, one.manifest.started[:10], one.manifest.vebench)
             for result, one in fastest_first
         )
-        tables.append(Table(task, (*_COLUMNS, "measured", "vebench"), rows, corner="machine", numbers=False))
-    return tables
+        yield Table(task, (*_COLUMNS, "measured", "vebench"), rows, corner="machine", numbers=False)
 
 
 def _is_compared(result: CellResult) -> bool:

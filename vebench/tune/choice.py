@@ -198,10 +198,8 @@ class TunePage(Page):
         settled = self.choice.chosen is not None
         shown = [cell for cell in (self.choice.best, *others) if cell is not None]
         table = replace(columns.all_cells(shown), title="The best setting of each backend")
-        explanations = []
         without = [(reason, one_line(name)) for name, reason in (*self._left_out, *self._not_tried)]
-        for reason, names in figures.by_key(without).items():
-            explanations.append(Remark("not tried", reason, (_listed(names),)))
+        explanations = [Remark("not tried", why, (_listed(names),)) for why, names in figures.by_key(without).items()]
         faster = {
             cell.key: f", {figures.in_sentence(over, 'x')} the rate of the best," for cell, over in self.choice.faster
         }
@@ -340,9 +338,7 @@ class TunePage(Page):
             return f"takes {took}, more than the {most} allowed"
         if cell.objection is None:
             return ""
-        reason = None
-        if cell.objection is Exclusion.UNVERIFIED:
-            reason = cell.work.reason
+        reason = cell.work.reason if cell.objection is Exclusion.UNVERIFIED else None
         return f"{DOUBTS[cell.objection]}{f' ({one_line(reason)})' if reason else ''}"
 
     @property

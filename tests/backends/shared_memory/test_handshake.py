@@ -58,7 +58,8 @@ def test_nothing_in_the_layout_overlaps(
 
 @given(st.integers(1, 300), st.integers(1, 20), st.booleans())
 def test_each_environment_has_one_process(envs: int, processes: int, caller_steps: bool) -> None:
-    division = Division(envs, processes, caller_steps=caller_steps, available=4)
+    cpus = [number % 4 for number in range(20)]
+    division = Division(envs, processes, caller_steps=caller_steps, cpus=cpus)
     assert division.processes == min(envs, processes) == len(division.shares) + caller_steps
     runs = [range(division.own), *(range(start, stop) for start, stop in division.shares)]
     assert [index for run in runs for index in run] == list(range(envs))

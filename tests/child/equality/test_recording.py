@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vebench.backends import trees
-from vebench.child.equality.recording import (
-    Began,
-    Ended,
-    LastSeen,
-    Order,
-    Record,
-    Rows,
-    read_records,
-    write,
-)
+from vebench.child.equality.recording import Began, Ended, LastSeen, Order, Record, Rows, read_records, write
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched.vectors import Native
-from vebench.backends.interface import ActionSpace, Batch, Setup, Task
+from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import RowsOfAll
 from vebench.backends.trees import Tree
 from vebench.errors import did_you_mean
@@ -30,9 +30,7 @@ class Functions(NamedTuple):
     """
 
     reset: Callable[..., tuple[Any, ...]]  # from keys to observations and the state
-    step: Callable[
-        ..., tuple[Any, ...]
-    ]  # from the state and actions to observations, the next state, rewards and flags
+    step: Callable[..., tuple[Any, ...]]  # from the state and actions to observations, the next state, rewards, flags
     sample: Callable[[Any], Any]  # from a key to a random action
     observations: gymnasium.Space[Any]
     actions: gymnasium.Space[Any]
@@ -214,16 +212,11 @@ class Jax(Native):
         self.info = replace(self.info, threads=setup.at_once)
         if rollout:
             self._ids = np.tile(np.arange(setup.batch_size), rollout)
-            ignored = ActionSpace.discrete(1)
-            self.info = replace(self.info, batch_size=len(self._ids), action_space=ignored, in_order=False)
+            self.info = replace(self.info, batch_size=len(self._ids), in_order=False)
 
     def _as_input(self, actions: Tree) -> Tree:
         """Return actions as NumPy arrays, which compiled functions take faster than ``device_put``."""
         return trees.mapped(lambda array: array.astype(np.int32) if array.dtype == np.int64 else array, actions)
-
-    def upload(self, actions: Tree) -> Tree:
-        """Return actions as arrays of the device."""
-        return actions if self._length else super().upload(actions)
 
     def recv(self) -> Batch:
         """Return the rows of a step, or of all steps of a rollout."""

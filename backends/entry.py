@@ -219,14 +219,14 @@ class BackendEntry:
 
     def has(self, task: Task) -> bool:
         """Return whether the backend can step a task once everything is installed."""
-        only = SUITES[task.suite].only
-        can = not only or self.name in only or self.role != "contestant"
+        # In a library's interpreter, only contestants that name its suite step its tasks.
+        can = not SUITES[task.suite].installation or self.scope.suites is not None or self.role != "contestant"
         return can and self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether the backend cannot step this task, and only users who name the backend want to know that."""
         special = self.reference_row or self.scope.own_classes is not None or bool(self.roles)
-        return not self.has(task) and (special or bool(SUITES[task.suite].only))
+        return not self.has(task) and (special or bool(SUITES[task.suite].installation))
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.

@@ -32,7 +32,7 @@ from vebench.backends.environments.suites import (
 )
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
-from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, Step, importable
+from vebench.backends.packages import BASE, JAX, RAY, TORCH, Installation, Package, Step, importable
 
 REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
 USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` compares others with it
@@ -255,7 +255,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.batched.vectors:Native",
         "the batch that a vector environment, or a simulator, steps by itself",
         scope=Scope(
-            frozenset(one.name for one in SUITES.values() if one.make_vec and one.only <= {"native"}),
+            frozenset(one.name for one in SUITES.values() if one.make_vec and JAX not in one.packages),
             chance=lambda task: "one generator draws the starts of all environments" if task.drawn_together else None,
         ),
         roles={"deliver": "device"},
@@ -269,7 +269,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a JAX library's batch: compiled, vmapped steps with automatic resets",
         "threads",
         scope=Scope(
-            frozenset(suite.name for suite in SUITES.values() if "jax" in suite.only),
+            frozenset(one.name for one in SUITES.values() if JAX in one.packages),
             chance=lambda task: _ROUNDING if task.suite in ("brax", "playground") else None,
         ),
         roles={"rollout": "rollout", "deliver": "device"},

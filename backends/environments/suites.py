@@ -179,7 +179,6 @@ class Suite:
     make_vec: str | None = None
     drawn_together: str | None = None  # for users' batches: returns the field of this name of a task
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
-    only: frozenset[str] = frozenset()  # the contestants that can step its tasks; empty: all
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones
     # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
@@ -259,29 +258,28 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
+_JAX_ENV = "vebench.backends.batched.jax_env:JaxVector"
 
-def _batched(library: Package, title: str, example: str, target: str, only: str) -> Suite:
+
+def _batched(library: Package, title: str, example: str, target: str = _JAX_ENV) -> Suite:
     """Return the suite of a library whose tasks are named ``library:name``. Arguments in brackets go to the library."""
     name = library.name.lower().replace("-", "_")
+    in_jax = target == _JAX_ENV
     return Suite(
         name=name,
         title=title,
         make="vebench.backends.batched.vectors:make_single",
         environment_bytes=MIB // 4,
-        otherwise=f"{name}:{example}{f', and all other ids of {title}' if only == 'jax' else ''}",
-        packages=(GYMNASIUM, *((packages.JAX,) if only == "jax" else ()), library),
+        otherwise=f"{name}:{example}{f', and all other ids of {title}' if in_jax else ''}",
+        packages=(GYMNASIUM, *((packages.JAX,) if in_jax else ()), library),
         sets=frozenset(),
         recipe=lambda _task: Recipe((), ()),
         namespace=f"{name}:",
         make_vec=target,
         installation=library.name.lower(),
-        only=frozenset({only}),
         usual=False,
     )
 
-
-_JAX_ENV = "vebench.backends.batched.jax_env:JaxVector"
-_WARP_ENV = "vebench.backends.batched.warp_env:HalfCheetah"
 
 # ``environment_bytes`` are proportional set sizes after some steps, rounded up. Measured on x86-64 Linux with Gymnasium
 # 1.4, ale-py 0.12 and mujoco 3.6: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for classic control. EnvPool 1.2
@@ -365,11 +363,11 @@ SUITES: Mapping[str, Suite] = {
             namespace="MiniGrid-",
             usual=False,
         ),
-        _batched(packages.GYMNAX, "gymnax", "CartPole-v1", _JAX_ENV, "jax"),
-        _batched(packages.BRAX, "brax", "halfcheetah", _JAX_ENV, "jax"),
-        _batched(packages.JAXTARI, "JAXtari", "pong", _JAX_ENV, "jax"),
-        _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun", _JAX_ENV, "jax"),
-        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", _WARP_ENV, "native"),
+        _batched(packages.GYMNAX, "gymnax", "CartPole-v1"),
+        _batched(packages.BRAX, "brax", "halfcheetah"),
+        _batched(packages.JAXTARI, "JAXtari", "pong"),
+        _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun"),
+        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", "vebench.backends.batched.warp_env:HalfCheetah"),
         Suite(
             name="gymnasium",
             title="other Gymnasium",

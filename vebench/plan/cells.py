@@ -81,11 +81,6 @@ class CellPython(NamedTuple):
     engines: tuple[Engine, ...] = ()  # simulators whose versions differ between that interpreter and this one
     home: str = ""  # the path of the interpreter in which the reference steps the task, empty if it is vebench's
 
-    @property
-    def of_reference(self) -> CellPython:
-        """The interpreter of a cell of the reference on the same task."""
-        return CellPython(path=self.home, home=self.home)
-
 
 _HERE = CellPython()
 
@@ -124,6 +119,12 @@ class Cell:
     def is_reference(self) -> bool:
         """Whether the cell's backend is the reference, in the task's own interpreter."""
         return self.backend.name == registry.REFERENCE and self.interpreter.path == self.interpreter.home
+
+    @property
+    def of_reference(self) -> Cell:
+        """The cell of the reference instead of this backend."""
+        home = self.interpreter.home
+        return replace(self, backend=BackendChoice(registry.REFERENCE), interpreter=CellPython(path=home, home=home))
 
     @property
     def is_base(self) -> bool:

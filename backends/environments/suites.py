@@ -95,22 +95,20 @@ def called(task: Task) -> str:
 
 
 def _called_recipe(task: Task) -> Recipe:
-    """Return the recipe of a user's own callable. It has no lines if the task's name is not ``module:name``."""
-    target = called(task)
+    """Return the recipe of an environment of a user's own callable, or of one copy of its batch.
+
+    It has no lines if the task's name is not ``module:name``.
+    """
+    target, arguments = called(task), arguments_of(task)
     if not target:
         return Recipe((), ())
-    lines = call(f"return {target}", arguments_of(task), "    ")
-    return Recipe((f"import {task.name.partition(':')[0]}",), ("def make_env():", *lines))
-
-
-def _vectors_recipe(task: Task) -> Recipe:
-    """Return the recipe of one copy of a user's vector environment."""
-    recipe = _called_recipe(task)
-    if not recipe.function:
-        return recipe
-    made = f"lambda _: {called(task)}({', '.join(('num_envs=1', *arguments_of(task)))})"
-    imports = (*recipe.imports, "from vebench.backends.batched.vectors import Single")
-    return Recipe(imports, ("def make_env():", *call("return Single", (made,), "    ")))
+    imports: tuple[str, ...] = (f"import {task.name.partition(':')[0]}",)
+    lines = call(f"return {target}", arguments, "    ")
+    if SUITES[task.suite].make_vec is not None:
+        imports += ("from vebench.backends.batched.vectors import Single",)
+        made = f"lambda _: {target}({', '.join(('num_envs=1', *arguments))})"
+        lines = call("return Single", (made,), "    ")
+    return Recipe(imports, ("def make_env():", *lines))
 
 
 def _atari_recipe(task: Task) -> Recipe:
@@ -391,7 +389,7 @@ SUITES: Mapping[str, Suite] = {
             drawn_together="vebench.backends.batched.vectors:drawn_together",
             otherwise="module:callable with an argument num_envs, for a vector environment of NumPy, JAX or torch",
             sets=frozenset({"num_envs", "seed"}),
-            recipe=_vectors_recipe,
+            recipe=_called_recipe,
             ours=False,
         ),
     )

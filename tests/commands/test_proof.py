@@ -125,11 +125,6 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
     assert f"recv() breaks the interface: {words}" in str(cell.reason)
 
 
-@pytest.mark.parametrize(("adapter", "status"), [("Honest", 0), ("Stale", 1)])
-def test_rows_on_a_device_are_verified(vebench: Command, adapter: str, status: int) -> None:
-    assert vebench("verify", "-e", "CartPole", "-b", f"on_device:{adapter}", world=world_here()).status == status
-
-
 def test_rows_on_a_device_whose_resets_nobody_can_count_are_refused(vebench: Command) -> None:
     assert vebench(*HERE, "-b", "on_device:ResetRows", *BRIEF, world=world_here()).status == 1
     assert "same step" in str(store.read(Path("run.jsonl")).cells[0].reason)

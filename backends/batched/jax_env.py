@@ -30,8 +30,8 @@ class Functions(NamedTuple):
     """
 
     reset: Callable[..., tuple[Any, ...]]  # from keys to observations and the state
-    step: Callable[..., tuple[Any, ...]]  # from the state and actions to observations, the next state, rewards, flags
-    sample: Callable[[Any], Any]  # from a key to a random action
+    # From the state and actions to observations, the next state, rewards, flags, and perhaps more.
+    step: Callable[..., tuple[Any, ...]]
     observations: gymnasium.Space[Any]
     actions: gymnasium.Space[Any]
 
@@ -68,17 +68,17 @@ def _gymnax(name: str, arguments: Mapping[str, Any]) -> Functions:
     params = params.replace(**arguments)
 
     def reset(key: Any) -> tuple[Any, ...]:
-        key, drawn = jax.random.split(key)
-        observation, state = env.reset(drawn, params)
-        return observation, (key, state)
+        observation, state = env.reset(jax.random.fold_in(key, 0), params)
+        return observation, (key, jax.numpy.int32(1), state)
 
-    def step(keyed: Any, action: Any) -> tuple[Any, ...]:
-        key, drawn = jax.random.split(keyed[0])
-        observation, state, *flags = env.step(drawn, keyed[1], action, params)
-        return observation, (key, state), *flags
+    def step(counted: Any, action: Any) -> tuple[Any, ...]:
+        key, count, state = counted
+        # One key derived for each step, as where a batch splits one key. Splitting each environment's takes twice that.
+        observation, state, *flags = env.step(jax.random.fold_in(key, count), state, action, params)
+        return observation, (key, count + 1, state), *flags
 
     spaces = env.observation_space(params), env.action_space(params)
-    return Functions(_batched(reset), _batched(step), spaces[1].sample, *map(gymnax_space_to_gym_space, spaces))
+    return Functions(_batched(reset), _batched(step), *map(gymnax_space_to_gym_space, spaces))
 
 
 def _jaxtari(name: str, arguments: Mapping[str, Any]) -> Functions:
@@ -90,7 +90,7 @@ def _jaxtari(name: str, arguments: Mapping[str, Any]) -> Functions:
     _check_name(name, jaxtari.list_available_games())
     env = ObjectCentricWrapper(AtariWrapper(jaxtari.make(name, **arguments)))
     spaces = env.observation_space(), env.action_space()
-    return Functions(_batched(env.reset), _batched(env.step), spaces[1].sample, *map(to_gymnasium_space, spaces))
+    return Functions(_batched(env.reset), _batched(env.step), *map(to_gymnasium_space, spaces))
 
 
 def _brax(name: str, arguments: Mapping[str, Any]) -> Functions:
@@ -131,10 +131,7 @@ def _as_brax(env: Any, low: Any, high: Any) -> Functions:
 
     shown = trees.mapped(unbounded, jax.eval_shape(reset, _keys(0, 1))[0])
     observations = gymnasium.spaces.Dict(shown) if isinstance(shown, dict) else shown
-    actions = gymnasium.spaces.Box(low, high, dtype=np.float32)
-    return Functions(
-        reset, step, lambda key: jax.random.uniform(key, low.shape, None, low, high), observations, actions
-    )
+    return Functions(reset, step, observations, gymnasium.spaces.Box(low, high, dtype=np.float32))
 
 
 _LIBRARIES = {"gymnax": _gymnax, "jaxtari": _jaxtari, "brax": _brax, "playground": _playground}
@@ -155,6 +152,13 @@ def _compiled(task: Task) -> Functions:
 
 def _keys(seed: int, count: int) -> Any:
     return jax.vmap(jax.random.PRNGKey)(np.arange(seed, seed + count, dtype=np.uint32))
+
+
+def _drawn(space: Any, key: Any, count: int) -> Any:
+    """Return random actions of a batch, from a ``Discrete`` space or a bounded ``Box``."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return jax.random.randint(key, (count,), space.start, space.start + space.n)
+    return jax.random.uniform(key, (count, *space.shape), None, space.low, space.high)
 
 
 class JaxVector:
@@ -188,7 +192,7 @@ class JaxVector:
     def _scanned(self, key: Any, state: Any, length: int) -> Any:
         def step(carried: Any, _: None) -> Any:
             key, drawn = jax.random.split(carried[0])
-            actions = jax.vmap(self._functions.sample)(jax.random.split(drawn, self._size))
+            actions = _drawn(self.single_action_space, drawn, self._size)
             observations, state, *flags = self._functions.step(carried[1], actions)
             return (key, state), (actions, observations, *flags)
 

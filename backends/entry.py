@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
@@ -144,11 +144,6 @@ class BackendEntry:
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
     lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
 
-    def with_options(self, options: Options) -> BackendEntry:
-        """Return the entry of the backend with these options, which may change its role."""
-        role = next((role for name, role in self.roles.items() if name in options), self.role)
-        return self if role == self.role else replace(self, role=role)
-
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options, waits: bool = False) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
         batch, at_once = workers * envs_per_worker, workers if waits else min(workers, cpus)
@@ -169,7 +164,7 @@ class BackendEntry:
         """Return the modules to import before cells on ``task`` are forked, None if each needs a fresh interpreter."""
         if self.library.preloads is None or self.library.installation is not None:
             return None
-        if SUITES[task.suite].make_vec is not None:  # JAX and Warp keep threads
+        if SUITES[task.suite].make_vec:  # JAX and Warp keep threads
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
         return (*self.library.preloads, *(package.module for package in needed))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -356,7 +357,8 @@ INSTALLATIONS: tuple[Installation, ...] = tuple(
 def find(name: str, options: Options = MappingProxyType({})) -> BackendEntry:
     """Return the entry of a backend. An unknown name is a third party's ``module:Class``, for any option and task."""
     if (known := BY_NAME.get(name)) is not None:
-        return known.with_options(options)
+        role = next((role for option, role in known.roles.items() if option in options), known.role)
+        return known if role == known.role else replace(known, role=role)
     library = Library(preloads=None)
     return BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
 

@@ -35,7 +35,7 @@ _SEED = 1_000_003  # of the batch that ``drawn_together`` makes
 
 def make_vector(task: Task, num_envs: int, seed: int = 0) -> Any:
     """Return the vector environment of a task, as its suite makes it."""
-    return load_target(str(SUITES[task.suite].make_vec))(task, num_envs, seed)
+    return load_target(SUITES[task.suite].make_vec)(task, num_envs, seed)
 
 
 def make_called(task: Task, num_envs: int, seed: int) -> Any:

@@ -104,7 +104,7 @@ def _called_recipe(task: Task) -> Recipe:
         return Recipe((), ())
     imports: tuple[str, ...] = (f"import {task.name.partition(':')[0]}",)
     lines = call(f"return {target}", arguments, "    ")
-    if SUITES[task.suite].make_vec is not None:
+    if SUITES[task.suite].make_vec:
         imports += ("from vebench.backends.batched.vectors import Single",)
         made = f"lambda _: {target}({', '.join(('num_envs=1', *arguments))})"
         lines = call("return Single", (made,), "    ")
@@ -173,9 +173,9 @@ class Suite:
     frames: str | None = None
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
     # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
-    # returns a vector environment. None: environments are made one by one.
-    make_vec: str | None = None
-    drawn_together: str | None = None  # for users' batches: returns the field of this name of a task
+    # returns a vector environment. Empty: environments are made one by one.
+    make_vec: str = ""
+    drawn_together: str = ""  # for users' batches: returns the field of this name of a task
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones

@@ -161,7 +161,7 @@ def _fact_of_batch(task: Any) -> dict[str, Any]:
     if taken := sorted(VECTORS.sets.intersection(task.arguments)):
         raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
-        return {"drawn_together": load_target(str(VECTORS.drawn_together))(task)}
+        return {"drawn_together": load_target(VECTORS.drawn_together)(task)}
     except (Exception, SystemExit) as raised:  # a simulator may raise anything
         raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
 

@@ -164,8 +164,8 @@ def _drawn(space: Any, key: Any, count: int) -> Any:
 class JaxVector:
     """A batch of environments of a JAX library. Environment ``i`` draws from the key of ``seed + i``."""
 
-    def __init__(self, task: Task, num_envs: int, seed: int = 0) -> None:
-        self._functions, self._size, self._seed = _compiled(task), num_envs, seed
+    def __init__(self, task: Task, num_envs: int, _seed: int = 0) -> None:
+        self._functions, self._size = _compiled(task), num_envs
         self.single_observation_space = self._functions.observations
         self.single_action_space = self._functions.actions
         self._scan = jax.jit(self._scanned, static_argnums=2)
@@ -174,9 +174,8 @@ class JaxVector:
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[Tree, dict[str, Any]]:
         """Start a new episode in every environment."""
-        seed = self._seed if seed is None else seed
-        self._drawing = jax.random.PRNGKey(seed)
-        observations, self._state = self._functions.reset(_keys(seed, self._size))
+        self._drawing = jax.random.PRNGKey(seed or 0)
+        observations, self._state = self._functions.reset(_keys(seed or 0, self._size))
         return observations, {}
 
     def step(self, actions: Tree) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from vebench.backends import trees
 from vebench.backends.batched import arrays
 from vebench.backends.batched.libraries import peak_memory
 from vebench.backends.environments.making import make, read_spaces, sample
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
 from vebench.child import answers
 from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy, uploaded
@@ -125,18 +126,17 @@ def build(
 ) -> tuple[VectorBackend, Batch, BackendInfo, tuple[int, int, int]]:
     """Return the backend, its first batch, its info before the reset, and when imports, making and reset were over."""
     if request.entry.builds_environments:
-        task = request.setup.task
-        own = task.module or task.name.rpartition(":")[0]  # registers the environment, or has the function to call
-        for module in filter(None, (*(request.entry.preloaded(task) or ()), own)):
+        task, suite = request.setup.task, SUITES[request.setup.task.suite]
+        own = (task.module or task.name.rpartition(":")[0],)  # registers the environment, or has the function to call
+        libraries = tuple(package.module for package in suite.packages) if suite.installation else own
+        for module in filter(None, (*(request.entry.preloaded(task) or ()), *libraries)):
             importlib.import_module(module)
     imported = clock()
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info
     made = clock()
     if info.on_device and info.autoreset == "next_step":
-        raise ValueError(
-            "rows that stay on a device need autoreset in the same step: nobody counts rows of resets there"
-        )
+        raise ValueError("rows on a device need autoreset in the same step: nobody counts rows of resets there")
     backend.reset(request.start_seed)
     first = backend.recv()
     if info.on_device:

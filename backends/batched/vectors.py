@@ -107,7 +107,7 @@ class Single(gymnasium.Env[Any, Any]):
         self._mode = mode_of(vector)
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._actions: Any = None
-        self._next: Any = None  # the first observation of the next episode, if the last step has returned it
+        self._next: Any = None  # the observations of the last step: in mode ``same_step``, perhaps of the next episode
         self._ended = False
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:
@@ -120,7 +120,7 @@ class Single(gymnasium.Env[Any, Any]):
             observations = self._batch.vector.step(self._actions)[0]
         else:
             observations = self._batch.reset_ended(np.ones(1, np.bool_))
-        self._ended, self._next = False, None
+        self._ended = False
         return trees.part(arrays.to_host(observations), 0), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -152,26 +152,22 @@ class Native(OneInFlight):
         self._report(setup, spaces, autoreset=autoreset, reuses_buffers=True, on_device=self._stays, **reported)
 
     def upload(self, actions: Tree) -> Tree:
-        """Return actions as arrays of the simulator's device."""
+        """Return NumPy arrays of actions as the simulator takes them."""
         return arrays.to_device(actions, self._batch.example)
-
-    def _as_input(self, actions: Tree) -> Tree:
-        """Return NumPy arrays of actions as the simulator takes them in each step."""
-        return self.upload(actions)
 
     def _reset(self, seed: int) -> Tree:
         observations = self._batch.reset(seed)
         return observations if self._stays else arrays.to_host(observations)
 
     def _receive(self) -> RowsOfAll:
-        actions = self._actions if self._stays else self._as_input(self._actions)
+        actions = self._actions if self._stays else self.upload(self._actions)
         rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
-            flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own
-            ends = flags[0] | flags[1]
+            # Copies, because the reset may clear the simulator's own flags.
+            terminated, truncated = (np.array(arrays.to_host(array)) for array in rows[2:])
+            ends = terminated | truncated
             if ends.any():
-                kept = rows[2:] if self._stays else flags
-                rows = (self._batch.reset_ended(ends), rows[1], *kept)
+                rows = (self._batch.reset_ended(ends), rows[1], terminated, truncated)
         return rows if self._stays else arrays.to_host(rows)
 
     def _end(self) -> None:

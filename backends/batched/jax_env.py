@@ -1,7 +1,7 @@
 """Environments of JAX libraries, in compiled batches that stay on the device: one function for each library.
 
-Functions are compiled as the libraries' documentation does it: ``jax.jit`` of a step of the whole batch, automatic
-resets included.
+Functions are compiled as in the libraries' documentation: ``jax.jit`` of a step of the whole batch, automatic resets
+included.
 """
 
 from __future__ import annotations

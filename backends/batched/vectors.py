@@ -97,8 +97,8 @@ class _Seeded:
 class Single(gymnasium.Env[Any, Any]):
     """One copy of a batched environment, with Gymnasium's interface for a single environment.
 
-    ``make`` returns a batch of one, given a seed. Without a seed, a reset after an end returns what the batch returned:
-    its generator goes on as in a batch.
+    ``make`` returns a batch of one, given a seed. After an end, a reset without a seed returns the observation
+    with which the batch goes on, so that its generator goes on as in a larger batch.
     """
 
     def __init__(self, make: Callable[[int], Any]) -> None:

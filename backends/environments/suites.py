@@ -175,7 +175,7 @@ class Suite:
     # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
     # returns a vector environment. Empty: environments are made one by one.
     make_vec: str = ""
-    drawn_together: str = ""  # for users' batches: returns the field of this name of a task
+    drawn_together: str = ""  # for users' batches: returns ``Task.drawn_together``
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones

@@ -199,7 +199,7 @@ def python_name(task: Task, choice: BackendChoice) -> str:
 
 
 def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, BackendChoice]]:
-    """Yield each task with its backends. One that means nothing for it is left out if it steps another task."""
+    """Yield each task with its backends. One that means nothing for a task is left out if it steps another one."""
     usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default]
     for task in tasks:
         meant = [one for one in spec.backends or usual if not one.entry.means_nothing_for(task)]

@@ -69,7 +69,7 @@ class _Played:
 
     @property
     def same_step(self) -> bool:
-        """Whether a step that ends an episode shows the next one."""
+        """Whether a row that ends an episode has the first observation of the next one."""
         return self.info.autoreset == "same_step"
 
 

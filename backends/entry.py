@@ -162,9 +162,8 @@ class BackendEntry:
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return the modules to import before cells on ``task`` are forked, None if each needs a fresh interpreter."""
-        if self.library.preloads is None or self.library.installation is not None:
-            return None
-        if SUITES[task.suite].make_vec:  # JAX and Warp keep threads
+        keeps_threads = bool(SUITES[task.suite].make_vec)  # JAX and Warp do
+        if self.library.preloads is None or self.library.installation is not None or keeps_threads:
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
         return (*self.library.preloads, *(package.module for package in needed))

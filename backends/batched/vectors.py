@@ -16,16 +16,10 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched import arrays
-from vebench.backends.environments.making import (
-    DISABLED,
-    NEXT_STEP,
-    SAME_STEP,
-    mode_of,
-    parameters_of,
-    read_spaces,
-)
+from vebench.backends.environments.making import DISABLED, NEXT_STEP, SAME_STEP, mode_of, parameters_of, read_spaces
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.interface import Setup, Task
+from vebench.backends.for_loop import ForLoop
+from vebench.backends.interface import Factory, Setup, Task
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 
@@ -57,17 +51,15 @@ def make_single(task: Task) -> Single:
 
 def drawn_together(task: Task) -> bool:
     """Return whether a batch of two starts unlike two single copies with the same seeds."""
-    with closing(Native(Setup(task, 2, seed=_SEED))) as batch:
-        batch.reset(_SEED)
-        starts = trees.mapped(np.copy, batch.recv().observations)
-    for index in range(2):
-        with closing(make_single(task)) as copy:
-            sides = trees.part(starts, index), copy.reset(seed=_SEED + index)[0]
-        for one, other in zip(*(map(np.asarray, trees.leaves(side)) for side in sides), strict=True):
-            # Rounded starts are a fault, which a comparison of rows names.
-            if one.shape == other.shape and not np.allclose(one, other, 0.01, 1e-6, equal_nan=True):
-                return True
-    return False
+    starts = []
+    kinds: tuple[Factory, ...] = (Native, ForLoop)
+    for kind in kinds:
+        with closing(kind(Setup(task, 2, seed=_SEED))) as backend:
+            backend.reset(_SEED)
+            starts.append(trees.leaves(trees.mapped(np.copy, backend.recv().observations)))
+    # Rounded starts are a fault, which a comparison of rows names.
+    alike = (np.allclose(one, other, 0.01, 1e-6, equal_nan=True) for one, other in zip(*starts, strict=True))
+    return not all(alike)
 
 
 class _Seeded:

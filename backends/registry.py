@@ -83,7 +83,7 @@ def _native_lines(built: Built) -> tuple[str, ...]:
     if built.task.suite != "vectors" or not target:
         return ()
     arguments = (f"num_envs={built.num_envs}", *arguments_of(built.task))
-    return (f"import {target.rpartition('.')[0]}", "", *built.guarded(call(f"envs = {target}", arguments)))
+    return (f"import {built.task.name.partition(':')[0]}", "", *built.guarded(call(f"envs = {target}", arguments)))
 
 
 def _gym_vector_lines(built: Built) -> tuple[str, ...]:

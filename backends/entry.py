@@ -222,6 +222,14 @@ class BackendEntry:
         special = self.reference_row or self.scope.own_classes is not None or bool(self.roles)
         return not self.has(task) and (special or bool(SUITES[task.suite].installation))
 
+    def is_usual_for(self, task: Task) -> bool:
+        """Return whether the backend is measured on a task without being named.
+
+        Not if it steps copies of a batch in other processes: JAX and Warp keep threads, which forked processes lose.
+        """
+        forks = bool(SUITES[task.suite].make_vec) and "process" in self.steppers
+        return not (forks or self.means_nothing_for(task))
+
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
 

@@ -184,7 +184,7 @@ def _without_winner(env: str, subject: str, answer: TaskAnswer, section: Section
             why, remedy = "no backend could be measured", "After fixing what the findings name, measure with:"
         case Reason.DOUBTED:
             why, remedy, command = _excluded(answer, left, section)
-        case Reason.ALONE if sum(not choice.entry.reference_row for choice in spec.backends) == 1:
+        case Reason.ALONE if sum(choice.entry.candidate for choice in spec.backends) == 1:
             why, remedy, command = f"only {left} was measured", "Measure other backends, too: leave out -b.", ""
         case Reason.ALONE:
             why = f"only {left} has a rate"

@@ -38,21 +38,15 @@ _SETTINGS: Mapping[str, object] = {
     "font.size": 9.0,
     "text.color": "#1f2328",
     "text.parse_math": False,
-    "axes.edgecolor": MUTED,
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.spines.left", "axes.spines.right", "axes.spines.top"), False),
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "axes.labelcolor": MUTED,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
     "figure.titlesize": 10.0,
     "figure.titleweight": "bold",
     "grid.color": "#d1d9e0",
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0.0),
     "lines.markersize": 5.0,
     "legend.frameon": False,
     "svg.fonttype": "none",
@@ -101,15 +95,13 @@ def _lines(cells: Sequence[CellSummary], answer: TaskAnswer, usable_cpus: int) -
         yield ChartLine("ideal", ideal, "ideal")
 
 
-def _curves(cells: Iterable[CellSummary]) -> list[tuple[Curve, str]]:
-    """Return the curves of a task with names. Names include the environments per worker if these differ."""
+def _curves(cells: Iterable[CellSummary]) -> Iterator[tuple[Curve, str]]:
+    """Yield the curves of a task with names. Names include the environments per worker if these differ."""
     shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
-    named = []
     for curve in shown:
         envs = figures.times_envs(curve[0].envs_per_worker) if several else ""
-        named.append((curve, f"{one_line(curve[0].label)}{envs}"))
-    return named
+        yield curve, f"{one_line(curve[0].label)}{envs}"
 
 
 def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> Iterator[Table]:
@@ -117,9 +109,8 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
     cores = cores_of_workers(header, cells)
     on_hosts = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
     for env in dict.fromkeys(cell.env for cell in cells):
-        named = _curves(cell for cell in cells if cell.env == env)
         rows, refused = [], []
-        for curve, name in named:
+        for curve, name in _curves(cell for cell in cells if cell.env == env):
             found = on_hosts if header.hosts else forecast(curve, cores, workers)
             texts = Text(("not predicted",), "missing"), Text((figures.DASH,))
             if isinstance(found, str):

@@ -7,7 +7,7 @@ cell: file, environment, backend, workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vebench.analysis.cell import CellSummary
@@ -67,12 +67,13 @@ def _what_it_steps(cell: CellSummary) -> str | None:
 
 
 def _parts_of_startup(cell: CellSummary) -> str | None:
-    """Return the parts of a start-up in words, if its first step takes far longer than others, because it compiles."""
-    found, batch, first = cell.figures, cell.figures.ns_per_batch, cell.figures.first_step_seconds
-    if not (first and batch and first > max(0.5, 20e-9 * batch.median)):
+    """Return the seconds of building, compiling, and the rest up to the end of the first step, if JAX compiled."""
+    found = cell.figures
+    if not found.compile_seconds:
         return None
-    parts = found.imports_seconds, found.making_seconds, found.reset_seconds, first
-    return f"{' + '.join(f'{part or 0:.1f}' for part in parts)} s"
+    built = (found.imports_seconds or 0) + (found.making_seconds or 0)
+    rest = (found.reset_seconds or 0) + (found.first_step_seconds or 0) - found.compile_seconds
+    return f"{built:.1f} + {found.compile_seconds:.1f} + {max(0.0, rest):.1f} s"
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -90,7 +91,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("figures.resets", "rows that only report a reset and are not steps", "rows"),
     RateColumn("figures.steps_per_second", "steps of all environments together", "steps/s"),
     RateColumn("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
-    RateColumn("figures.speedup", f"frames/s over {REFERENCE}'s with one worker, same run", "times", "speedup"),
+    RateColumn("speedup", f"frames/s over {REFERENCE}'s with one worker, same run", "times", "speedup"),
     RateColumn("figures.efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
     RateColumn("figures.of_ceiling", "frames/s over the bare simulator's on the same CPUs", "ratio", "of ceiling"),
     RateColumn("figures.frames_per_cpu_second", "frames per CPU second of all processes", "frames/s", "frames/CPU s"),
@@ -146,9 +147,7 @@ COLUMNS: tuple[Column, ...] = (
         "hosts",
         "rates of the replicas; empty on one machine",
         "steps/s",
-        of=lambda cell: [
-            {"host": name, "steps_per_second": asdict(rate)} for name, rate in cell.conditions.host_rates.items()
-        ],
+        of=lambda cell: [{"host": name, "steps_per_second": rate} for name, rate in cell.conditions.host_rates.items()],
         text=lambda cell: " ".join(f"{name}={rate.median:.0f}" for name, rate in cell.conditions.host_rates.items()),
     ),
     Column("work_in_words", "the verdict, with (before) if no row of the cell itself was compared", named="work"),
@@ -158,7 +157,8 @@ COLUMNS: tuple[Column, ...] = (
     RateColumn("figures.memory_per_env", "peak memory of all processes over the number of environments", "bytes"),
     RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
     Column("figures.first_step_seconds", "the first step after startup, in which libraries compile", "s"),
-    Column("parts_of_startup", "imports + making + first reset + first step, if it is long", of=_parts_of_startup),
+    Column("figures.compile_seconds", "the part of startup and first step in which JAX compiles", "s"),
+    Column("parts_of_startup", "build + compile + rest of reset and first step, if JAX compiles", of=_parts_of_startup),
     Column("figures.gpu_bytes_per_env", "peak memory on GPUs over the number of environments", "bytes"),
     RateColumn("figures.steps_per_joule", "steps/s per watt of all CPU packages and GPUs", "steps/J"),
 )

@@ -313,6 +313,5 @@ def _name(cell: Cell) -> str:
 
 
 def _setting(cell: Cell) -> str:
-    return one_line(
-        f"{cell.backend.label} with {cell.key.size}{f', {cell.interpreter.side}' if cell.interpreter.side else ''}"
-    )
+    side = f", {cell.interpreter.side}" if cell.interpreter.side else ""
+    return one_line(f"{cell.backend.label} with {cell.key.size}{side}")

@@ -233,25 +233,17 @@ def list_page() -> SimplePage:
             here = Text(("set up",))
         steppers = ", ".join([*(entry.name for entry in entries), *(f"-e {suite.name}:ID" for suite in suites)])
         peers.append(TableRow(one.name, (Text((steppers,)), Text((one.title,)), here)))
+    only_with_b = "Backends marked (named) are measured only with -b."
+    of_peers = (
+        "vebench install NAME makes an interpreter that has it; -b BACKEND or -e LIBRARY:ID then runs there.",
+        "vebench run -b all-peers measures all but samplers, with the usual backends.",
+        *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
+    )
     tables = (
-        _words_table(
-            "Backends",
-            "backend",
-            ("steps", "what it is"),
-            backends,
-            "Backends marked (named) are measured only with -b.",
-        ),
+        _words_table("Backends", "backend", ("steps", "what it is"), backends, only_with_b),
         _words_table("Their options", "option", ("meaning",), options),
         _words_table("Tasks (full ids such as ALE/Pong-v5 work, too)", "kind", ("names",), tasks),
-        _words_table(
-            "Backends of other projects",
-            "name",
-            ("backends", "what it is", "here"),
-            peers,
-            "vebench install NAME makes an interpreter that has it; -b BACKEND or -e LIBRARY:ID then runs there.",
-            "vebench run -b all-peers measures all but samplers, with the usual backends.",
-            *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
-        ),
+        _words_table("Backends of other projects", "name", ("backends", "what it is", "here"), peers, *of_peers),
     )
     findings = (*_missing(), *map(Remark.of, own_classes(standings())))
     return SimplePage("list", (Document("What can be measured here", (), tables, remarks=findings),))

@@ -262,8 +262,7 @@ def rate_tables(
 
     skips = sorted({cell.built.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
-    rates = [replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best))]
-    *others, last = rates
+    *others, last = (replace(table, further=False) for table in tables(unit, lambda cell: _rate(cell, best)))
     yield from others
     details: list[str] = []
     if timed := next((cell.built.timed for cell in cells if cell.built.timed), None):
@@ -463,11 +462,7 @@ def _verdict(first: Section, side: Section, found: TaskComparison) -> tuple[str,
 def _ratio_tables(first: Section, side: Section, found: TaskComparison) -> Iterator[Table]:
     """Yield the table of one task and one other run, with a column for each size of both runs, if there is any."""
     places = {(one.key.backend, (one.key.workers, one.key.envs_per_worker)): one for one in found.places}
-    heads = {
-        size: one.key.size
-        for (_, size), one in sorted(places.items(), key=lambda pair: pair[0][1])
-        if None not in one.cells
-    }
+    heads = dict(sorted((size, one.key.size) for (_, size), one in places.items() if None not in one.cells))
     if not heads:
         return
     measured = [cell for one in found.places for cell in one.cells if cell is not None]

@@ -14,14 +14,18 @@ exec > >(tee "$folder/log.txt") 2>&1
 
 left() { echo $((720 - (SECONDS - began))); }  # seconds of the 12 minutes
 
-"$(dirname "$(command -v "$vebench")")/pip" install -q nvidia-ml-py  # names the GPU in run files
+install() { # python, requirements; environments made by uv have no pip
+    if command -v uv >/dev/null; then uv pip install -q --python "$@"; else "$1" -m pip install -q "${@:2}"; fi
+}
+
+install "$(dirname "$(command -v "$vebench")")/python" nvidia-ml-py  # names the GPU in run files
 nvidia-smi -q >"$folder/gpu.txt" || { echo "nvidia-smi found no GPU"; exit 2; }
 export XLA_PYTHON_CLIENT_PREALLOCATE=false  # otherwise each process takes 75 % of the GPU's memory
 
 timeout 180 "$vebench" install gymnax brax mujoco-warp || exit 1
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/vebench/peers
 for library in gymnax brax; do
-    timeout 150 "$cache/$library/bin/pip" install -q 'jax[cuda12]==0.10.2' nvidia-ml-py || exit 1
+    install "$cache/$library/bin/python" 'jax[cuda12]==0.10.2' nvidia-ml-py || exit 1
     "$cache/$library/bin/python" -c 'import jax; print(jax.devices())'
 done
 "$cache/mujoco-warp/bin/python" -c 'import warp; warp.init()'
@@ -36,6 +40,6 @@ jax='jax,jax[deliver=device],jax[rollout=128]'
 routes cartpole $((($(left) - 60) / 3)) CartPole-v1,gymnax:CartPole-v1 \
     "for-loop,gym-vector,envpool-sync,fast-sync,$jax" 16..16384:*8
 routes halfcheetah $(($(left) - 100)) 'HalfCheetah-v5,brax:halfcheetah[backend=mjx],mujoco_warp:HalfCheetah' \
-    "for-loop,envpool-sync,fast-sync,native,native[deliver=device],$jax" 1..1024:*8
+    "for-loop,envpool-sync,fast-sync,native,$jax" 1..1024:*8
 timeout 60 "$vebench" verify CartPole-v1 gymnax:CartPole-v1 --within distribution --steps 500 --num-envs 16
 echo "took $((SECONDS - began)) s: run files are in $folder"

@@ -35,6 +35,7 @@ from vebench.process_guard import ProcessGuard, python_path
 
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
+_LOOK_UP_S = 120.0  # time limit to import a user's modules, and to make environments
 
 
 class ProbeFacts(TypedDict):
@@ -95,7 +96,6 @@ def examine_python(option: str, path: str) -> Interpreter:
 
 def look_up(
     python: str,
-    timeout: float,
     *,
     envs: Sequence[str] = (),
     adapters: Sequence[tuple[str, Sequence[str]]] = (),
@@ -103,13 +103,9 @@ def look_up(
 ) -> ProbeFacts:
     """Return the facts of environments, adapters with options, and functions. Raises UsageError without an answer."""
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
-    request: dict[str, object] = {
-        "envs": [bracketed.name_and_values(name) for name in envs],
-        "adapters": [*adapters],
-        "functions": [*functions],
-        "plugins": PLUGINS,
-    }
-    return ask(about, python, request, timeout)
+    named = [bracketed.name_and_values(name) for name in envs]
+    request: dict[str, object] = {"envs": named, "adapters": adapters, "functions": functions, "plugins": PLUGINS}
+    return ask(about, python, request, _LOOK_UP_S)
 
 
 def ask(about: str, python: str, request: dict[str, object], timeout: float) -> ProbeFacts:

@@ -42,8 +42,7 @@ def wait(tree: Tree) -> None:
     for array in trees.leaves(tree):
         if hasattr(array, "block_until_ready"):  # JAX
             array.block_until_ready()
-    torch, warp = sys.modules.get("torch"), sys.modules.get("warp")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    if warp is not None:
+        elif getattr(array, "is_cuda", False):  # torch
+            sys.modules["torch"].cuda.synchronize(array.device)
+    if (warp := sys.modules.get("warp")) is not None:
         warp.synchronize()

@@ -111,7 +111,8 @@ def _playground(name: str, arguments: Mapping[str, Any]) -> Functions:
     config = registry.get_default_config(name)
     env = registry.load(name, config, {**arguments})
     high = np.ones(env.action_size, np.float32)
-    return _as_brax(wrapper.wrap_for_brax_training(env, config.episode_length, config.action_repeat), -high, high)
+    limits = {"episode_length": config.episode_length, "action_repeat": config.action_repeat}
+    return _as_brax(wrapper.wrap_for_brax_training(env, **limits), -high, high)
 
 
 def _as_brax(env: Any, low: Any, high: Any) -> Functions:

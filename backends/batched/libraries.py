@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import cache
 
 
@@ -29,12 +30,20 @@ def _of_jax() -> list[float]:
     return durations
 
 
+def compile_ns() -> int | None:
+    """Return for how many nanoseconds JAX has compiled since the first call of ``compiled``; None without JAX."""
+    return round(1e9 * sum(_of_jax())) if "jax" in sys.modules else None
+
+
 def peak_memory() -> int | None:
-    """Return the most bytes on GPUs that JAX and torch have used in this process at once; None if they used none."""
+    """Return the most bytes on GPUs that JAX, torch and Warp have used in this process; None if they used none."""
     peak = 0
-    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    if jax is not None:
-        peak += sum((device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices())
-    if torch is not None and torch.cuda.is_initialized():
-        peak += sum(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    jax, torch, warp = (sys.modules.get(name) for name in ("jax", "torch", "warp"))
+    with suppress(Exception):  # a library without its GPU may raise anything, and the windows are measured
+        if jax is not None:
+            peak += sum((device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices())
+        if torch is not None and torch.cuda.is_initialized():
+            peak += sum(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+        if warp is not None:
+            peak += sum(map(warp.get_mempool_used_mem_high, warp.get_cuda_devices()))
     return peak or None

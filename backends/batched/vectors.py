@@ -16,10 +16,17 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched import arrays
-from vebench.backends.environments.making import DISABLED, NEXT_STEP, SAME_STEP, mode_of, parameters_of, read_spaces
+from vebench.backends.environments.making import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    mode_of,
+    parameters_of,
+    read_spaces,
+    sample,
+)
 from vebench.backends.environments.suites import SUITES, load_target
-from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Factory, Setup, Task
+from vebench.backends.interface import Setup, Task
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll
 from vebench.backends.trees import Tree
 
@@ -50,16 +57,37 @@ def make_single(task: Task) -> Single:
 
 
 def drawn_together(task: Task) -> bool:
-    """Return whether a batch of two starts unlike two single copies with the same seeds."""
-    starts = []
-    kinds: tuple[Factory, ...] = (Native, ForLoop)
-    for kind in kinds:
-        with closing(kind(Setup(task, 2, seed=_SEED))) as backend:
-            backend.reset(_SEED)
-            starts.append(trees.leaves(trees.mapped(np.copy, backend.recv().observations)))
-    # Rounded starts are a fault, which a comparison of rows names.
-    alike = (np.allclose(one, other, 0.01, 1e-6, equal_nan=True) for one, other in zip(*starts, strict=True))
-    return not all(alike)
+    """Return whether one generator draws for all environments of a batch.
+
+    Then a batch of two starts unlike two single copies with the same seeds, or a batch of three goes on unlike it.
+    """
+    two, three = (_first_rows(task, count) for count in (2, 3))
+    for index in range(2):
+        with closing(make_single(task)) as copy:
+            if _apart(trees.part(two[0], index), copy.reset(seed=_SEED + index)[0]):
+                return True
+    for some, more in zip(two, three, strict=True):
+        for index in range(2):  # in any order: a row in another's place is a fault, which a comparison of rows names
+            if all(_apart(trees.part(some, index), trees.part(more, other)) for other in range(3)):
+                return True
+    return False
+
+
+def _first_rows(task: Task, count: int) -> list[Tree]:
+    """Return the observations of a batch after its reset and in its first steps."""
+    with closing(Native(Setup(task, count, seed=_SEED))) as batch:
+        batch.reset(_SEED)
+        seen = [trees.mapped(np.copy, batch.recv().observations)]
+        for actions in trees.as_rows(sample(batch.info.action_space, np.random.default_rng(0), 20, 3)):
+            batch.send(trees.part(actions, slice(count)))
+            seen.append(trees.mapped(np.copy, batch.recv().observations))
+    return seen
+
+
+def _apart(one: Tree, other: Tree) -> bool:
+    """Return whether observations differ by more than rounding, a fault that a comparison of rows names."""
+    pairs = zip(*(map(np.asarray, trees.leaves(side)) for side in (one, other)), strict=True)
+    return any(a.shape == b.shape and not np.allclose(a, b, 0.01, 1e-6, equal_nan=True) for a, b in pairs)
 
 
 class _Seeded:
@@ -155,12 +183,16 @@ class Native(OneInFlight):
         actions = self._actions if self._stays else self.upload(self._actions)
         rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
-            # Copies, because the reset may clear the simulator's own flags.
-            terminated, truncated = (np.array(arrays.to_host(array)) for array in rows[2:])
-            ends = terminated | truncated
+            flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own
+            ends = flags[0] | flags[1]
             if ends.any():
-                rows = (self._batch.reset_ended(ends), rows[1], terminated, truncated)
-        return rows if self._stays else arrays.to_host(rows)
+                kept = rows[1:] if self._stays else (np.array(arrays.to_host(rows[1])), *flags)
+                rows = (self._batch.reset_ended(ends), *kept)
+        if not self._stays:
+            return arrays.to_host(rows)
+        if isinstance(rows[1], np.ndarray):
+            raise ValueError("its rows are NumPy arrays, on the host: leave out deliver=device")
+        return rows
 
     def _end(self) -> None:
         self._batch.vector.close()

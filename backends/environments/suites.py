@@ -384,6 +384,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="vectors",
             title="your own, batched",
+            environment_bytes=MIB // 4,
             make="vebench.backends.batched.vectors:make_single",
             make_vec="vebench.backends.batched.vectors:make_called",
             drawn_together="vebench.backends.batched.vectors:drawn_together",

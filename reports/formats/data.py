@@ -194,9 +194,8 @@ def workflow_commands(page: Any) -> str:
     for cell in page.comparison.cells:
         level = "error" if cell.failed else levels.get(cell.verdict)
         if level:
-            lines.append(
-                f"::{level} title=vebench%3A {figures.verdict_word(cell)}::{in_words(cell).translate(escapes)}\n"
-            )
+            words = in_words(cell).translate(escapes)
+            lines.append(f"::{level} title=vebench%3A {figures.verdict_word(cell)}::{words}\n")
     return "".join(lines)
 
 

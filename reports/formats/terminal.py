@@ -49,7 +49,7 @@ def _sections(document: Document, width: int, *, of_run: bool) -> list[Block]:
     """Return the parts of a document, which empty lines will separate. In a run, the most important part is last."""
     brief = bool(document.all_notes)
     legend = [*document.legend, f"{_BEST} {document.best}."] if document.best else [*document.legend]
-    explained: Block = [_dim(" ".join(legend))] if legend else []
+    explained: Block = [Line(" ".join(legend), style="dim")] if legend else []
     remarks: Block = [*_remarks(document.remarks)]
     if brief:
         remarks.append(_pasted(f"All notes: {document.all_notes}", "dim"))
@@ -57,7 +57,7 @@ def _sections(document: Document, width: int, *, of_run: bool) -> list[Block]:
     further: list[Block] = []
     for table in document.tables:
         notes = table.notes if brief else (*table.notes, *table.details)
-        parts = [*_table(table, width, brief=brief), *map(_dim, notes)]
+        parts = [*_table(table, width, brief=brief), *(Line(note, style="dim") for note in notes)]
         (further if table.further else tables).append(parts)
     answers: list[Block] = []
     code: list[Block] = []
@@ -197,10 +197,6 @@ def _side_by_side(width: int, left: Line, text: str) -> Grid:
     grid.add_column(min_width=width)
     grid.add_row(left, Line(text, overflow="fold"))
     return grid
-
-
-def _dim(text: str) -> Line:
-    return Line(text, style="dim")
 
 
 def _pasted(text: str, style: str = "cyan") -> Line:

@@ -21,7 +21,7 @@ from vebench.child.answers import (
     Timed,
     Warm,
     Window,
-    writer,
+    send,
 )
 from vebench.child.request import Job, Judging, Recorded, Recording, Replaying, Request, Settings, Stepping, Timing
 from vebench.engine.runner import decode
@@ -65,7 +65,7 @@ ANSWERS: tuple[Answer, ...] = (
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
 def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
     reading, writing = os.pipe()
-    writer(writing)(answer)
+    send(writing, answer)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         assert decode(pipe.read()) == answer

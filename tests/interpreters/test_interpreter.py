@@ -53,12 +53,12 @@ def test_a_lookup_finds_this_vebench_in_any_python(tmp_path: Path, monkeypatch: 
     (tmp_path / "mine.py").write_text("import vebench.errors, vebench.machine.kernel\ndef build(setup): ...\n")
     bare = script(tmp_path / "python", f'exec "{sys.executable}" -S "$@"')  # without what is installed in it
     monkeypatch.chdir(tmp_path)
-    assert look_up(bare, LONG, adapters=[("mine:build", [])])["adapters"] == [{}]
+    assert look_up(bare, adapters=[("mine:build", [])])["adapters"] == [{}]
     (tmp_path / "other" / "vebench").mkdir(parents=True)
     (tmp_path / "other" / "vebench" / "__init__.py").write_text("1 / 0")
     (tmp_path / "mine.py").rename(tmp_path / "other" / "mine.py")
     monkeypatch.setenv("PYTHONPATH", "other")
-    assert look_up(bare, LONG, adapters=[("mine:build", [])])["adapters"] == [{}]
+    assert look_up(bare, adapters=[("mine:build", [])])["adapters"] == [{}]
 
 
 @pytest.mark.parametrize("text", ["echo 1", "exit 3"])

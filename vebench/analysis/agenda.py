@@ -15,17 +15,7 @@ from math import log
 from vebench.analysis.answer import fastest_first, first_of_each, may_win
 from vebench.analysis.cell import CellSummary, Curve, curves, of_key
 from vebench.analysis.summary import is_wide, next_repeats, rated
-from vebench.plan.cells import (
-    AROUND_S,
-    Cell,
-    CellKey,
-    Plan,
-    interleaved,
-    is_base,
-    shuffled,
-    time_planned,
-    too_much_memory,
-)
+from vebench.plan.cells import AROUND_S, Cell, CellKey, Plan, interleaved, shuffled, time_planned, too_much_memory
 from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, RunSpec
 from vebench.results.records import CellRecord, Run
 
@@ -62,7 +52,7 @@ def _early(planned: Mapping[CellKey, Cell], spec: RunSpec, cpus: int) -> dict[Ce
     The first count is the one nearest to the CPUs. The smallest count is next, then others up to twice the CPUs.
     """
     # Cells that cannot run take no time. Bases have one worker, even if only larger counts are requested.
-    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or is_base(cell)}
+    chosen = {key: cell for key, cell in planned.items() if cell.skip is not None or cell.in_every_pass}
     counts = sorted({key.workers for key in planned if key not in chosen}) or [1]
     nearest = min(counts, key=lambda count: abs(log(count / cpus)))
     usual = (count for count in reversed(counts) if count <= 2 * cpus)
@@ -93,7 +83,7 @@ def _useful(
         kinds += [(farther, 0.25, 0.0)]
     if not (nearer or farther) and all(cells[key].repeats >= _SETTLED for key in best):
         kinds += [(_between(planned, cells, alive), 1.0, 0.0), (_with_few(cells, again, spec.passes), 1.0, 0.0)]
-    bases = [key for key, cell in planned.items() if key in again and is_base(cell)]
+    bases = [key for key, cell in planned.items() if key in again and cell.in_every_pass]
     left -= sum(costs.seconds(planned[key]) for key in bases)
     chosen: dict[CellKey, Cell] = {}
     for keys, share, kept_back in kinds:

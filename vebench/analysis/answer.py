@@ -22,8 +22,8 @@ from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ra
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
-from vebench.machine.host import order_of, place
-from vebench.plan.cells import Cell, CellKey, is_base, rank
+from vebench.machine.host import grouped, order_of, place
+from vebench.plan.cells import Cell, CellKey, rank
 from vebench.plan.spec import MARGIN, PASSES_OF_ALL, RunSpec
 from vebench.results.records import Run, RunRecord, topology_of
 
@@ -78,10 +78,7 @@ def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
 
 def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
     """Return the first cell of each backend."""
-    by_label: dict[str, CellSummary] = {}
-    for cell in cells:
-        by_label.setdefault(cell.label, cell)
-    return list(by_label.values())
+    return [alike[0] for alike in grouped(cells, lambda cell: cell.label)]
 
 
 def answer_for(cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool = True) -> TaskAnswer:
@@ -267,7 +264,8 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     """Yield the planned cells of the backends that may still be the fastest on their task.
 
     The first decision follows the passes of all cells, and there is a decision after each later pass. A backend that
-    was dropped stays out. The reference rows of a task stay while one of its backends does.
+    was dropped stays out. The reference rows of a task stay while one of its backends does. Rows on a device and
+    rollouts stay while their backend does.
     """
     passes: dict[str, int] = {}
     for record in run.cells:
@@ -279,7 +277,9 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for planned in cells:
         if planned.key.without_repeat not in going:
             continue
-        if (planned.task.id, planned.backend.label) in alive or (is_base(planned) and planned.task.id in tasks):
+        beside = planned.entry.role in ("device", "rollout")
+        backend = planned.backend.name if beside else planned.backend.label
+        if (planned.task.id, backend) in alive or (planned.in_every_pass and planned.task.id in tasks):
             yield planned
 
 

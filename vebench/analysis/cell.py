@@ -12,6 +12,7 @@ from vebench.analysis.windows import Growth, Learning, PolicyTime, Stability
 from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.child.answers import CellProof, HostShare, WorkVerdict
+from vebench.machine.host import grouped
 from vebench.plan.cells import CellKey, report_order
 from vebench.plan.spec import RunSpec
 from vebench.plan.verdicts import SAME
@@ -165,6 +166,7 @@ class Figures:
     making_seconds: float | None = None
     reset_seconds: float | None = None
     first_step_seconds: float | None = None
+    compile_seconds: float | None = None
     peak_rss_bytes: int | None = None
     gpu_bytes_per_env: float | None = None
     memory_per_env: Estimate | None = None  # the peak of all processes over the number of environments
@@ -172,10 +174,8 @@ class Figures:
     recompiled: int = 0  # the number of windows in which a library compiled, if there are several
     steps_per_joule: Estimate | None = None  # of CPU packages and GPUs
     steps_per_second: Estimate | None = None
-    frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None
     ns_per_batch: Estimate | None = None  # wall time
-    speedup: Estimate | None = None  # over the reference with one worker
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
     stability: Stability = field(default_factory=Stability)
@@ -203,6 +203,8 @@ class CellSummary:
     startup: Sample = _NO_RATES  # nanoseconds from the start of the process to the first batch
     memory: Sample = _NO_RATES  # the peak memory of all processes, in bytes for each environment
     excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
+    frames_per_second: Estimate | None = None  # the rate with its 95 % interval; None if nothing was measured
+    speedup: Estimate | None = None  # over the reference with one worker in the same run; None without one of them
     figures: Figures = Figures()
     findings: tuple[Finding, ...] = ()
 
@@ -247,16 +249,6 @@ class CellSummary:
     def verdict(self) -> WorkVerdict | None:
         """Whether the cell does the same work as the reference; None if this does not apply."""
         return self.work.verdict
-
-    @property
-    def frames_per_second(self) -> Estimate | None:
-        """The rate with its 95 % interval; None if nothing was measured."""
-        return self.figures.frames_per_second
-
-    @property
-    def speedup(self) -> Estimate | None:
-        """The rate divided by the reference's rate with one worker in the same run; None without one of them."""
-        return self.figures.speedup
 
     @property
     def rate(self) -> float:
@@ -338,10 +330,8 @@ def of_key(key: CellKey) -> CellKey:
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
     """Return the curves of ``cells`` in the order of their first cells. Within a curve, workers increase."""
-    by_key: dict[CellKey, list[CellSummary]] = {}
-    for cell in cells:
-        by_key.setdefault(of_key(cell.key), []).append(cell)
-    return tuple(tuple(sorted(members, key=lambda cell: cell.workers)) for members in by_key.values())
+    alike = grouped(cells, lambda cell: of_key(cell.key))
+    return tuple(tuple(sorted(each, key=lambda cell: cell.workers)) for each in alike)
 
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:

@@ -32,6 +32,7 @@ from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, base_
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import Contrast, Error, Estimate, Sample, Term, power_product, rejected, summed
 from vebench.backends.registry import REFERENCE
+from vebench.machine.host import grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import COSTS, Tolerance
 
@@ -78,8 +79,7 @@ class CellComparison:
     """A cell of the baseline compared with the same cell of the candidate."""
 
     key: CellKey
-    baseline: CellSummary | None
-    candidate: CellSummary | None
+    cells: tuple[CellSummary | None, CellSummary | None]  # in the baseline and in the candidate
     verdict: SpeedVerdict
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None  # the divisor and the dividend of the ratio: baseline, then candidate
@@ -87,11 +87,6 @@ class CellComparison:
     failed: str | None = None  # why only the candidate's cell failed; other work or a leak is a failure, too
     terms: tuple[Term, ...] = ()  # the samples of the ratio with their powers; empty without a ratio
     metric: Metric = "fps"
-
-    @property
-    def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
-        """The cell in the baseline and in the candidate."""
-        return self.baseline, self.candidate
 
     @property
     def group(self) -> GroupKey:
@@ -196,11 +191,8 @@ def compare_runs(
         doubtful = sides.pooled(cell for cell in found.values() if cell.why is not None and cell.terms)
         found |= {key: replace(cell, ratio=mean_ratio([cell], spread).estimate) for key, cell in doubtful.items()}
         found |= {key: judge.cell(key) for key in pairs}
-        members = defaultdict(list)
-        for cell in found.values():
-            members[cell.group].append(cell)
         cells += found.values()
-        groups += [judge.group(group, of_group) for group, of_group in members.items()]
+        groups += [judge.group(each[0].group, each) for each in grouped(found.values(), lambda cell: cell.group)]
         if pairs and metric not in COSTS:
             overall = mean_ratio([*pairs.values()], spread).estimate
     first = None if in_turn else spreads[metrics[0]]
@@ -358,7 +350,7 @@ class _Sides:
         prevented = next(self._prevents_ratio(key, base), None)
         if new is None or prevented is not None:
             verdict, why = prevented or ("missing", "")
-            return CellComparison(key, old, new, verdict, why=why, failed=failed, metric=self.metric)
+            return CellComparison(key, (old, new), verdict, why=why, failed=failed, metric=self.metric)
         if self.in_turn:
             levels = old.sample.level, new.sample.level
             terms: list[Term] = [(1.0, self._by_pass(new.sample, old.sample))]
@@ -374,7 +366,7 @@ class _Sides:
         # Disturbed windows say nothing about memory, and little about starts. The interval shows how starts differ.
         sure = COSTS if self.in_turn else ("memory",)
         doubt = None if self.metric in sure else self._doubt(key, base)
-        found = CellComparison(key, old, new, "inconclusive", metric=self.metric, levels=levels, terms=tuple(terms))
+        found = CellComparison(key, (old, new), "inconclusive", metric=self.metric, levels=levels, terms=tuple(terms))
         return replace(found, why=doubt, failed=failed)
 
     def pooled(self, cells: Iterable[CellComparison]) -> dict[CellKey, CellComparison]:
@@ -541,7 +533,7 @@ def compared_tasks(
         old, new = before.get(key), after.get(key)
         if not (_skipped(old) and _skipped(new)):
             in_both = old is not None and new is not None
-            places[key] = sides.compared(key) if in_both else CellComparison(key, old, new, "missing")
+            places[key] = sides.compared(key) if in_both else CellComparison(key, (old, new), "missing")
     for reference_rows in (True, False):
         comparable = [one for key, one in places.items() if one.terms and one.why is None]
         of_kind = [one for one in comparable if before[one.key].reference_row == reference_rows]
@@ -554,7 +546,7 @@ def compared_tasks(
 
 def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) -> TaskComparison:
     in_turn = spread is None
-    pairs = [one for one in places if one.ratio and one.baseline and not one.baseline.reference_row]
+    pairs = [one for one in places if one.ratio and not any(cell.reference_row for cell in one.cells if cell)]
     counted = tuple(one for one in pairs if len({cell.cpus_owned for cell in one.cells if cell}) == 1)
     mean = mean_ratio(counted, spread).estimate if counted else None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
@@ -567,7 +559,8 @@ def _task(env: str, places: Sequence[CellComparison], spread: RunSpread | None) 
     if one is not None and other is not None and one.built.frame_skip == other.built.frame_skip:
         pair = next((pair for pair in pairs if pair.key == one.key), None)
         if one.key != other.key:
-            pair = CellComparison(one.key, one, other, "inconclusive", terms=((1.0, other.sample), (-1.0, one.sample)))
+            terms = (1.0, other.sample), (-1.0, one.sample)
+            pair = CellComparison(one.key, (one, other), "inconclusive", terms=terms)
         best = None if pair is None else (one, other, mean_ratio([pair], spread).estimate)
     return TaskComparison(env, tuple(places), mean, counted, best)
 
@@ -578,7 +571,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
         cell
         for cell in cells
         if cell.sample.measurable and cell.objection in (None, Exclusion.UNVERIFIED)
-        if not cell.reference_row and not any(_doubts(cell, in_turn))
+        if cell.entry.candidate and not any(_doubts(cell, in_turn))
     ]
     precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)

@@ -7,7 +7,6 @@ the order of the functions in ``of_cell``.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +21,8 @@ from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
-from vebench.child.answers import TAKEN_SHARE, CellProof
-from vebench.machine.host import MEBIBYTE
+from vebench.child.answers import TAKEN_SHARE
+from vebench.machine.host import MEBIBYTE, grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.verdicts import ENOUGH_STEPS, SAME
 from vebench.results.records import HostRecord, Run, RunRecord
@@ -101,11 +100,8 @@ class Sweep:
     @cached_property
     def ageing(self) -> Mapping[str, Ageing]:
         """The ageing of each task's environments, where the plain loop shows it."""
-        loops = defaultdict(list)
-        for cell in self.cells:
-            if cell.label == REFERENCE:
-                loops[cell.env].append(cell)
-        return {env: found for env, cells in loops.items() if (found := ageing(cells)) is not None}
+        loops = grouped((cell for cell in self.cells if cell.label == REFERENCE), lambda cell: cell.env)
+        return {cells[0].env: found for cells in loops if (found := ageing(cells)) is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
@@ -191,11 +187,6 @@ def way_out(reason: str) -> str:
     return next((f"{way}; " for pattern, way in _WAYS_OUT.items() if re.search(pattern, reason)), "")
 
 
-def _adds(proof: CellProof, cell: CellSummary) -> bool:
-    """Return whether a proof that decides nothing has a reason that the verdict on the cell does not give."""
-    return proof.verdict != "different" and (not proof.reason or proof.reason != cell.work.reason)
-
-
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     proof, head = cell.work.proof, sweep.head
     # A backend of the registry is compared together with all others.
@@ -217,8 +208,10 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = f"{way_out(reason)}choose a task on which it can be compared, or compare its rows yourself"
         message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    if cell.status == "ok" and cell.work.unproven_repeats and proof is not None and _adds(proof, cell):
-        repeats = _of_passes(cell.work.unproven_repeats, cell)
+    unproven = cell.work.unproven_repeats if cell.status == "ok" else 0
+    # A proof that decides nothing may have a reason that the verdict does not give.
+    if unproven and proof is not None and proof.verdict != "different" and proof.reason != cell.work.reason:
+        repeats = _of_passes(unproven, cell)
         message = f"{repeats}the rows recorded while it was measured were not compared: {proof.reason or NO_REASON}"
         remedy = f"{way_out(proof.reason or '')}start a new run: --resume does not repeat cells that succeeded"
         yield Finding(Code.UNVERIFIED, message, remedy)
@@ -344,7 +337,9 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are checked, because EnvPool needs threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
-    in_processes = entry.steps_gymnasium and not (in_threads or cell.reference_row or "spares" in cell.built.options)
+    batched = cell.built.batched or library_of(cell.env) is not None  # its library may have threads
+    excused = in_threads or batched or cell.reference_row or "spares" in cell.built.options
+    in_processes = entry.steps_gymnasium and not excused
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
         remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
@@ -392,8 +387,9 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
-    # The lengths of episodes and resets belong to the task: a plain loop of one environment shows them best.
-    base = sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell
+    # The lengths of episodes and resets belong to the task: the smallest plain loop shows them best.
+    loops = [one for key, one in sweep.by_key.items() if key.env == cell.env and one.label == REFERENCE]
+    base = min(loops, key=lambda one: (one.workers, one.envs_per_worker), default=cell)
     loop = base.figures.stability
     steps = cell.figures.rows - cell.figures.resets
     steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass

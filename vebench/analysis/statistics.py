@@ -478,10 +478,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[C
             of_pass = of_sides[number].of_pass
             errors[key] = _error([value - of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
     pools = _pools(errors, conditions, by_backend=True)
-    return {
-        key: Sample(one.rates, one.one_process, one.passes, pools.get(key), effects.get(key), one.id)
-        for key, one in samples.items()
-    }
+    return {key: replace(one, pool=pools.get(key), effects=effects.get(key)) for key, one in samples.items()}
 
 
 def pooled_alone(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:

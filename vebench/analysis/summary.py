@@ -18,7 +18,7 @@ from vebench.analysis.cell import CellSummary, Conditions, Exclusion, Figures, W
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, pooled, ratio
 from vebench.analysis.windows import Windows, windows_of
-from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
+from vebench.backends.registry import REFERENCE
 from vebench.child.answers import CellProof, WorkVerdict, too_much
 from vebench.machine.kernel import ranges
 from vebench.plan.cells import CellKey
@@ -37,6 +37,10 @@ class _Repeats(NamedTuple):
     records: Sequence[CellRecord]
     windows: Windows  # the windows of successful repeats
     counting: Windows  # the windows that count
+
+
+# The roles of backends with a speedup. Rows on a device and rollouts are not compared with rows on the host.
+_SPED_UP = frozenset({"contestant", "reference", "ceiling"})
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -69,6 +73,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             making_seconds=_seconds(records, "making_ns"),
             reset_seconds=_seconds(records, "reset_ns"),
             first_step_seconds=_seconds(records, "first_step_ns"),
+            compile_seconds=_seconds(records, "compile_ns"),
             gpu_bytes_per_env=_cost(records, "peak_gpu_bytes", environments[key]).middle,
             recompiled=of_windows.recompiled(windows),
             steps_per_joule=estimate(Sample.of(counting["repeat"], counting["steps"], counting["energy_uj"] * 1e-6)),
@@ -76,10 +81,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             memory_per_env=estimate(memory[key]),
             growth=of_windows.growth(windows),
             steps_per_second=steps_per_second,
-            frames_per_second=frames_per_second,
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(by_batch[key]),
-            speedup=speedup,
             efficiency=None if speedup is None else speedup.scaled(1 / cell.cpus_owned),
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
@@ -88,14 +91,14 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
         costs = replace(cell, by_cpu_time=by_cpu_time[key], startup=startup[key], memory=memory[key])
-        cells.append(replace(costs, figures=figures))
+        cells.append(replace(costs, figures=figures, frames_per_second=frames_per_second, speedup=speedup))
     sweep = replace(sweep, cells=tuple(cells))
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
 
 
 def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
     base = sweep.by_key.get(base_of(cell.key))
-    if base is None or cell.exclusion or base.exclusion or cell.backend in (NULL, YARDSTICK):
+    if base is None or cell.exclusion or base.exclusion or cell.entry.role not in _SPED_UP:
         return None
     if cell is base:
         return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None

@@ -168,7 +168,7 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     return Stability(
         ended=resets > 0,
         reset_share=reset_share(records, windows),
-        episode=float(windows["steps"].sum()) / max(resets, len(processes)),
+        episode=float(windows["steps"].sum()) / (resets or len(processes) * float(windows["num_envs"][0])),
         outliers=outliers(by_process),
         drift=drift(by_process),
         fewest_batches=int(batches.min() // size) if size else None,
@@ -267,10 +267,13 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     """Return a lower bound of the share of time that resets take: the estimate less two standard errors.
 
     A regression of the times of windows on their steps and resets gives the estimate. It passes through the origin, and
-    variances are proportional to times. If no episode ended, use the time of the first reset.
+    variances are proportional to times. If no episode ended, use the time of the first reset. It says nothing if it
+    compiled, or if steps reset.
     """
     ns, made, ended = windows["ns"], windows["steps"], windows["resets"]
     span, resets = float(ns.sum()), float(ended.sum())
+    if not resets and ((windows["compiles"] >= 0).any() or any(one.autoreset == "same_step" for one in records)):
+        return 0.0
     if not resets:
         first = max(record.reset_ns or 0 for record in records)
         return first / (first + span / len(records))

@@ -16,8 +16,6 @@ from vebench.errors import message_of
 from vebench.machine import devices, kernel
 
 MOST = 2**63 - 1
-
-
 Counters = dict[str, "int | None"]
 
 # The clock is read about this often in a window. A reading takes 50 ns, so this is less than 0.001 % of a one-second
@@ -267,6 +265,7 @@ class Done(_Counted):
     timed: Timed | None = None  # times of one environment, after the last window; see ``Request.times``
     peak_gpu_bytes: int | None = None  # the most memory on GPUs that JAX and torch have used
     first_step_ns: int | None = None  # the time of the first step after the reset, in which libraries may compile
+    compile_ns: int | None = None  # the time for which JAX has compiled up to the end of the first step
 
 
 @dataclass(frozen=True)
@@ -282,16 +281,12 @@ class Mismatch(_Counted):
     leaf: str = ""  # the name of the array if observations are a dict or tuple of arrays
 
     @property
-    def place(self) -> str:
-        """The field, with its leaf: ``observations/camera``."""
-        return f"{self.field}/{self.leaf}" if self.leaf else self.field
-
-    @property
     def words(self) -> str:
         """The row and both values: ``environment 0, step 7: rewards 0.5 instead of 1.0 (off by 0.5)``."""
         size = "" if self.size is None else f" (off by {self.size:.3g})"
         values = f"{self.found} instead of {self.expected}{size}"
-        return f"environment {self.env_id}, step {self.step}: {self.place} {values}"
+        place = f"{self.field}/{self.leaf}" if self.leaf else self.field
+        return f"environment {self.env_id}, step {self.step}: {place} {values}"
 
 
 @dataclass(frozen=True)
@@ -406,10 +401,6 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}"[:500] if text else name
 
 
-def writer(descriptor: int) -> Callable[[Answer], None]:
-    """Return the function that sends an answer to ``descriptor``, the end of a pipe."""
-
-    def write(answer: Answer) -> None:
-        os.write(descriptor, json.dumps({type(answer).__name__: asdict(answer)}).encode() + b"\n")
-
-    return write
+def send(descriptor: int, answer: Answer) -> None:
+    """Send an answer to ``descriptor``, the end of a pipe."""
+    os.write(descriptor, json.dumps({type(answer).__name__: asdict(answer)}).encode() + b"\n")

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.batched import arrays
-from vebench.backends.batched.libraries import peak_memory
+from vebench.backends.batched import arrays, libraries
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
@@ -75,6 +74,7 @@ def measure(
     began = clock()
     batch = loop.step()
     first_step_ns = clock() - began
+    compile_ns = libraries.compile_ns()
     if recorder is not None:
         recorder.keep_first(loop.batches, batch)
     schedule = Schedule(request, loop, recorder, answer, clock, started)
@@ -115,7 +115,8 @@ def measure(
             priorities=tuple(each for each in kernel.priorities(processes) if each not in priorities),
             timed=timed,
             first_step_ns=first_step_ns,
-            peak_gpu_bytes=peak_memory(),
+            peak_gpu_bytes=libraries.peak_memory(),
+            compile_ns=compile_ns,
         )
     )
     return backend
@@ -126,11 +127,13 @@ def build(
 ) -> tuple[VectorBackend, Batch, BackendInfo, tuple[int, int, int]]:
     """Return the backend, its first batch, its info before the reset, and when imports, making and reset were over."""
     if request.entry.builds_environments:
-        task, suite = request.setup.task, SUITES[request.setup.task.suite]
-        own = (task.module or task.name.rpartition(":")[0],)  # registers the environment, or has the function to call
-        libraries = tuple(package.module for package in suite.packages) if suite.installation else own
-        for module in filter(None, (*(request.entry.preloaded(task) or ()), *libraries)):
+        task = request.setup.task
+        own = task.module or task.name.rpartition(":")[0]  # registers the environment, or has the function to call
+        if (suite := SUITES[task.suite]).installation:
+            own = suite.packages[-1].module
+        for module in filter(None, (*(request.entry.preloaded(task) or ()), own)):
             importlib.import_module(module)
+    libraries.compiled()  # counts from now on
     imported = clock()
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info

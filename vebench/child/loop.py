@@ -109,6 +109,7 @@ class Loop:
         rows = ends = 0
         ticks = repeat(None, batches)  # counts batches three times as fast as a Python integer
         outstanding = bool(self._outstanding())
+        in_order = slice(None) if self._info.in_order else None  # a slice is faster than ids in batches of thousands
         none: Any = None
         observations = rewards = terminated = truncated = env_ids = none
         try:
@@ -122,7 +123,7 @@ class Loop:
                 # this search takes 1 microsecond, and three numpy calls take 4. It matters if every CPU has a thread.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
-                    ended[env_ids] = over
+                    ended[env_ids if in_order is None else in_order] = over
                     ends += int(np.count_nonzero(over))
                     outstanding = True
                     if note_end is not None:
@@ -130,7 +131,7 @@ class Loop:
                     if awaited and not awaited.isdisjoint(env_ids[over].tolist()):
                         break
                 elif outstanding:
-                    ended[env_ids] = False
+                    ended[env_ids if in_order is None else in_order] = False
                     outstanding = bool(self._outstanding())
         except (AttributeError, IndexError, TypeError, ValueError):
             arrays = (observations, rewards, terminated, truncated, env_ids)

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
@@ -64,10 +65,10 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
     sys.path.append(request.folder)
     # These imports load large libraries, so they come after pinning.
     from vebench.backends.environments.suites import load_target
-    from vebench.child.answers import Failure, describe, writer
+    from vebench.child.answers import Failure, describe, send
     from vebench.child.cell import measure, time_steps, where
 
-    answer, job = writer(answers), request.job
+    answer, job = partial(send, answers), request.job
     try:
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.equality.replay import compare_trials, replay

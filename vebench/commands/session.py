@@ -39,17 +39,7 @@ from vebench.interpreters import Interpreter, with_ours
 from vebench.machine import host
 from vebench.machine.host import Host
 from vebench.plan import tasks
-from vebench.plan.cells import (
-    Cell,
-    CellKey,
-    Plan,
-    Where,
-    expand,
-    interleaved,
-    is_base,
-    next_pass,
-    placement_of,
-)
+from vebench.plan.cells import Cell, CellKey, Plan, Where, expand, interleaved, next_pass, placement_of
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, home_of, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
@@ -290,7 +280,7 @@ def _missing(plan: Plan, run: Run) -> Plan:
     number = 1 + max((record.repeat for record in run.cells), default=-1)
     lacking = {cell.key for cell in plan.cells if cell.repeat >= have[cell.key.without_repeat]}
     passes = {key.repeat for key in lacking}
-    cells = [cell for cell in plan.cells if cell.key in lacking or (is_base(cell) and cell.repeat in passes)]
+    cells = [cell for cell in plan.cells if cell.key in lacking or (cell.in_every_pass and cell.repeat in passes)]
     return replace(plan, cells=tuple(replace(cell, repeat=number + cell.repeat) for cell in cells))
 
 

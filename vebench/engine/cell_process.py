@@ -387,7 +387,7 @@ def common_window(windows: Sequence[answers.ReplicaWindow]) -> answers.Window:
 # The functions that join facts about replicas. Other facts are equal in all replicas.
 _JOINED: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("num_envs", "batch_size", "processes", "peak_rss_bytes", "peak_gpu_bytes"), sum),
-    **dict.fromkeys(("threads", "warmup_ns", "first_step_ns"), max),
+    **dict.fromkeys(("threads", "warmup_ns", "first_step_ns", "compile_ns"), max),
     **dict.fromkeys(
         ("differences", "engines", "priorities"), lambda each: tuple(dict.fromkeys(chain.from_iterable(each)))
     ),

@@ -133,8 +133,6 @@ class ProofDone:
 
 
 Event = CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
-
-
 _A_FEW = 3  # the fewest windows that give an interval
 # The tasks that were given up because for-loop failed on them, as (task, side), with the reason.
 Over = dict[tuple[str, str], str]

@@ -31,7 +31,7 @@ _SEEDS = 20  # seeds that are tried for a smaller example
 _FAR_APART = 10_000  # the distance between the seeds of segments, since environments add their numbers to seeds
 _SHORT = 20  # the number of steps in short cases. An action is held for fewer steps.
 FEW_ENDS = 3  # With fewer ends of episodes, longer cases are stepped.
-_PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
+PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}  # of the fields that ``step`` returns
 # The function for scripts returns None if an environment has no value of this name.
 _INFO = """
 def info(infos, path, index=None):
@@ -377,10 +377,10 @@ def _value(row: str, about: Mapping[str, Any], difference: FirstDifference) -> s
         of_end = f"{row}[-1] | {row}[-1]['final_info']" if leaf.startswith("episode/") else f"{row}[-1]['final_info']"
         index = f", {difference.env}" if about["vector"] else ""
         return f"np.asarray(info({of_end if final else f'{row}[-1]'}, {leaf!r}{index}))"
-    if field not in _PLACES:
+    if field not in PLACES:
         return ""
     if about["adapter"]:
         return f"{row}.{field}{inner}[{row}.env_ids == {difference.env}]"
     if field == "observations" and final:
         return f"np.asarray({row}[4]['final_obs']{index}{inner})"
-    return f"np.asarray({row}[{_PLACES[field]}]{inner}{index})"
+    return f"np.asarray({row}[{PLACES[field]}]{inner}{index})"

@@ -27,7 +27,7 @@ from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.backends.registry import RECORDED
 from vebench.child.equality.recording import Comparer
 from vebench.child.equality.subject import RESET, STEP, array_of
-from vebench.child.process import Process
+from vebench.child.process import Process, environment
 from vebench.equality.shrink import Action, Case, FirstDifference, Segment, example, smallest
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters import PLUGINS
@@ -79,12 +79,6 @@ class Side:
             raise UsageError(f"{shown(self.text)}: {one_line(found['error'])}")
         return found
 
-    def close(self) -> None:
-        """Close both pipes. A process that died may have left requests in the pipe."""
-        self._answers.close()
-        with suppress(BrokenPipeError):
-            self._asks.close()
-
 
 def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
     """Return the name, the Python and the first request of a side, from ``NAME[KEY=VALUE,...]@PYTHON``."""
@@ -98,7 +92,7 @@ def request_of(text: str) -> tuple[str, str, dict[str, Any]]:
 def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> Iterator[Two]:
     """Start two sides, each from its name, Python and request. Raises UsageError if one cannot be stepped."""
     with ProcessGuard() as guard, ExitStack() as stack:
-        env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
+        env = environment(python_path(guard.scratch), {})
         script = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
 
         def start(text: str, python: str, request: dict[str, Any]) -> Side:
@@ -109,7 +103,6 @@ def both(asked: Sequence[tuple[str, str, dict[str, Any]]], timeout: float) -> It
             except OSError as error:
                 raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
             side = Side(text, python, process, timeout)
-            stack.callback(side.close)
             side.ask({**request, "scratch": str(guard.scratch)})
             try:
                 side.about = side.answer()

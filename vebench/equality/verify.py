@@ -20,7 +20,7 @@ from vebench.child.answers import Proof
 from vebench.child.equality.recording import Comparer
 from vebench.commands.proving import drawn_seed, prove
 from vebench.commands.session import World, known
-from vebench.equality.shrink import Source
+from vebench.equality.shrink import PLACES, Source
 from vebench.equality.sides import DiffStats, Example, LostError, both
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.plan.cells import Cell
@@ -33,7 +33,6 @@ from vebench.reports.document import AnswerText, Document, Page, Remark, Table, 
 MAX_STEPS = 10_000_000
 EXAMPLE_S = 20.0  # limit to find a case in which a backend differs, and to shrink it; 0 disables the search
 _STEPS_OF_EXAMPLE = 400  # most steps of each environment in a case
-_SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all compared rows have the same bytes. equal: the same, except for rewards rounded to float32.",
@@ -77,7 +76,7 @@ def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -
     """Write the smallest example of each backend whose rows differ, if one is found. Yield it with the file's name."""
     number = 1
     for cell, proof in proofs:
-        if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in _SHOWN_BY_ROWS:
+        if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in PLACES:
             continue
         with suppress(LostError, UsageError):
             found = _example(cell, min(steps, _STEPS_OF_EXAMPLE), spec)

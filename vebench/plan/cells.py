@@ -132,6 +132,11 @@ class Cell:
         return self.is_reference and self.workers == 1
 
     @property
+    def in_every_pass(self) -> bool:
+        """Whether each pass has the cell, because other cells are compared with it."""
+        return self.is_base or self.backend.name == registry.YARDSTICK
+
+    @property
     def bytes(self) -> int:
         """The memory that the cell needs, roughly."""
         return memory_of(self.task, self.backend, self.shape)
@@ -200,10 +205,10 @@ def python_name(task: Task, choice: BackendChoice) -> str:
 
 def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, BackendChoice]]:
     """Yield each task with its backends. One that means nothing for a task is left out if it steps another one."""
-    usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default]
     for task in tasks:
-        meant = [one for one in spec.backends or usual if not one.entry.means_nothing_for(task)]
-        for choice in spec.backends or meant:
+        usual = [BackendChoice(one.name) for one in registry.ENTRIES if one.by_default and one.is_usual_for(task)]
+        meant = [one for one in spec.backends if not one.entry.means_nothing_for(task)] or usual
+        for choice in spec.backends or usual:
             elsewhere = any(choice.entry.has(other) for other in tasks)
             if choice in meant or not (meant and elsewhere):
                 yield task, choice
@@ -251,11 +256,6 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
         nodes=host.nodes_allowed,
         reserve=spec.pin.reserve,
     )
-
-
-def is_base(cell: Cell) -> bool:
-    """Return whether other cells are compared with this cell, so that each pass has it."""
-    return cell.is_base or cell.backend.name == registry.YARDSTICK
 
 
 def needs_proof(cell: Cell, spec: RunSpec) -> bool:
@@ -449,7 +449,7 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     name = short_name(asked_as(env, spec.envs))
     task = asked.index(name) if name in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
-    return task, env, rank(backend.name), chosen, backend.label
+    return task, env, backend.entry.reference_row, rank(backend.name), chosen, backend.label
 
 
 class PlannedTime(NamedTuple):

@@ -41,16 +41,12 @@ _BEGIN = ("BabyAI-", "phys2d/", "tabular/", *(suite.namespace for suite in SUITE
 
 
 def resolve(
-    names: Sequence[str],
-    backends: Sequence[BackendChoice] = (),
-    *,
-    python: str = sys.executable,
-    timeout: float = 120.0,
+    names: Sequence[str], backends: Sequence[BackendChoice] = (), *, python: str = sys.executable
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    Unknown names, names with arguments, and third parties' adapters in ``backends`` are looked up in ``python`` within
-    ``timeout`` seconds. Raises UsageError for an environment or adapter that cannot be used.
+    Unknown names, names with arguments, and third parties' adapters in ``backends`` are looked up in ``python``.
+    Raises UsageError for an environment or adapter that cannot be used.
     """
     names = [_full_name(name) for name in names]
     unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
@@ -59,7 +55,7 @@ def resolve(
     homes = {name: (home_of(name) if python == sys.executable else None) or python for name in unknown}
     for home in dict.fromkeys((*homes.values(), *((python,) if adapters else ()))):
         asked, loaded = [name for name in unknown if homes[name] == home], adapters if home == python else []
-        answer = look_up(home, timeout, envs=asked, adapters=loaded)
+        answer = look_up(home, envs=asked, adapters=loaded)
         for (target, _), facts in zip(loaded, answer.get("adapters", ()), strict=True):
             _check_loaded("--backend", target, facts)
         for name, of_env in zip(asked, answer.get("envs", ()), strict=True):
@@ -122,7 +118,7 @@ def recorded_task(env: str, frame_skip: int, names: Sequence[str], *, batched: b
 
 def check_policy(target: str) -> None:
     """Raise UsageError unless a user's policy, ``module:function``, can be loaded in this interpreter."""
-    _check_loaded("--policy", target, look_up(sys.executable, 120.0, functions=[target])["functions"][0])
+    _check_loaded("--policy", target, look_up(sys.executable, functions=[target])["functions"][0])
 
 
 def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
@@ -199,8 +195,9 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
 def _is_known(env: str) -> bool:
     """Return whether a known package registers ``env``, without an argument that is a text, such as a path or code."""
     name, arguments = bracketed.name_and_values(env)
-    of_module = ":" in name and library_of(name) is None
-    if of_module or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
+    if library_of(name) is not None:
+        return env.isascii()
+    if ":" in name or not env.isascii() or any(isinstance(value, str) for value in arguments.values()):
         return False
     known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
     return known or re.sub(r"-v\d+\Z", "", name) in _OTHERS

@@ -66,9 +66,13 @@ UNKNOWN = KnownVerdict("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept. Verdicts on third-party code, or with texts as arguments, are not kept."""
-    names_something = any(isinstance(value, str) for value in task.arguments.values())
-    return backend.is_ours and SUITES[task.suite].ours and not names_something
+    """Return whether a verdict is kept. Verdicts on third-party code, or with texts as arguments, are not kept.
+
+    Arguments of a library's own tasks name no code.
+    """
+    suite = SUITES[task.suite]
+    names_something = not suite.installation and any(isinstance(value, str) for value in task.arguments.values())
+    return backend.is_ours and suite.ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Versions = None) -> VerdictKey:

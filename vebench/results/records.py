@@ -50,7 +50,6 @@ SCHEMA = 2
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
-
 if TYPE_CHECKING:
     WindowRecord = Window
 else:
@@ -261,8 +260,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     """Return the record of ``cell``, with the counts of its layout, or the planned counts if it was never ready."""
     ready = outcome.ready
     layout = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip) if ready is None else ready.layout
-    of_start = ("startup_ns", "imports_ns", "making_ns", "reset_ns")
-    times = {} if ready is None else {name: getattr(ready, name) for name in of_start}
+    times = {} if ready is None else {name: value for name, value in vars(ready).items() if name != "layout"}
     # If the backend fell back from its own class to Gymnasium's, the known verdict is about other code.
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN

@@ -87,7 +87,7 @@ def start_tuning(
     choices, why_not = spec.backends, {}
     if not choices:
         task = loops.cells[0].task
-        usual = [entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task)]
+        usual = [entry for entry in registry.ENTRIES if entry.is_peer and entry.is_usual_for(task)]
         choices = tuple(BackendChoice(entry.name) for entry in usual if not training.refusal(entry))
         found = (entry for entry in usual if training.refusal(entry) and entry.library.installation is None)
         why_not = {entry.name: training.refusal(entry) for entry in found}

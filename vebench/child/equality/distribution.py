@@ -160,11 +160,14 @@ def compared(
     taken = [each for each in (*one, *other) if each[1]]
     labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
     starts = _predictors(np.array([start for start, _ in taken], np.float64))
+    # An environment may begin each episode in the same state (brax). Such a start, drawn once, is one sample.
+    drawn = np.unique(np.column_stack((starts, labels)), axis=0, return_index=True)[1]
+    first = drawn if any(number % 1 for start, _ in taken for number in start) else np.arange(len(taken))
     steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]), level)
     chances = {
         "returns": _smirnov(*returns),
         "lengths": _smirnov(*lengths),
-        "starts": _shuffled(starts, labels, level)[0],
+        "starts": _shuffled(starts[first], labels[first], level)[0],
         "steps": steps,
     }
     tests = {name: min(1.0, _TESTS * chance) for name, chance in chances.items()}

@@ -563,12 +563,14 @@ class _Transcript:
     def has_enough(self) -> bool:
         """Return whether the environments have made enough steps since the reset."""
         reset, made = self._reset, int(self._made.min())
-        if self._file.tell() > _MOST_FILE_BYTES or time.monotonic() > self._deadline:
+        if self._file.tell() > _MOST_FILE_BYTES:
             return True
         if made and self._deadline == math.inf:
             self._deadline = time.monotonic() + reset.seconds
         if made < reset.steps:
             return False
+        if time.monotonic() > self._deadline:
+            return True
         if reset.goes_on and time.monotonic() < self._until and made < _MOST_TIMES * reset.steps:
             self._longest = max(reset.most, made)
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
@@ -144,11 +144,6 @@ class BackendEntry:
     gymnasium_api: bool = False  # whether users need only Gymnasium's ``Env`` or ``VectorEnv``
     lines: Callable[[Built], tuple[str, ...]] = lambda _built: ()  # returns a script that builds the same environments
 
-    def with_options(self, options: Options) -> BackendEntry:
-        """Return the entry of the backend with these options, which may change its role."""
-        role = next((role for name, role in self.roles.items() if name in options), self.role)
-        return self if role == self.role else replace(self, role=role)
-
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options, waits: bool = False) -> Shape:
         """Return the planned counts. An option that is missing in ``options`` has the backend's default."""
         batch, at_once = workers * envs_per_worker, workers if waits else min(workers, cpus)
@@ -167,9 +162,8 @@ class BackendEntry:
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return the modules to import before cells on ``task`` are forked, None if each needs a fresh interpreter."""
-        if self.library.preloads is None or self.library.installation is not None:
-            return None
-        if SUITES[task.suite].make_vec is not None:  # JAX and Warp keep threads
+        keeps_threads = bool(SUITES[task.suite].make_vec)  # JAX and Warp do
+        if self.library.preloads is None or self.library.installation is not None or keeps_threads:
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
         return (*self.library.preloads, *(package.module for package in needed))
@@ -219,21 +213,21 @@ class BackendEntry:
 
     def has(self, task: Task) -> bool:
         """Return whether the backend can step a task once everything is installed."""
-        only = SUITES[task.suite].only
-        can = not only or self.name in only or self.role != "contestant"
+        # In a library's interpreter, only contestants that name its suite step its tasks.
+        can = not SUITES[task.suite].installation or self.scope.suites is not None or self.role != "contestant"
         return can and self.scope.steps(task.suite) and self.scope.name_of(task) is not None
 
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether the backend cannot step this task, and only users who name the backend want to know that."""
         special = self.reference_row or self.scope.own_classes is not None or bool(self.roles)
-        return not self.has(task) and (special or bool(SUITES[task.suite].only))
+        return not self.has(task) and (special or bool(SUITES[task.suite].installation))
 
     def is_usual_for(self, task: Task) -> bool:
         """Return whether the backend is measured on a task without being named.
 
         Not if it steps copies of a batch in other processes: JAX and Warp keep threads, which forked processes lose.
         """
-        forks = SUITES[task.suite].make_vec is not None and "process" in self.steppers
+        forks = bool(SUITES[task.suite].make_vec) and "process" in self.steppers
         return not (forks or self.means_nothing_for(task))
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:

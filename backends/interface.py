@@ -142,8 +142,8 @@ class BackendInfo:
     chance: str | None = None  # why rows differ from the reference's even in the exact variant of the task
     own_classes: OwnClasses | None = None  # the own environment class in use, or why it is not used
     fewest_rows: int | None = None  # the fewest rows of a batch, if it may have fewer than ``batch_size``
-    # Rows but their ids stay arrays of a device. The loop looks at no flags, and waits for rows before it reads the
-    # clock. ``upload(actions)`` puts actions on the device. Such a backend is ``in_order``, autoreset is ``same_step``.
+    # Rows, except ids, stay arrays of a device. The loop ignores flags, and waits for rows before it reads the clock.
+    # ``upload(actions)`` puts actions on the device. Such a backend is ``in_order``, and its autoreset ``same_step``.
     on_device: bool = False
 
 

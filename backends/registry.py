@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,7 @@ from vebench.backends.environments.suites import (
 )
 from vebench.backends.fast import classes
 from vebench.backends.interface import OwnClasses, Task
-from vebench.backends.packages import BASE, RAY, TORCH, Installation, Package, Step, importable
+from vebench.backends.packages import BASE, JAX, RAY, TORCH, Installation, Package, Step, importable
 
 REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
 USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` compares others with it
@@ -82,7 +83,7 @@ def _native_lines(built: Built) -> tuple[str, ...]:
     if built.task.suite != "vectors" or not target:
         return ()
     arguments = (f"num_envs={built.num_envs}", *arguments_of(built.task))
-    return (f"import {target.rpartition('.')[0]}", "", *built.guarded(call(f"envs = {target}", arguments)))
+    return (f"import {built.task.name.partition(':')[0]}", "", *built.guarded(call(f"envs = {target}", arguments)))
 
 
 def _gym_vector_lines(built: Built) -> tuple[str, ...]:
@@ -255,7 +256,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.batched.vectors:Native",
         "the batch that a vector environment, or a simulator, steps by itself",
         scope=Scope(
-            frozenset(one.name for one in SUITES.values() if one.make_vec and one.only <= {"native"}),
+            frozenset(one.name for one in SUITES.values() if one.make_vec and JAX not in one.packages),
             chance=lambda task: "one generator draws the starts of all environments" if task.drawn_together else None,
         ),
         roles={"deliver": "device"},
@@ -269,7 +270,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a JAX library's batch: compiled, vmapped steps with automatic resets",
         "threads",
         scope=Scope(
-            frozenset(suite.name for suite in SUITES.values() if "jax" in suite.only),
+            frozenset(one.name for one in SUITES.values() if JAX in one.packages),
             chance=lambda task: _ROUNDING if task.suite in ("brax", "playground") else None,
         ),
         roles={"rollout": "rollout", "deliver": "device"},
@@ -356,7 +357,8 @@ INSTALLATIONS: tuple[Installation, ...] = tuple(
 def find(name: str, options: Options = MappingProxyType({})) -> BackendEntry:
     """Return the entry of a backend. An unknown name is a third party's ``module:Class``, for any option and task."""
     if (known := BY_NAME.get(name)) is not None:
-        return known.with_options(options)
+        role = next((role for option, role in known.roles.items() if option in options), known.role)
+        return known if role == known.role else replace(known, role=role)
     library = Library(preloads=None)
     return BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, library=library)
 

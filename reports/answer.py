@@ -38,7 +38,7 @@ DOUBTS = {
 # The purpose of rows that are not for a policy on the CPU, by the role of their backends.
 ASIDE = {
     "device": "With rows left on the device, for a policy there",
-    "rollout": "Rollouts with random actions, as published numbers",
+    "rollout": "Rollouts with random actions, as in published rates",
 }
 _WORTH_SAYING = 1.05  # a smaller predicted ratio is not shown
 

@@ -1,7 +1,7 @@
 """Environments of JAX libraries, in compiled batches that stay on the device: one function for each library.
 
-Functions are compiled as the libraries' documentation does it: ``jax.jit`` of a step of the whole batch, automatic
-resets included.
+Functions are compiled as in the libraries' documentation: ``jax.jit`` of a step of the whole batch, automatic resets
+included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.batched.vectors import Native
-from vebench.backends.interface import ActionSpace, Batch, Setup, Task
+from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.one_in_flight import RowsOfAll
 from vebench.backends.trees import Tree
 from vebench.errors import did_you_mean
@@ -165,8 +165,8 @@ def _drawn(space: Any, key: Any, count: int) -> Any:
 class JaxVector:
     """A batch of environments of a JAX library. Environment ``i`` draws from the key of ``seed + i``."""
 
-    def __init__(self, task: Task, num_envs: int, seed: int = 0) -> None:
-        self._functions, self._size, self._seed = _compiled(task), num_envs, seed
+    def __init__(self, task: Task, num_envs: int, _seed: int = 0) -> None:
+        self._functions, self._size = _compiled(task), num_envs
         self.single_observation_space = self._functions.observations
         self.single_action_space = self._functions.actions
         self._scan = jax.jit(self._scanned, static_argnums=2)
@@ -175,9 +175,8 @@ class JaxVector:
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[Tree, dict[str, Any]]:
         """Start a new episode in every environment."""
-        seed = self._seed if seed is None else seed
-        self._drawing = jax.random.PRNGKey(seed)
-        observations, self._state = self._functions.reset(_keys(seed, self._size))
+        self._drawing = jax.random.PRNGKey(seed or 0)
+        observations, self._state = self._functions.reset(_keys(seed or 0, self._size))
         return observations, {}
 
     def step(self, actions: Tree) -> tuple[Any, ...]:
@@ -217,16 +216,13 @@ class Jax(Native):
         self.info = replace(self.info, threads=setup.at_once)
         if rollout:
             self._ids = np.tile(np.arange(setup.batch_size), rollout)
-            ignored = ActionSpace.discrete(1)
-            self.info = replace(self.info, batch_size=len(self._ids), action_space=ignored, in_order=False)
-
-    def _as_input(self, actions: Tree) -> Tree:
-        """Return actions as NumPy arrays, which compiled functions take faster than ``device_put``."""
-        return trees.mapped(lambda array: array.astype(np.int32) if array.dtype == np.int64 else array, actions)
+            self.info = replace(self.info, batch_size=len(self._ids), in_order=False)
 
     def upload(self, actions: Tree) -> Tree:
-        """Return actions as arrays of the device."""
-        return actions if self._length else super().upload(actions)
+        """Return actions as arrays of the device, or else as NumPy arrays: a compiled function takes these faster."""
+        if self._stays:
+            return super().upload(actions)
+        return trees.mapped(lambda array: array.astype(np.int32) if array.dtype == np.int64 else array, actions)
 
     def recv(self) -> Batch:
         """Return the rows of a step, or of all steps of a rollout."""

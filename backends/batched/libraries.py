@@ -1,4 +1,4 @@
-"""Facts that array libraries know of themselves, without importing one: programs compiled, and memory on GPUs."""
+"""Programs that array libraries have compiled, and their memory on GPUs. No library is imported here."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _SEED = 1_000_003  # of the batch that ``drawn_together`` makes
 
 def make_vector(task: Task, num_envs: int, seed: int = 0) -> Any:
     """Return the vector environment of a task, as its suite makes it."""
-    return load_target(str(SUITES[task.suite].make_vec))(task, num_envs, seed)
+    return load_target(SUITES[task.suite].make_vec)(task, num_envs, seed)
 
 
 def make_called(task: Task, num_envs: int, seed: int) -> Any:
@@ -117,8 +117,8 @@ class _Seeded:
 class Single(gymnasium.Env[Any, Any]):
     """One copy of a batched environment, with Gymnasium's interface for a single environment.
 
-    ``make`` returns a batch of one, given a seed. Without a seed, a reset after an end returns what the batch returned:
-    its generator goes on as in a batch.
+    ``make`` returns a batch of one, given a seed. After an end, a reset without a seed returns the observation
+    with which the batch goes on, so that its generator goes on as in a larger batch.
     """
 
     def __init__(self, make: Callable[[int], Any]) -> None:
@@ -127,7 +127,7 @@ class Single(gymnasium.Env[Any, Any]):
         self._mode = mode_of(vector)
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._actions: Any = None
-        self._next: Any = None  # the first observation of the next episode, if the last step has returned it
+        self._next: Any = None  # the observations of the last step: in mode ``same_step``, perhaps of the next episode
         self._ended = False
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:
@@ -140,7 +140,7 @@ class Single(gymnasium.Env[Any, Any]):
             observations = self._batch.vector.step(self._actions)[0]
         else:
             observations = self._batch.reset_ended(np.ones(1, np.bool_))
-        self._ended, self._next = False, None
+        self._ended = False
         return trees.part(arrays.to_host(observations), 0), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -172,19 +172,15 @@ class Native(OneInFlight):
         self._report(setup, spaces, autoreset=autoreset, reuses_buffers=True, on_device=self._stays, **reported)
 
     def upload(self, actions: Tree) -> Tree:
-        """Return actions as arrays of the simulator's device."""
+        """Return NumPy arrays of actions as the simulator takes them."""
         return arrays.to_device(actions, self._batch.example)
-
-    def _as_input(self, actions: Tree) -> Tree:
-        """Return NumPy arrays of actions as the simulator takes them in each step."""
-        return self.upload(actions)
 
     def _reset(self, seed: int) -> Tree:
         observations = self._batch.reset(seed)
         return observations if self._stays else arrays.to_host(observations)
 
     def _receive(self) -> RowsOfAll:
-        actions = self._actions if self._stays else self._as_input(self._actions)
+        actions = self._actions if self._stays else self.upload(self._actions)
         rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
             flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own

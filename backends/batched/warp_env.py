@@ -25,14 +25,11 @@ class HalfCheetah:
     Rewards, starts and observations are computed on the host.
     """
 
-    def __init__(self, task: Task, num_envs: int, seed: int = 0) -> None:
+    def __init__(self, task: Task, num_envs: int, _seed: int = 0) -> None:
         if task.name.partition(":")[2] != "HalfCheetah" or task.arguments:
             raise ValueError("the only task of this library is HalfCheetah, without arguments")
-        self._size, self._seed = num_envs, seed
-        model = mujoco.MjModel.from_xml_path(str(_MODEL))
-        self._start = mujoco.MjData(model).qpos.copy()
-        self._velocities = model.nv
-        self._dt = model.opt.timestep * _SKIP
+        self._size = num_envs
+        self._host = model = mujoco.MjModel.from_xml_path(str(_MODEL))
         self._model = mujoco_warp.put_model(model)
         # Twice the contacts that HalfCheetah has when it lies on its back.
         self._data: Any = mujoco_warp.make_data(model, nworld=num_envs, nconmax=32, njmax=160)
@@ -48,17 +45,16 @@ class HalfCheetah:
 
     def reset(self, *, seed: int | None = None, **_: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start a new episode in every environment."""
-        first = self._seed if seed is None else seed
-        self._generators = [np.random.default_rng(first + index) for index in range(self._size)]
+        self._generators = [np.random.default_rng((seed or 0) + index) for index in range(self._size)]
         self._begin()
         return self._observations(), {}
 
     def _begin(self) -> None:
         """Start new episodes. All have the same length, so that they end together."""
         mujoco_warp.reset_data(self._model, self._data)
-        positions = [drawn.uniform(-_NOISE, _NOISE, len(self._start)) for drawn in self._generators]
-        velocities = [drawn.standard_normal(self._velocities) for drawn in self._generators]
-        self._data.qpos.assign(np.float32(self._start + positions))
+        positions = [drawn.uniform(-_NOISE, _NOISE, self._host.nq) for drawn in self._generators]
+        velocities = [drawn.standard_normal(self._host.nv) for drawn in self._generators]
+        self._data.qpos.assign(np.float32(self._host.qpos0 + positions))
         self._data.qvel.assign(np.float32(_NOISE * np.array(velocities)))
         self._steps = 0
 
@@ -79,7 +75,7 @@ class HalfCheetah:
         else:
             warp.capture_launch(self._graph)
         moved = self._data.qpos.numpy()[:, 0] - before
-        rewards = moved / self._dt - _COST * np.square(actions).sum(axis=1)
+        rewards = moved / (self._host.opt.timestep * _SKIP) - _COST * np.square(actions).sum(axis=1)
         self._steps += 1
         over = np.full(self._size, self._steps == _LIMIT)
         if self._steps == _LIMIT:

@@ -59,6 +59,12 @@ def make_called(task: Task) -> gymnasium.Env[Any, Any]:
     return environment
 
 
+def make_of_library(name: str, num_envs: int, seed: int) -> Any:
+    """Return a vector environment of a task ``library:name``."""
+    task = Task(name, name.partition(":")[0], 1)
+    return load_target(SUITES[task.suite].make_vec)(task, num_envs, seed)
+
+
 def parameters_of(function: Callable[..., Any]) -> set[str]:
     """Return the names of a function's parameters, with ``**`` if it takes any keywords. Empty if it is unknown."""
     try:

@@ -95,22 +95,20 @@ def called(task: Task) -> str:
 
 
 def _called_recipe(task: Task) -> Recipe:
-    """Return the recipe of a user's own callable. It has no lines if the task's name is not ``module:name``."""
-    target = called(task)
+    """Return the recipe of an environment of a user's own callable, or of one copy of its batch.
+
+    It has no lines if the task's name is not ``module:name``.
+    """
+    target, arguments = called(task), arguments_of(task)
     if not target:
         return Recipe((), ())
-    lines = call(f"return {target}", arguments_of(task), "    ")
-    return Recipe((f"import {task.name.partition(':')[0]}",), ("def make_env():", *lines))
-
-
-def _vectors_recipe(task: Task) -> Recipe:
-    """Return the recipe of one copy of a user's vector environment."""
-    recipe = _called_recipe(task)
-    if not recipe.function:
-        return recipe
-    made = f"lambda _: {called(task)}({', '.join(('num_envs=1', *arguments_of(task)))})"
-    imports = (*recipe.imports, "from vebench.backends.batched.vectors import Single")
-    return Recipe(imports, ("def make_env():", *call("return Single", (made,), "    ")))
+    imports: tuple[str, ...] = (f"import {task.name.partition(':')[0]}",)
+    lines = call(f"return {target}", arguments, "    ")
+    if SUITES[task.suite].make_vec:
+        imports += ("from vebench.backends.batched.vectors import Single",)
+        made = f"lambda _: {target}({', '.join(('num_envs=1', *arguments))})"
+        lines = call("return Single", (made,), "    ")
+    return Recipe(imports, ("def make_env():", *lines))
 
 
 def _atari_recipe(task: Task) -> Recipe:
@@ -175,11 +173,10 @@ class Suite:
     frames: str | None = None
     simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
     # For simulators that step a whole batch in one call: a function of a task, a number of environments and a seed that
-    # returns a vector environment. None: environments are made one by one.
-    make_vec: str | None = None
-    drawn_together: str | None = None  # for users' batches: returns the field of this name of a task
+    # returns a vector environment. Empty: environments are made one by one.
+    make_vec: str = ""
+    drawn_together: str = ""  # for users' batches: returns ``Task.drawn_together``
     installation: str = ""  # the interpreter with its packages, which ``vebench install`` makes; empty: vebench's own
-    only: frozenset[str] = frozenset()  # the contestants that can step its tasks; empty: all
     real_actions: Literal["float32", "float64"] | None = None  # the type of real actions; None: the declared type
     usual: bool = True  # the extra ``all`` installs its packages, and a report names missing ones
     # vebench chose the environments. They are reproducible from a seed, and change only with a package's version. A
@@ -259,29 +256,28 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
+_JAX_ENV = "vebench.backends.batched.jax_env:JaxVector"
 
-def _batched(library: Package, title: str, example: str, target: str, only: str) -> Suite:
+
+def _batched(library: Package, title: str, example: str, target: str = _JAX_ENV) -> Suite:
     """Return the suite of a library whose tasks are named ``library:name``. Arguments in brackets go to the library."""
     name = library.name.lower().replace("-", "_")
+    in_jax = target == _JAX_ENV
     return Suite(
         name=name,
         title=title,
         make="vebench.backends.batched.vectors:make_single",
         environment_bytes=MIB // 4,
-        otherwise=f"{name}:{example}{f', and all other ids of {title}' if only == 'jax' else ''}",
-        packages=(GYMNASIUM, *((packages.JAX,) if only == "jax" else ()), library),
+        otherwise=f"{name}:{example}{f', and all other ids of {title}' if in_jax else ''}",
+        packages=(GYMNASIUM, *((packages.JAX,) if in_jax else ()), library),
         sets=frozenset(),
         recipe=lambda _task: Recipe((), ()),
         namespace=f"{name}:",
         make_vec=target,
         installation=library.name.lower(),
-        only=frozenset({only}),
         usual=False,
     )
 
-
-_JAX_ENV = "vebench.backends.batched.jax_env:JaxVector"
-_WARP_ENV = "vebench.backends.batched.warp_env:HalfCheetah"
 
 # ``environment_bytes`` are proportional set sizes after some steps, rounded up. Measured on x86-64 Linux with Gymnasium
 # 1.4, ale-py 0.12 and mujoco 3.6: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for classic control. EnvPool 1.2
@@ -365,11 +361,11 @@ SUITES: Mapping[str, Suite] = {
             namespace="MiniGrid-",
             usual=False,
         ),
-        _batched(packages.GYMNAX, "gymnax", "CartPole-v1", _JAX_ENV, "jax"),
-        _batched(packages.BRAX, "brax", "halfcheetah", _JAX_ENV, "jax"),
-        _batched(packages.JAXTARI, "JAXtari", "pong", _JAX_ENV, "jax"),
-        _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun", _JAX_ENV, "jax"),
-        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", _WARP_ENV, "native"),
+        _batched(packages.GYMNAX, "gymnax", "CartPole-v1"),
+        _batched(packages.BRAX, "brax", "halfcheetah"),
+        _batched(packages.JAXTARI, "JAXtari", "pong"),
+        _batched(packages.PLAYGROUND, "MuJoCo Playground", "CheetahRun"),
+        _batched(packages.MUJOCO_WARP, "MuJoCo Warp", "HalfCheetah", "vebench.backends.batched.warp_env:HalfCheetah"),
         Suite(
             name="gymnasium",
             title="other Gymnasium",
@@ -394,7 +390,7 @@ SUITES: Mapping[str, Suite] = {
             drawn_together="vebench.backends.batched.vectors:drawn_together",
             otherwise="module:callable with an argument num_envs, for a vector environment of NumPy, JAX or torch",
             sets=frozenset({"num_envs", "seed"}),
-            recipe=_vectors_recipe,
+            recipe=_called_recipe,
             ours=False,
         ),
     )

@@ -9,22 +9,14 @@ from batched import FAULTY, HONEST
 from support.commands import ONE_PASS, Command
 from support.in_this_process import world_here
 
-from vebench.analysis.summary import summarise
-from vebench.reports.answer import code_of
 from vebench.results import store
 
 # What is said of each fault: a part of its name, or of the first field that differs.
 NAMES = {
     "half": "first at environment 1, step 1: observations",
-    "stale": "observations are one step stale",
     "stale-device": "observations are one step stale",
     "deaf": "first at environment ",
-    "endless": "first at environment ",
     "skips": "first at environment ",
-    "scaled": "rewards are multiplied by 0.5",
-    "clipped": "rewards are clipped to [-1, 1]",
-    "swapped": "terminated and truncated are swapped",
-    "rolled": "first at environment ",
     "half-precision": "first at environment ",
     "misdeclared": "first at environment ",
     "resets-all": "first at environment ",
@@ -77,14 +69,11 @@ def test_rows_that_stay_on_a_device_are_judged_alike(vebench: Command) -> None:
     assert found[honest]["verdict"] == "identical"
 
 
-def test_a_batch_is_measured_compared_and_given_to_paste(vebench: Command, tmp_path: Path) -> None:
+def test_a_batch_is_measured_and_compared_in_the_same_run(vebench: Command, tmp_path: Path) -> None:
     brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.01", "--windows", "2", "-w", "1", "--no-base")
     run = ("run", "-e", "batched:honest[kind=bare]", "-b", "gym-sync,native", *brief, "--envs-per-worker", "4")
     done = vebench(*run, "-q", "-o", "run.jsonl", world=world_here())
     assert done.status == 0, done.err
-    run = store.read(tmp_path / "run.jsonl")
-    cells = {cell.label: cell for cell in summarise(run)}
-    assert {label: cell.work.proof.verdict for label, cell in cells.items()} == dict.fromkeys(cells, "identical")
-    pasted = {label: "\n".join(code_of(cell, run.header)) for label, cell in cells.items()}
-    assert 'envs = batched.honest(num_envs=4, kind="bare")' in pasted["native"]
-    assert 'lambda _: batched.honest(num_envs=1, kind="bare")' in pasted["gym-sync"]
+    cells = store.read(tmp_path / "run.jsonl").cells
+    assert {cell.backend: cell.proof.verdict for cell in cells} == {"gym-sync": "identical", "native": "identical"}
+    assert all(cell.batched for cell in cells)

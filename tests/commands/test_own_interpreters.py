@@ -78,12 +78,6 @@ def test_all_cells_of_a_librarys_task_run_in_its_interpreter(vebench: Command, c
     }
 
 
-def test_a_task_whose_library_is_not_installed_is_refused(vebench: Command) -> None:
-    done = vebench(*RUN, "-e", "mujoco_warp:HalfCheetah")
-    assert done.status == 2, done
-    assert "--env mujoco_warp:HalfCheetah: not installed: vebench install mujoco-warp" in done.err
-
-
 def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench: Command, tmp_path: Path) -> None:
     world = fake_world(examine=examined({}, lacking="mujoco"))
     vebench(*RUN, "-e", "HalfCheetah", "-b", f"gym-sync,gym-sync@{OTHER}", world=world)

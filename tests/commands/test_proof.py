@@ -25,7 +25,7 @@ HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
 
 def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPole") -> CellProof:
     """Return what is found in a cell of this adapter. The exit status says whether it did other work."""
-    target = backend if ":" in backend else f"timed_liars:{backend}"
+    target = f"timed_liars:{backend}" if backend.isidentifier() else backend
     status = vebench("run", "-e", task, *HERE[3:], "-b", target, *BRIEF, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert status == (1 if cell.proof.verdict == "different" else 0)
@@ -49,7 +49,7 @@ def test_after_two_passes_cells_are_compared_that_are_drawn(
         ("Honest", "CartPole"),
         ("HonestOutOfOrder", "CartPole"),
         ("honest:SeldomOutOfOrder", "CartPole"),
-        ("on_device:Honest", "CartPole"),
+        ("native[deliver=device]", "batched:honest[kind=tensors]"),
         ("honest:OfGymnasium", "odd:normalised"),  # state of its environments survives resets
         ("honest:ShuffledNormalised", "odd:normalised"),
     ],
@@ -91,7 +91,6 @@ def test_a_cell_of_the_rows_that_are_ready_first_says_what_the_steps_of_each_env
         ("wrong_seeds:FromOne", "observations"),
         ("wrong_claims:BlankStarts", "declared differences affect"),
         ("liars:RowZero", "every environment returns row 0"),
-        ("on_device:Stale", "observations"),
     ],
 )
 def test_a_fault_that_begins_while_it_is_timed_is_found_by_name(
@@ -118,13 +117,9 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
     assert f"recv() breaks the interface: {words}" in str(cell.reason)
 
 
-@pytest.mark.parametrize(("adapter", "status"), [("Honest", 0), ("Stale", 1)])
-def test_rows_on_a_device_are_verified(vebench: Command, adapter: str, status: int) -> None:
-    assert vebench("verify", "-e", "CartPole", "-b", f"on_device:{adapter}", world=world_here()).status == status
-
-
 def test_rows_on_a_device_whose_resets_nobody_can_count_are_refused(vebench: Command) -> None:
-    assert vebench(*HERE, "-b", "on_device:ResetRows", *BRIEF, world=world_here()).status == 1
+    asked = ("run", "-e", "batched:honest[kind=next-step]", *HERE[3:], "-b", "native[deliver=device]", *BRIEF)
+    assert vebench(*asked, world=world_here()).status == 1
     assert "same step" in str(store.read(Path("run.jsonl")).cells[0].reason)
 
 

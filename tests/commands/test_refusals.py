@@ -80,6 +80,7 @@ REFUSED = (
     ("verify -e Pong --num-envs 0", "--num-envs 0: must be"),
     ("verify -e Pong -b ceiling,null --steps 5", "ceiling and null cannot be compared"),
     ("run -e batched:without_num_envs", "a vector environment", "num_envs"),
+    ("run -e mujoco_warp:HalfCheetah", "not installed: vebench install mujoco-warp"),
     ("run -e vector.py", "vector:FUNCTION"),
     ("run -e vector.py:make_vec", "vector:make_vec"),
     ("run -e CartPole -b AsyncVectorEnv", "gym-async"),

@@ -26,8 +26,8 @@ class Springs:
     single_observation_space: Any = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     single_action_space = spaces.Discrete(2)
 
-    def __init__(self, num_envs: int, *, substeps: int = 4, together: bool = False, resets: bool = True) -> None:
-        self.num_envs, self._substeps, self._together, self._resets = num_envs, substeps, together, resets
+    def __init__(self, num_envs: int, *, substeps: int = 4, together: bool = False) -> None:
+        self.num_envs, self._substeps, self._together = num_envs, substeps, together
         self._generators: Sequence[np.random.Generator] = []
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
@@ -53,7 +53,7 @@ class Springs:
         rewards = (2 * self._state[:, 0]).astype(np.float32)
         terminated = np.abs(self._state[:, 0]) > 1
         truncated = (self._age == 9) & ~terminated
-        for index in np.flatnonzero(terminated | truncated) if self._resets else ():
+        for index in np.flatnonzero(terminated | truncated):
             self._state[index], self._age[index] = self._generators[index].uniform(-1, 1, 2), 0
         return self._seen(), rewards, terminated, truncated, {}
 
@@ -158,15 +158,9 @@ def _springs(alter: Callable[[Rows, Rows], Rows] = lambda _, now: now, **changes
 # A faulty batch, and the honest batch whose copy it is compared with.
 FAULTY: dict[str, tuple[Make, Make]] = {
     "half": _springs(_half),
-    "stale": _springs(lambda before, now: (before[0], *now[1:])),
     "stale-device": _springs(lambda before, now: _on_device((before[0], *now[1:])), start=Tensor),
     "deaf": _springs(act=np.zeros_like),
-    "endless": (partial(Springs, resets=False), Springs),
     "skips": (partial(Springs, substeps=2), Springs),
-    "scaled": _springs(lambda _, now: (now[0], now[1] * 0.5, *now[2:])),
-    "clipped": _springs(lambda _, now: (now[0], np.clip(now[1], -1, 1), *now[2:])),
-    "swapped": _springs(lambda _, now: (*now[:2], now[3], now[2], {})),
-    "rolled": _springs(lambda _, now: (np.roll(now[0], 1, 0), *now[1:])),
     "half-precision": _springs(lambda _, now: (_rounded(now[0]), *now[1:]), start=_rounded),
     "misdeclared": (_misdeclared, partial(carts, mode="same_step")),
     "resets-all": (

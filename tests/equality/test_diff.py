@@ -13,7 +13,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.child.equality.distribution import LEVEL, distributions
+from vebench.child.equality.distribution import compared
 from vebench.child.equality.recording import Tolerance
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
@@ -336,11 +336,9 @@ def test_the_power_that_is_stated_is_kept() -> None:
         lengths = rng.integers(5, 10, 100)
         return [([0.0], [[0.0, 0.0, rng.normal(apart), 1.0, 0, at + 1 == n] for at in range(n)]) for n in lengths]
 
-    shift = float(distributions(played(0), played(0))[1].split("outcomes ")[1].split()[0])
-    tests = [dict(distributions(played(0), played(shift))[0])["steps"] for _ in range(8)]
-    assert sum(chance <= LEVEL for chance in tests) >= 7
-    same = [distributions(played(0), played(0))[0] for _ in range(8)]
-    assert sum(any(chance <= LEVEL for _, chance in tests) for tests in same) <= 2
+    shift = float(compared(played(0), played(0))[2].split("outcomes ")[1].split()[0])
+    assert sum("steps" in compared(played(0), played(shift))[1] for _ in range(8)) >= 7
+    assert sum(compared(played(0), played(0))[0] == "different" for _ in range(8)) <= 2
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
 
 
 def recompiled(windows: Windows) -> int:
-    """Return the number of windows in which a library compiled; 0 if it did so once in a process, for a rare case."""
+    """Return the number of windows in which a library compiled; 0 if at most one in each process, unless all did."""
     found = int((windows["compiles"] > 0).sum())
     return found if found > len(_starts(windows)) or found == len(windows) else 0
 

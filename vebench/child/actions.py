@@ -193,8 +193,6 @@ class Acting(Actions):
     ) -> None:
         import numpy as np
 
-        if info.on_device:
-            raise ValueError("a policy needs rows on the host: leave out the option that leaves rows on a device")
         self._policy, self._clock, self._note = policy, clock, note
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations

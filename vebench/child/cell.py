@@ -139,9 +139,7 @@ def build(
     info = backend.info
     made = clock()
     if info.on_device and info.autoreset == "next_step":
-        raise ValueError(
-            "rows that stay on a device need autoreset in the same step: nobody counts rows of resets there"
-        )
+        raise ValueError("rows on a device need autoreset in the same step: nobody counts rows of resets there")
     backend.reset(request.start_seed)
     first = backend.recv()
     if info.on_device:

@@ -146,7 +146,7 @@ class Loop:
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)
 
     def _step_on_device(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches without a look at flags, and wait for the last. Return the same as ``_step``."""
+        """Step ``batches`` batches, ignore flags, and wait for the last batch. Return the same as ``_step``."""
         send, recv, rows = self._backend.send, self._backend.recv, 0
         ticks = repeat(None, batches)
         batch: tuple[Any, ...] = ()

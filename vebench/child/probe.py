@@ -116,18 +116,20 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     from vebench.backends.bracketed import written
     from vebench.backends.environments.making import make, parameters_of, read_spaces
-    from vebench.backends.environments.suites import OTHER, library_of
+    from vebench.backends.environments.suites import OTHER, VECTORS, library_of
     from vebench.backends.interface import Task
 
     module, _, local_name = name.rpartition(":")
-    if (library := library_of(name)) is not None:
-        function: Any = partial(make, Task(written(name, arguments), library.name, 1))
+    library = library_of(name)
+    batched = Task(written(name, arguments), (library or VECTORS).name, 1)
+    if library is not None:
+        function: Any = partial(make, batched)
         ids, arguments = [], {}
     else:
         ids = ids_of(module) if module else []
         function = callable_of(module, local_name, ids)
         if "num_envs" in parameters_of(function):
-            return _facts_of_batch(name, arguments)
+            return _fact_of_batch(batched)
     env = _made(local_name, function, arguments, ids)
     problem = None
     try:
@@ -152,21 +154,16 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _facts_of_batch(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a callable that makes vector environments. Raises RefusedError."""
-    from vebench.backends.bracketed import written
+def _fact_of_batch(task: Any) -> dict[str, Any]:
+    """Return the only fact of a task whose callable makes vector environments. Raises RefusedError."""
     from vebench.backends.environments.suites import VECTORS, load_target
-    from vebench.backends.interface import Task
 
-    if taken := sorted(VECTORS.sets & arguments.keys()):
+    if taken := sorted(VECTORS.sets.intersection(task.arguments)):
         raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
-        together = load_target(str(VECTORS.drawn_together))(Task(written(name, arguments), VECTORS.name, 1))
+        return {"drawn_together": load_target(VECTORS.drawn_together)(task)}
     except (Exception, SystemExit) as raised:  # a simulator may raise anything
         raise RefusedError(f"it cannot be created: {in_one_line(raised)}") from raised
-    package = name.partition(".")[0].partition(":")[0]
-    facts = {"id": name, "package": package, "module": None, "frame_skip": 1, "called": True, "problem": None}
-    return {**facts, "drawn_together": together}
 
 
 @cache  # a second import registers nothing

@@ -26,7 +26,6 @@ from vebench import hosts, interpreters
 from vebench.analysis.agenda import next_pass_within
 from vebench.analysis.answer import racing
 from vebench.analysis.summary import is_wide, next_repeats, rated
-from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES, library_of
 from vebench.backends.interface import Task
 from vebench.child.answers import Answer, Cause, Failure, Timed
@@ -41,7 +40,6 @@ from vebench.machine import host
 from vebench.machine.host import Host
 from vebench.plan import tasks
 from vebench.plan.cells import Cell, CellKey, Plan, Where, expand, interleaved, next_pass, placement_of
-from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec, check_spec
 from vebench.plan.tasks import check_policy, home_of, path_of, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
@@ -242,9 +240,7 @@ def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
 
 def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:
     """Return times of steps of one environment of the cell's task, on the cell's first CPU. None if that fails."""
-    loop, cpus = BackendChoice(registry.REFERENCE), cell.cpus[:1]
-    python = cell.interpreter.of_reference
-    alone = replace(cell, backend=loop, workers=1, cpus=cpus, replicas=(), interpreter=python, group=None)
+    alone = replace(cell.of_reference, workers=1, cpus=cell.cpus[:1], replicas=(), group=None)
     found = ask(replace(alone, job=Timing(TIMING_S), patience=10.0), spec, world)
     return found if isinstance(found, Timed) else None
 

@@ -25,7 +25,6 @@ from vebench.backends.interface import Task
 from vebench.child import answers
 from vebench.child.request import Judging, Recorded, Recording, Replaying, Stepping
 from vebench.plan.cells import LEAST_STEPPED, MOST_STEPPED, Cell, CellKey, Plan, needs_proof
-from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _UNKNOWN = answers.Done()
@@ -135,7 +134,6 @@ class ProofDone:
 
 Event = CellStarted | WindowDone | CellFinished | ProofStarted | ProofDone
 _A_FEW = 3  # the fewest windows that give an interval
-_LOOP = BackendChoice(registry.REFERENCE)
 # The tasks that were given up because for-loop failed on them, as (task, side), with the reason.
 Over = dict[tuple[str, str], str]
 Seen = tuple[CellKey, str]  # the key of a cell without its repeat, and its side
@@ -408,9 +406,8 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, ans
         if cell.skip is not None or not isinstance(job, Stepping):
             yield cell, answers.Proof("unverified", reason=cell.skip, failed=True), ""
             continue
-        if task not in loops and cell.backend != _LOOP and not SUITES[task.suite].ours:
-            loop = replace(cell, backend=_LOOP, interpreter=cell.interpreter.of_reference)
-            loops[task], _ = _proven(loop, replace(job, steps=min(job.steps, 10)), launch)
+        if task not in loops and not cell.is_reference and not SUITES[task.suite].ours:
+            loops[task], _ = _proven(cell.of_reference, replace(job, steps=min(job.steps, 10)), launch)
         if task in loops and loops[task].failed:
             why = f"not compared: {registry.REFERENCE} cannot step {task.id}: {loops[task].reason}"
             yield cell, answers.Proof("unverified", reason=why), ""
@@ -429,12 +426,13 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
     stepped = [replace(cell, job=job)]
     if job.episodes:
         other = replace(job, seed=job.seed + 1, path=f"{job.path}.reference")
-        stepped.append(replace(cell, backend=_LOOP, interpreter=cell.interpreter.of_reference, job=other))
+        stepped.append(replace(cell.of_reference, job=other))
     failed = printed = ""
     for each in stepped:
         for answer in _answers(each, launch):
             if isinstance(answer, answers.Failure):
-                failed = failed or f"{'' if each.backend == cell.backend else f'{registry.REFERENCE}: '}{answer.reason}"
+                who = "" if each is stepped[0] else f"{registry.REFERENCE}: "
+                failed = failed or f"{who}{answer.reason}"
             elif isinstance(answer, str):
                 printed = printed or answer
     found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)

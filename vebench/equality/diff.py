@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.interface import ActionSpace, ActionSpaceTree
 from vebench.child.answers import WorkVerdict
-from vebench.child.equality.distribution import FEWEST, MOST_SEEN, Episode, compared
+from vebench.child.equality.distribution import Episode, Row, compared, complete, episodes, numbers
 from vebench.child.equality.recorder import EPISODES
 from vebench.child.equality.recording import Tolerance
 from vebench.child.equality.subject import RESET, array_of
@@ -232,7 +232,6 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     source, _, count, _ = _source(two, asked)
     until = time.monotonic() + asked.timeout
     sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
-    seen = len(sizes) == 1 and max(sizes) <= MOST_SEEN
     one: list[Episode] = []
     other: list[Episode] = []
     ends = 0
@@ -245,37 +244,23 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
         for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.stats, why=f"{name} raises {answer['raised']}")
-            found.extend(episodes(answer, answer["taken"][0] or segment.actions, seen=seen, finals=finals))
-        ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
+            rows = _rows(answer, answer["taken"][0] or segment.actions, seen=len(sizes) == 1)
+            found.extend(episodes(rows, finals=finals))
+        ends = min(len(complete(side)) for side in (one, other))
     two.stats.ends = ends
-    if ends < FEWEST:
-        return Verdict("unverified", two.stats, why=f"only {ends} episodes ended: more --steps")
-    apart, why = compared(one, other)
-    return Verdict("different" if apart else "same distribution", two.stats, why=why)
+    word, _, why = compared(one, other)
+    return Verdict(word, two.stats, why=why)
 
 
-def episodes(
-    answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool, finals: bool = True
-) -> list[Episode]:
-    """Return the episodes in an answer. ``lanes``: the actions of each environment. ``seen``: include observations.
-
-    Without ``finals``, an end has the observations of the step before, because a side returns no final observation.
-    """
-    found: list[Episode] = []
+def _rows(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> Iterator[list[Row]]:
+    """Yield the rows of each environment in an answer, whose actions are in ``lanes``. ``seen``: with observations."""
     for rows, lane in zip(answer["rows"], lanes, strict=True):
-        actions, before = iter(lane), list[float]()
-        for _, kind, leaves, *flags, _, _ in rows:
-            numbers = [number for _, *leaf in leaves or () if seen for number in array_of(leaf).ravel().tolist()]
-            if kind == RESET:
-                found.append((numbers, []))
-            else:
-                taken = [number for leaf in next(actions) for number in array_of(leaf).ravel().tolist()]
-                step = [*before, *taken, *(numbers or before)]
-                if found[-1][1] and not finals and any(flags[-2:]):
-                    step = found[-1][1][-1][:-3]
-                found[-1][1].append([*step, *flags])
-            before = numbers
-    return found
+        actions, found = iter(lane), list[Row]()
+        for _, kind, leaves, reward, terminated, truncated, _, _ in rows:
+            action = [] if kind == RESET else numbers(map(array_of, next(actions)))
+            observation = numbers(array_of(leaf) for _, *leaf in leaves or () if seen)
+            found.append((kind == RESET, action, observation, (reward, terminated, truncated)))
+        yield found
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def _nvml() -> tuple[Any, tuple[Any, ...]]:
 
 
 def _asked(name: str, *arguments: Any) -> Any:
-    """Return the result of a function of NVML, None if it fails, because a GPU does not support it."""
+    """Return the result of a function of NVML, None if it fails. A GPU may not support it."""
     with suppress(Exception):
         return getattr(_nvml()[0], name)(*arguments)
     return None
@@ -49,7 +49,7 @@ def read_gpus() -> tuple[str, ...] | None:
 
 
 def energy_uj() -> int | None:
-    """Return the energy of all CPU packages and GPUs, in microjoules from some start. None unless all tell it."""
+    """Return the energy of all CPU packages and GPUs since some start, in microjoules. None unless all report it."""
     zones = [POWERCAP / f"intel-rapl:{number}" for number in entries(POWERCAP, "intel-rapl:")]  # also on AMD
     packages = [number_in(zone / "energy_uj") for zone in zones if text_of(zone / "name").startswith("package")]
     gpus = [_asked("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in _nvml()[1]]

@@ -81,11 +81,6 @@ class CellPython(NamedTuple):
     engines: tuple[Engine, ...] = ()  # simulators whose versions differ between that interpreter and this one
     home: str = ""  # the path of the interpreter in which the reference steps the task, empty if it is vebench's
 
-    @property
-    def of_reference(self) -> CellPython:
-        """The interpreter of a cell of the reference on the same task."""
-        return CellPython(path=self.home, home=self.home)
-
 
 _HERE = CellPython()
 
@@ -124,6 +119,12 @@ class Cell:
     def is_reference(self) -> bool:
         """Whether the cell's backend is the reference, in the task's own interpreter."""
         return self.backend.name == registry.REFERENCE and self.interpreter.path == self.interpreter.home
+
+    @property
+    def of_reference(self) -> Cell:
+        """The cell of the reference instead of this backend."""
+        home = self.interpreter.home
+        return replace(self, backend=BackendChoice(registry.REFERENCE), interpreter=CellPython(path=home, home=home))
 
     @property
     def is_base(self) -> bool:
@@ -203,9 +204,9 @@ def python_name(task: Task, choice: BackendChoice) -> str:
 
 
 def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, BackendChoice]]:
-    """Yield each task with its backends. One that means nothing for it is left out if it steps another task."""
+    """Yield each task with its backends. One that means nothing for a task is left out if it steps another one."""
     for task in tasks:
-        usual = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.by_default and entry.is_usual_for(task)]
+        usual = [BackendChoice(one.name) for one in registry.ENTRIES if one.by_default and one.is_usual_for(task)]
         meant = [one for one in spec.backends if not one.entry.means_nothing_for(task)] or usual
         for choice in spec.backends or usual:
             elsewhere = any(choice.entry.has(other) for other in tasks)

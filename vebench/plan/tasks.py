@@ -130,8 +130,10 @@ def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     if "error" in facts:
         raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
+    given, arguments = bracketed.name_and_values(name)
+    if "drawn_together" in facts:
+        return Task(bracketed.written(given, arguments), VECTORS.name, 1, drawn_together=facts["drawn_together"])
     env_id, package = facts["id"], facts["package"]
-    arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
     # A task of a suite must come from the suite's packages, because a user's module may have replaced the environment.
     for suite in SUITES.values():
@@ -140,8 +142,6 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
     if facts["problem"] is not None:  # not for the suites above, which may leave out non-arrays
         raise UsageError(f"--env {shown(name)}: {facts['problem']}")
-    if "drawn_together" in facts:
-        return Task(label, VECTORS.name, facts["frame_skip"], drawn_together=facts["drawn_together"])
     if facts["called"]:
         return Task(label, (library_of(name) or CALLED).name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]

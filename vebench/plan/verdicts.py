@@ -207,7 +207,7 @@ def other_implementations(tasks: Iterable[Task]) -> Iterator[tuple[Task, Task]]:
     named = [(re.split("[/:]", short_name(bracketed.cut(task.id)[0]))[-1].casefold(), task) for task in tasks]
     for (name, one), (same, other) in permutations(named, 2):
         suites = SUITES[one.suite], SUITES[other.suite]
-        batched = [suite.make_vec is not None for suite in suites if suite.ours]
+        batched = [bool(suite.make_vec) for suite in suites if suite.ours]
         if name == same and batched == [False, True]:
             yield one, other
 

@@ -314,18 +314,18 @@ def sealed(line: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
+    tasks = {cell.env: recorded_task(cell.env, cell.frame_skip, run.header.spec.envs) for cell in run.cells}
     cells = []
     for cell in run.cells:
         known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
         if known.verdict != "different":
             # A verdict on a user's environment counts only in the command that found it.
-            task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
+            task = tasks[cell.env]
             own = run.header.interpreters.get(python_name(task, cell.choice), run.header)
             now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
             known = now if now != UNKNOWN and now.outweighs(known) else known
         same = cell.entry.reference_row or (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
         cells.append(cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason))
-    tasks = {cell.env: recorded_task(cell.env, cell.frame_skip, run.header.spec.envs) for cell in run.cells}
     header = with_implementations(run.header, tasks.values(), knowledge)
     return msgspec.structs.replace(run, header=header, cells=tuple(cells))
 

@@ -13,25 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.interface import ArrayTree, BackendInfo, Task
+from vebench.backends.interface import BackendInfo, Task
 from vebench.child.actions import action_tape
-from vebench.child.answers import Proof
+from vebench.child.answers import Proof, WorkVerdict
 from vebench.child.equality.judge import BrokenBackendError, History, check_claims
 from vebench.child.equality.recording import About, Acted, Began, Rows, read_records
 
-FEWEST = 20  # ended episodes of each side that are enough to compare
-LEVEL = 0.05  # the level of significance, for all tests together
+_FEWEST = 20  # ended episodes of each side that are enough to compare
+_LEVEL = 0.05  # the level of significance, for all tests together
 _LEVEL_OF_BACKENDS = 0.001  # Verdicts on backends are kept, and the tests are often repeated, so few may be false.
 _TESTS = 4
 _POWER = 1.645  # 95 % of runs detect a difference this many standard errors above the threshold of significance.
 _SHUFFLES = 3_999
 _FLOOR = 1e-4  # Smaller differences, in standard deviations of an outcome, may be rounding errors.
 _FEW = 20  # A number with at most this many values has a column for each value.
-MOST_SEEN = 200  # larger observations are left out
+_MOST_SEEN = 200  # larger observations are left out
 
+# A row of an environment: whether it is a reset's; the action, the observation; reward and flags.
+Row = tuple[bool, list[float], list[float], tuple[float, bool, bool]]
 # The first observation; for each step, the observation before it, the action, the observation after it, reward, flags.
 Episode = tuple[list[float], list[list[float]]]
-_Row = tuple[list[float], list[float], tuple[float, bool, bool]]  # action, observation; reward and flags
 
 
 class _Played:
@@ -40,7 +41,7 @@ class _Played:
     info: BackendInfo
 
     def __init__(self, path: str) -> None:
-        self.rows: dict[tuple[int, int], list[_Row]] = {}
+        self.rows: dict[tuple[int, int], list[Row]] = {}
         resets = 0
         for record in read_records(path):
             if isinstance(record, About):
@@ -56,17 +57,19 @@ class _Played:
                 for place, index in enumerate(record.shown.tolist()):
                     env_id = int(record.env_ids[index])
                     rows = self.rows.setdefault((resets, env_id), [])
-                    action = _numbers(history.action(env_id, len(rows) - 1)) if rows else []
+                    of_reset = not rows or (any(rows[-1][-1][1:]) and not self.same_step)
+                    action = [] if of_reset else numbers(trees.leaves(history.action(env_id, len(rows) - 1)))
+                    seen = numbers(trees.leaves(trees.part(record.observations, place)))
                     flags = float(record.rewards[index]), bool(record.terminated[index]), bool(record.truncated[index])
-                    rows.append((action, _numbers(trees.part(record.observations, place)), flags))
+                    rows.append((of_reset, action, seen, flags))
 
     def starts(self, reset: int) -> list[str]:
         """Return the first observation of each environment after a reset."""
-        return [str(rows[0][1]) for (number, _), rows in self.rows.items() if number == reset]
+        return [str(rows[0][2]) for (number, _), rows in self.rows.items() if number == reset]
 
     @property
     def same_step(self) -> bool:
-        """Whether a step that ends an episode shows the next one."""
+        """Whether a row that ends an episode has the first observation of the next one."""
         return self.info.autoreset == "same_step"
 
 
@@ -79,30 +82,28 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
         check_claims(theirs.info, task, ours.info.action_space)
     except BrokenBackendError as error:
         return Proof("different", fault=str(error))
-    sizes = [len(next(iter(side.rows.values()))[0][1]) for side in (theirs, ours)]
+    sizes = [len(next(iter(side.rows.values()))[0][2]) for side in (theirs, ours)]
     if sizes[0] != sizes[1]:
         return Proof("unverified", reason=f"{chance}; an observation has {sizes[0]} numbers instead of {sizes[1]}")
     # Both sides count up to the same step. If one does not show the last observation of an episode, no side does.
     shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
-    hides = theirs.same_step or ours.same_step
+    finals = not (theirs.same_step or ours.same_step)
     sides = [
-        [episode for key, most in shared.items() for episode in _episodes(side, side.rows[key][:most], hides)]
+        episodes((side.rows[key][:most] for key, most in shared.items()), finals=finals, same_step=side.same_step)
         for side in (theirs, ours)
     ]
-    flags = [[row[2] for row in theirs.rows[key][:most]] for key, most in shared.items()]
-    ends = [sum(terminated or truncated for _, terminated, truncated in each) for each in flags]
-    whole = min(sum(_is_whole(steps) for _, steps in side) for side in sides)
-    fault, why = "", f"only {whole} episodes ended: more --steps"
+    verdict, apart, why = compared(sides[0], sides[1], _LEVEL_OF_BACKENDS)
+    fault = f"other {' and '.join(apart)}" if apart else None
     if all(len({*theirs.starts(n)}) == 1 < len({*ours.starts(n)}) == len(ours.starts(n)) for n, _ in shared):
+        verdict = "different"
         fault = "its environments share a seed: all start alike, but copies with these seeds do not"
-    elif whole >= FEWEST:
-        apart, why = compared(sides[0], sides[1], _LEVEL_OF_BACKENDS)
-        fault = f"other {' and '.join(apart)}" if apart else ""
+    flags = [[row[-1] for row in theirs.rows[key][:most]] for key, most in shared.items()]
+    ends = [sum(terminated or truncated for _, terminated, truncated in each) for each in flags]
     return Proof(
-        "different" if fault else "same distribution" if whole >= FEWEST else "unverified",
+        verdict,
         sum(shared.values()),
         sum(ends),
-        fault=fault or None,
+        fault=fault,
         reason=f"{chance}; {why}",
         engines=theirs.info.engines,
         own_classes=theirs.info.own_classes,
@@ -111,45 +112,46 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
     )
 
 
-def _numbers(tree: ArrayTree) -> list[float]:
-    numbers = [number for leaf in trees.leaves(tree) for number in np.asarray(leaf).ravel().tolist()]
-    return numbers if len(numbers) <= MOST_SEEN else []
+def numbers(arrays: Iterable[Any]) -> list[float]:
+    """Return the numbers in all arrays of an observation or action, none if there are more than ``_MOST_SEEN``."""
+    found = [number for array in arrays for number in np.asarray(array).ravel().tolist()]
+    return found if len(found) <= _MOST_SEEN else []
 
 
-def _episodes(side: _Played, rows: Sequence[_Row], hides: bool) -> list[Episode]:
-    """Return the episodes in an environment's rows. With ``hides``, the last observation of each is left out."""
+def episodes(environments: Iterable[Iterable[Row]], *, finals: bool, same_step: bool = False) -> list[Episode]:
+    """Return the episodes in the rows of each environment. Without ``finals``, their last observations are left out.
+
+    ``same_step``: a row that ends an episode has the first observation of the next one.
+    """
     found: list[Episode] = []
-    fresh, before = True, list[float]()  # ``fresh``: the row is a reset's
-    for action, seen, flags in rows:
-        ended = flags[1] or flags[2]
-        if not fresh:
-            found[-1][1].append([*before, *action, *(before if ended and hides else seen), *flags])
-        if fresh or (ended and side.same_step):
-            found.append((seen, []))
-        fresh, before = ended and not side.same_step, seen
+    for rows in environments:
+        before: list[float] = []
+        for of_reset, action, seen, flags in rows:
+            ended = any(flags[1:])
+            if not of_reset:
+                found[-1][1].append([*before, *action, *(seen if finals or not ended else before), *flags])
+            if of_reset or (ended and same_step):
+                found.append((seen, []))
+            before = seen
     return found
 
 
-def _is_whole(steps: Sequence[Sequence[float]]) -> bool:
-    return bool(steps) and any(steps[-1][-2:])
+def complete(side: Iterable[Episode]) -> list[list[list[float]]]:
+    """Return the steps of each episode that has ended."""
+    return [steps for _, steps in side if steps and any(steps[-1][-2:])]
 
 
-def compared(one: Sequence[Episode], other: Sequence[Episode], level: float = LEVEL) -> tuple[list[str], str]:
-    """Return in which respects episodes of two sides differ significantly, and the p-values in words."""
-    tests, shows = distributions(one, other, level)
-    words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
-    why = f"{len(one):,} and {len(other):,} episodes: {words}; 95 % of runs would detect {shows}"
-    return [name for name, chance in tests if chance <= level], why
+def compared(
+    one: Sequence[Episode], other: Sequence[Episode], level: float = _LEVEL
+) -> tuple[WorkVerdict, list[str], str]:
+    """Return the verdict on two sides, the tests in which their episodes differ significantly, and the reason.
 
-
-def distributions(
-    one: Sequence[Episode], other: Sequence[Episode], level: float = LEVEL
-) -> tuple[list[tuple[str, float]], str]:
-    """Return Bonferroni-corrected p-values by test, and in words the differences that 95 % of runs would detect.
-
-    Returns and lengths have a Kolmogorov-Smirnov test each. Starts and steps have a permutation test each.
+    Returns and lengths have a Kolmogorov-Smirnov test each. Starts and steps have a permutation test each. P-values are
+    Bonferroni-corrected. The reason also says which differences 95 % of runs would detect.
     """
-    whole = [[steps for _, steps in side if _is_whole(steps)] for side in (one, other)]
+    whole = [complete(side) for side in (one, other)]
+    if (fewest := min(map(len, whole))) < _FEWEST:
+        return "unverified", [], f"only {fewest} episodes ended: more --steps"
     returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
     lengths = ([len(steps) for steps in side] for side in whole)
     # The least significant distance plus _POWER standard errors. At one point, a standard error is at most spread / 2.
@@ -162,14 +164,18 @@ def distributions(
     drawn = np.unique(np.column_stack((starts, labels)), axis=0, return_index=True)[1]
     first = drawn if any(number % 1 for start, _ in taken for number in start) else np.arange(len(taken))
     steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]), level)
-    tests = {
+    chances = {
         "returns": _smirnov(*returns),
         "lengths": _smirnov(*lengths),
         "starts": _shuffled(starts[first], labels[first], level)[0],
         "steps": steps,
     }
-    words = f"a distance of {far:.2f} between returns, and steps with outcomes {shift:.2g} standard deviations off"
-    return [(name, min(1.0, _TESTS * chance)) for name, chance in tests.items()], words
+    tests = {name: min(1.0, _TESTS * chance) for name, chance in chances.items()}
+    words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests.items())
+    shows = f"a distance of {far:.2f} between returns, and steps with outcomes {shift:.2g} standard deviations off"
+    why = f"{len(one):,} and {len(other):,} episodes: {words}; 95 % of runs would detect {shows}"
+    apart = [name for name, chance in tests.items() if chance <= level]
+    return "different" if apart else "same distribution", apart, why
 
 
 def _smirnov(one: Iterable[float], other: Iterable[float]) -> float:

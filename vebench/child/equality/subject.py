@@ -31,7 +31,6 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from vebench.backends.environments.making import (
     NEXT_STEP,
     SAME_STEP,
     keep_opencv_to_one_thread,
+    make_of_library,
     mode_of,
     parameters_of,
     read_spaces,
@@ -180,14 +180,13 @@ class _Named(_Subject):
 
         register(request["plugins"])
         name, self.values = request["name"], request["values"]
-        if (suite := library_of(name)) is not None:
-            task = Task(bracketed.written(name, self.values), suite.name, 1)
-            self.function: Callable[..., Any] = partial(load_target(str(suite.make_vec)), task)
-            self.called, self.values, self.takes = "", {}, {"num_envs", "seed"}
-            return
         module, _, attribute = name.rpartition(":")
-        ids = ids_of(module) if module else []
-        found = callable_of(module, attribute, ids)
+        found: Any = make_of_library
+        if library_of(name) is not None:
+            self.values = {"name": bracketed.written(name, self.values)}
+        else:
+            ids = ids_of(module) if module else []
+            found = callable_of(module, attribute, ids)
         self.called, self.takes, self.function = "", set[str](), found or gymnasium.make
         if found is not None:
             self.called = f"{found.__module__}:{found.__qualname__}"

@@ -65,6 +65,7 @@ MAY_IMPORT = {
     "vebench.backends": {package.module for package in PACKAGES},
     "vebench.backends.batched.warp_env": {"warp"},
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
+    "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.equality.subject": {"gymnasium", "numpy"},  # steps them by its name
     "vebench.child.learner": {"torch"},

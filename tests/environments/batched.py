@@ -26,8 +26,8 @@ class Springs:
     single_observation_space: Any = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     single_action_space = spaces.Discrete(2)
 
-    def __init__(self, num_envs: int, *, substeps: int = 4, together: bool = False) -> None:
-        self.num_envs, self._substeps, self._together = num_envs, substeps, together
+    def __init__(self, num_envs: int, *, substeps: int = 4, together: bool = False, resets: bool = True) -> None:
+        self.num_envs, self._substeps, self._together, self._resets = num_envs, substeps, together, resets
         self._generators: Sequence[np.random.Generator] = []
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
@@ -53,7 +53,7 @@ class Springs:
         rewards = (2 * self._state[:, 0]).astype(np.float32)
         terminated = np.abs(self._state[:, 0]) > 1
         truncated = (self._age == 9) & ~terminated
-        for index in np.flatnonzero(terminated | truncated):
+        for index in np.flatnonzero(terminated | truncated) if self._resets else ():
             self._state[index], self._age[index] = self._generators[index].uniform(-1, 1, 2), 0
         return self._seen(), rewards, terminated, truncated, {}
 
@@ -69,6 +69,19 @@ class Dicts(Springs):
 
     def _seen(self) -> Any:
         return {"at": super()._seen(), "ages": self._age.copy()}
+
+
+class Noisy(Springs):
+    """Starts at rest. One generator draws the noise of all environments."""
+
+    def _begin(self) -> tuple[Any, dict[str, Any]]:
+        super()._begin()
+        self._state *= 0
+        return self._seen(), {}
+
+    def step(self, actions: NDArray[np.int64]) -> Rows:
+        self._state[:, 1] += self._generators[0].normal(0, 0.2, self.num_envs)
+        return super().step(actions)
 
 
 class Constructed(Springs):
@@ -160,7 +173,11 @@ FAULTY: dict[str, tuple[Make, Make]] = {
     "half": _springs(_half),
     "stale-device": _springs(lambda before, now: _on_device((before[0], *now[1:])), start=Tensor),
     "deaf": _springs(act=np.zeros_like),
+    "endless": (partial(Springs, resets=False), Springs),
     "skips": (partial(Springs, substeps=2), Springs),
+    "scaled": _springs(lambda _, now: (now[0], now[1] * 0.5, *now[2:])),
+    "swapped": _springs(lambda _, now: (*now[:2], now[3], now[2], {})),
+    "rolled": _springs(lambda _, now: (np.roll(now[0], 1, 0), *now[1:])),
     "half-precision": _springs(lambda _, now: (_rounded(now[0]), *now[1:]), start=_rounded),
     "misdeclared": (_misdeclared, partial(carts, mode="same_step")),
     "resets-all": (
@@ -178,6 +195,7 @@ HONEST: dict[str, Make] = {
     "dicts": Dicts,
     "tensors": lambda n: Altered(Springs(n), lambda _, now: _on_device(now), start=Tensor),
     "together": partial(Springs, together=True),
+    "noisy": partial(Noisy, together=True),
 }
 
 

@@ -37,7 +37,7 @@ class Sampler(QueueBackend):
     ``module`` is imported before processes are forked.
     """
 
-    signals = TorchMultiprocessing.signals
+    semaphore = TorchMultiprocessing.semaphore
 
     def __init__(self, setup: Setup, *, sample: Callable[[Makers, Act], None], module: str, autoreset: str) -> None:
         spaces_for(setup, module.partition(".")[0], dicts=True)

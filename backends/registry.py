@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vebench.backends import pools
-from vebench.backends.bracketed import OptionValue
+from vebench.backends.bracketed import OptionValue, value_of
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Options, Scope, alive_per_row, whole_number
 from vebench.backends.environments.suites import (
     MIB,
@@ -40,13 +40,13 @@ USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` c
 PARTIAL, AHEAD = "shm-async", "shm-sync[spares=1]"  # named by reports for uneven steps, and for slow resets
 
 
-def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
-    """Return an option's ``parse`` that accepts the texts in ``values``."""
+def _one_of(*texts: str) -> Callable[[str], OptionValue]:
+    """Return an option's ``parse`` that accepts these texts only."""
 
     def parse(text: str) -> OptionValue:
-        if text not in values:
-            raise ValueError(meaning)
-        return values[text]
+        if text not in texts:
+            raise ValueError(f"{', '.join(texts[:-1])} or {texts[-1]}")
+        return value_of(text)
 
     return parse
 
@@ -60,12 +60,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
-_DELIVER = Option(
-    _one_of({name: name for name in ("host", "device")}, "host or device"),
-    "host",
-    "rows as NumPy arrays, or left on the device",
-)
+_START_METHOD = _one_of("fork", "forkserver", "spawn")
+_DELIVER = Option(_one_of("host", "device"), "host", "rows as NumPy arrays, or left on the device")
 _ROUNDING = "XLA rounds differently in batches of other sizes, and contacts amplify the difference"
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
@@ -145,9 +141,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         "most microseconds to poll before sleeping (default: 400; in threads 50)",
     )
     options["caller_steps"] = Option(
-        _one_of({"true": True, "false": False}, "true or false"),
-        True,
-        "whether the calling process steps environments, too: true or false",
+        _one_of("true", "false"), True, "whether the calling process steps environments, too: true or false"
     )
     if not fast:
         options["context"] = Option(_START_METHOD, "fork", "fork, forkserver or spawn")

@@ -64,6 +64,7 @@ _START_METHOD = _one_of("fork", "forkserver", "spawn")
 _DELIVER = Option(_one_of("host", "device"), "host", "rows as NumPy arrays, or left on the device")
 _ROUNDING = "XLA rounds differently in batches of other sizes, and contacts amplify the difference"
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
+_READ_ONLY = "# copy=False: read-only, and each step overwrites the last", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
 
 
@@ -92,14 +93,9 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
     """Return lines that create our own vector environment. Return none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
+    note, setting = _RESETS if built.of_library else _READ_ONLY if fast else _OVERWRITES
     if is_async:
         setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
-    elif built.of_library:
-        note, setting = _RESETS
-    else:
-        note, setting = _OVERWRITES
-        if fast:
-            note = "# copy=False: read-only, and each step overwrites the last"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
+from vebench.backends.entry import BackendEntry, Built, Library, Options, Scope, alive_per_row
 from vebench.backends.environments.suites import ALWAYS_DRAWN, FRAME_LIMIT, MIB, STACK, SUITES, call, quoted
 from vebench.backends.interface import Batch, Difference, Engine, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
@@ -230,8 +230,8 @@ class AleVectorAsync(_Pool):
 AleVectorSync = partial(AleVectorAsync, ratio=1)
 
 
-def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
-    name = envpool_name(built.task)
+def _envpool_lines(built: Built) -> tuple[str, ...]:
+    name, is_async = envpool_name(built.task), built.num_envs > built.batch_size
     if name is None:
         return ()
     arguments = (
@@ -246,42 +246,41 @@ def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
     return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments), *built.then)
 
 
-def _pool(family: str, adapter: str, title: str, *, is_async: bool, **facts: Any) -> BackendEntry:
-    """Return the entry of a pool, synchronous or not, with further ``facts``."""
-    style = "async" if is_async else "sync"
-    return BackendEntry(
-        f"{family}-{style}",
-        f"vebench.backends.pools:{adapter}{style.title()}",
-        f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
-        "threads",
-        steps_gymnasium=False,
-        options=alive_per_row(3) if is_async else {},
-        asynchronous=is_async,
-        **facts,
-    )
+def _pools(
+    family: str, adapter: str, title: str, *, tries: tuple[Options, ...] = (), **facts: Any
+) -> Iterator[BackendEntry]:
+    """Yield the synchronous and the asynchronous entry of a pool. ``tune`` tries the latter with options ``tries``."""
+    for style in ("sync", "async"):
+        is_async = style == "async"
+        yield BackendEntry(
+            f"{family}-{style}",
+            f"vebench.backends.pools:{adapter}{style.title()}",
+            f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
+            "threads",
+            steps_gymnasium=False,
+            options=alive_per_row(3) if is_async else {},
+            asynchronous=is_async,
+            worth_trying=tries if is_async else (),
+            **facts,
+        )
 
 
-def _envpool(*, is_async: bool) -> BackendEntry:
-    return _pool(
+POOLS = (
+    *_pools(
         "envpool",
         "EnvPool",
         "EnvPool",
-        is_async=is_async,
+        tries=({"ratio": 2},),
         # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
         library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
         scope=Scope(STEPPED, envpool_name, chance),
         environment_seconds={"atari": 0.09, "mujoco": 0.0017},
-        worth_trying=({"ratio": 2},) if is_async else (),
-        lines=partial(_envpool_lines, is_async),
-    )
-
-
-def _ale(*, is_async: bool) -> BackendEntry:
-    return _pool(
+        lines=_envpool_lines,
+    ),
+    *_pools(
         "ale-vector",
         "AleVector",
         "ale-py's own vector environment in C++",
-        is_async=is_async,
         library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
         scope=Scope(
             frozenset({"atari"}),
@@ -292,7 +291,5 @@ def _ale(*, is_async: bool) -> BackendEntry:
         ),
         by_default=False,
         gymnasium_api=True,
-    )
-
-
-POOLS = (_envpool(is_async=False), _envpool(is_async=True), _ale(is_async=False), _ale(is_async=True))
+    ),
+)

@@ -296,7 +296,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     ),
     BackendEntry(
         CEILING,
-        "vebench.backends.ceiling:Ceiling",
+        "vebench.backends.reference_rows:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
         environment_seconds={"atari": 0.09},

@@ -20,7 +20,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import CountsInside, make, read_spaces, spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import CLOSE_S, LOOK_S, OneInFlight, RowsOfAll, kill_all, restrict_worker
+from vebench.backends.one_in_flight import CLOSE_S, LOOK_S, OneInFlight, RowsOfAll, kill_all
 from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
@@ -155,7 +155,8 @@ class QueueBackend(OneInFlight):
     def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:
         """Step one share of the environments, in its process."""
         ignore_sigint()
-        restrict_worker(cpu, caller)
+        if cpu is not None:
+            kernel.restrict((cpu,))
         rows, actions = self._rows.part(self._shares[number]), trees.as_rows(self._shared_actions[self._shares[number]])
         try:
             self._serve(task, rows, actions, self._commands(number, caller))

@@ -15,6 +15,7 @@ from vebench.backends.workers import QueueBackend, TorchMultiprocessing
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 FAULTY = Task("odd/Faulty-raises-v0", OTHER.name, 1, module="odd")
+BY_SEMAPHORES = type("BySemaphores", (QueueBackend,), {"semaphore": TorchMultiprocessing.semaphore})
 
 
 def test_a_worker_that_dies_is_named_by_its_environments() -> None:
@@ -27,9 +28,6 @@ def test_a_worker_that_dies_is_named_by_its_environments() -> None:
         backend.send(np.zeros(4, np.int64))
         with pytest.raises(RuntimeError, match=r"the process of environments 2 to 3 died \(exit status -9\)"):
             backend.recv()
-
-
-BY_SEMAPHORES = type("BySemaphores", (QueueBackend,), {"semaphore": TorchMultiprocessing.semaphore})
 
 
 @pytest.mark.parametrize("kind", [QueueBackend, BY_SEMAPHORES])

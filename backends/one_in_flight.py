@@ -32,14 +32,10 @@ def makers(setup: Setup) -> list[Callable[[], Any]]:
 
 
 def _make(task: Task, cpu: int | None, caller: int) -> Any:
-    restrict_worker(cpu, caller)
-    return make(task)
-
-
-def restrict_worker(cpu: int | None, caller: int) -> None:
-    """Restrict this process to a CPU unless it is the caller. Called where environments are made."""
+    """Restrict this process to a CPU unless it is the caller. Return an environment."""
     if cpu is not None and os.getpid() != caller:
         kernel.restrict((cpu,))
+    return make(task)
 
 
 def reseed(environment: Any, seed_of: Callable[[int | None], int | None]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vebench.backends.entry import BackendEntry, Built, Library, Scope, alive_per_row
+from vebench.backends.entry import BackendEntry, Built, Library, Options, Scope, alive_per_row
 from vebench.backends.environments.suites import ALWAYS_DRAWN, FRAME_LIMIT, MIB, STACK, SUITES, call, quoted
 from vebench.backends.interface import Batch, Difference, Engine, Setup, Task
 from vebench.backends.packages import ALE_PY, ENVPOOL
@@ -90,8 +90,8 @@ def envpool_settings(task: Task) -> dict[str, Any]:
 class _Pool:
     """A pool with ``ratio`` environments for each row of a batch. A batch holds the rows that are ready first."""
 
-    def __init__(self, setup: Setup, ratio: int) -> None:
-        self._setup, self._in_order = setup, ratio == 1
+    def __init__(self, setup: Setup, ratio: int, make: Callable[..., Any]) -> None:
+        self._setup, self._in_order, self._make = setup, ratio == 1, make
         num_envs, threads = ratio * setup.batch_size, min(setup.workers, len(setup.cpus))
         self._counts = {
             "num_envs": num_envs,
@@ -104,11 +104,11 @@ class _Pool:
         self._fresh = True
         self._pool: Any = None
 
-    def _start(self, make: Callable[..., Any], *name: str | None, **settings: Any) -> None:
-        """Start the library's pool. In a pinned cell, restrict its threads to the CPUs owned."""
+    def _start(self, **further: int) -> None:
+        """Start the pool with ``further`` settings. In a pinned cell, restrict its threads to the CPUs owned."""
         self._pool = None  # the old pool's threads end before the new one's start
         before = kernel.own_threads()
-        self._pool = make(*name, **self._counts, **settings)
+        self._pool = self._make(**self._counts, **further)
         if self._setup.pinned:
             # The last threads step the environments.
             started = [thread for thread in kernel.own_threads() if thread not in before]
@@ -128,12 +128,14 @@ class EnvPoolAsync(_Pool):
     """EnvPool, by its documented ``send`` and ``recv``, which its ``step`` calls, too. Rewards are float32."""
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        import envpool
+
         from vebench.backends.environments.making import Spaces, action_space
 
-        super().__init__(setup, ratio)
-        self._seed = setup.seed
-        self._start_envpool()
         task, engines = setup.task, inside_envpool(setup.task.suite)
+        make = partial(envpool.make, str(envpool_name(task)), env_type="gymnasium", **envpool_settings(task))
+        super().__init__(setup, ratio, make)
+        self._start(seed=setup.seed)
         differences = [Difference("rewards are float32")]
         if task.suite == "dm_control":
             differences.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
@@ -149,19 +151,11 @@ class EnvPoolAsync(_Pool):
             chance=chance(replace(task, exact=True)),
         )
 
-    def _start_envpool(self) -> None:
-        import envpool
-
-        task = self._setup.task
-        settings = {"env_type": "gymnasium", "seed": self._seed, **envpool_settings(task)}
-        self._start(envpool.make, envpool_name(task), **settings)
-
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         # EnvPool takes seeds at construction only.
-        if not (self._fresh and seed == self._seed):
-            self._seed = seed
-            self._start_envpool()
+        if not (self._fresh and seed == self._setup.seed):
+            self._start(seed=seed)
         self._fresh = False
         self._pool.async_reset()
 
@@ -177,10 +171,16 @@ class AleVectorAsync(_Pool):
     """ale-py's pool of games. The adapter converts its rewards from whole numbers to float64."""
 
     def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
-        from vebench.backends.environments.making import read_spaces
+        from ale_py.vector_env import AtariVectorEnv
 
-        super().__init__(setup, ratio)
-        self._start_games()
+        from vebench.backends.environments.making import read_spaces
+        from vebench.backends.environments.simulators import game_of
+
+        task = setup.task
+        fixed: dict[str, Any] = {"reward_clipping": False, "use_fire_reset": False}
+        make = partial(AtariVectorEnv, game_of(task), frameskip=task.frame_skip, noop_max=task.noop_max, **fixed)
+        super().__init__(setup, ratio, make)
+        self._start()
         spaces = read_spaces(setup.task, self._pool.single_observation_space, self._pool.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None  # the rows of a reset, until ``recv`` returns them
@@ -190,26 +190,11 @@ class AleVectorAsync(_Pool):
         )
         self.info = spaces.info(setup, **self._reported, differences=differences)
 
-    def _start_games(self) -> None:
-        from ale_py.vector_env import AtariVectorEnv
-
-        from vebench.backends.environments.simulators import game_of
-
-        task = self._setup.task
-        self._start(
-            AtariVectorEnv,
-            game_of(task),
-            frameskip=task.frame_skip,
-            noop_max=task.noop_max,
-            reward_clipping=False,
-            use_fire_reset=False,
-        )
-
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         # After a reset, an asynchronous pool would still return rows of earlier steps.
         if not self._fresh:
-            self._start_games()
+            self._start()
         observations, self._facts = self._pool.reset(seed=seed)
         self._first = self._blank._replace(observations=observations, env_ids=self._facts["env_id"])
         self._fresh = False
@@ -230,8 +215,8 @@ class AleVectorAsync(_Pool):
 AleVectorSync = partial(AleVectorAsync, ratio=1)
 
 
-def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
-    name = envpool_name(built.task)
+def _envpool_lines(built: Built) -> tuple[str, ...]:
+    name, is_async = envpool_name(built.task), built.num_envs > built.batch_size
     if name is None:
         return ()
     arguments = (
@@ -246,42 +231,41 @@ def _envpool_lines(is_async: bool, built: Built) -> tuple[str, ...]:
     return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments), *built.then)
 
 
-def _pool(family: str, adapter: str, title: str, *, is_async: bool, **facts: Any) -> BackendEntry:
-    """Return the entry of a pool, synchronous or not, with further ``facts``."""
-    style = "async" if is_async else "sync"
-    return BackendEntry(
-        f"{family}-{style}",
-        f"vebench.backends.pools:{adapter}{style.title()}",
-        f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
-        "threads",
-        steps_gymnasium=False,
-        options=alive_per_row(3) if is_async else {},
-        asynchronous=is_async,
-        **facts,
-    )
+def _pools(
+    family: str, adapter: str, title: str, *, tries: tuple[Options, ...] = (), **facts: Any
+) -> Iterator[BackendEntry]:
+    """Yield the synchronous and the asynchronous entry of a pool. ``tune`` tries the latter with options ``tries``."""
+    for style in ("sync", "async"):
+        is_async = style == "async"
+        yield BackendEntry(
+            f"{family}-{style}",
+            f"vebench.backends.pools:{adapter}{style.title()}",
+            f"{title}, {'more environments than a batch takes' if is_async else 'every environment in each batch'}",
+            "threads",
+            steps_gymnasium=False,
+            options=alive_per_row(3) if is_async else {},
+            asynchronous=is_async,
+            worth_trying=tries if is_async else (),
+            **facts,
+        )
 
 
-def _envpool(*, is_async: bool) -> BackendEntry:
-    return _pool(
+POOLS = (
+    *_pools(
         "envpool",
         "EnvPool",
         "EnvPool",
-        is_async=is_async,
+        tries=({"ratio": 2},),
         # EnvPool maps its library and starts its threads even for one environment: 150 MiB instead of 61 with Atari.
         library=Library("EnvPool", (ENVPOOL,), preloads=("envpool",), import_bytes=96 * MIB),
         scope=Scope(STEPPED, envpool_name, chance),
         environment_seconds={"atari": 0.09, "mujoco": 0.0017},
-        worth_trying=({"ratio": 2},) if is_async else (),
-        lines=partial(_envpool_lines, is_async),
-    )
-
-
-def _ale(*, is_async: bool) -> BackendEntry:
-    return _pool(
+        lines=_envpool_lines,
+    ),
+    *_pools(
         "ale-vector",
         "AleVector",
         "ale-py's own vector environment in C++",
-        is_async=is_async,
         library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
         scope=Scope(
             frozenset({"atari"}),
@@ -292,7 +276,5 @@ def _ale(*, is_async: bool) -> BackendEntry:
         ),
         by_default=False,
         gymnasium_api=True,
-    )
-
-
-POOLS = (_envpool(is_async=False), _envpool(is_async=True), _ale(is_async=False), _ale(is_async=True))
+    ),
+)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vebench.backends import pools
-from vebench.backends.bracketed import OptionValue
+from vebench.backends.bracketed import OptionValue, value_of
 from vebench.backends.entry import BackendEntry, Built, Library, Option, Options, Scope, alive_per_row, whole_number
 from vebench.backends.environments.suites import (
     MIB,
@@ -40,13 +40,13 @@ USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` c
 PARTIAL, AHEAD = "shm-async", "shm-sync[spares=1]"  # named by reports for uneven steps, and for slow resets
 
 
-def _one_of(values: Mapping[str, OptionValue], meaning: str) -> Callable[[str], OptionValue]:
-    """Return an option's ``parse`` that accepts the texts in ``values``."""
+def _one_of(*texts: str) -> Callable[[str], OptionValue]:
+    """Return an option's ``parse`` that accepts these texts only."""
 
     def parse(text: str) -> OptionValue:
-        if text not in values:
-            raise ValueError(meaning)
-        return values[text]
+        if text not in texts:
+            raise ValueError(f"{', '.join(texts[:-1])} or {texts[-1]}")
+        return value_of(text)
 
     return parse
 
@@ -60,14 +60,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_START_METHOD = _one_of({name: name for name in ("fork", "forkserver", "spawn")}, "fork, forkserver or spawn")
-_DELIVER = Option(
-    _one_of({name: name for name in ("host", "device")}, "host or device"),
-    "host",
-    "rows as NumPy arrays, or left on the device",
-)
+_START_METHOD = _one_of("fork", "forkserver", "spawn")
+_DELIVER = Option(_one_of("host", "device"), "host", "rows as NumPy arrays, or left on the device")
 _ROUNDING = "XLA rounds differently in batches of other sizes, and contacts amplify the difference"
 _OVERWRITES = "# copy=False: each step overwrites the last observations", "copy=False"
+_READ_ONLY = "# copy=False: read-only, and each step overwrites the last", "copy=False"
 _RESETS = "# SameStep: a step that ends an episode shows the next one", 'autoreset_mode="SameStep"'
 
 
@@ -96,14 +93,9 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
     """Return lines that create our own vector environment. Return none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
+    note, setting = _RESETS if built.of_library else _READ_ONLY if fast else _OVERWRITES
     if is_async:
         setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
-    elif built.of_library:
-        note, setting = _RESETS
-    else:
-        note, setting = _OVERWRITES
-        if fast:
-            note = "# copy=False: read-only, and each step overwrites the last"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (
@@ -145,9 +137,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         "most microseconds to poll before sleeping (default: 400; in threads 50)",
     )
     options["caller_steps"] = Option(
-        _one_of({"true": True, "false": False}, "true or false"),
-        True,
-        "whether the calling process steps environments, too: true or false",
+        _one_of("true", "false"), True, "whether the calling process steps environments, too: true or false"
     )
     if not fast:
         options["context"] = Option(_START_METHOD, "fork", "fork, forkserver or spawn")
@@ -306,7 +296,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     ),
     BackendEntry(
         CEILING,
-        "vebench.backends.ceiling:Ceiling",
+        "vebench.backends.reference_rows:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
         environment_seconds={"atari": 0.09},

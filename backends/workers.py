@@ -20,7 +20,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import CountsInside, make, read_spaces, spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import CLOSE_S, LOOK_S, OneInFlight, RowsOfAll, kill_all, restrict_worker
+from vebench.backends.one_in_flight import CLOSE_S, LOOK_S, OneInFlight, RowsOfAll, kill_all
 from vebench.backends.shared_memory.worker import ignore_sigint, sigint_blocked
 from vebench.backends.trees import Tree
 from vebench.errors import message_of
@@ -69,69 +69,31 @@ class Threads(CountsInside, OneInFlight):
             self._inside.pop().close()
 
 
-class _Queues:
-    """A queue of commands for each worker, and one queue for the answers of all."""
+class _QueueSemaphore:
+    """A queue with the methods of a semaphore."""
 
-    def __init__(self, workers: int) -> None:
-        self._commands = [_FORK.Queue() for _ in range(workers)]
-        self._answers = _FORK.Queue()
+    def __init__(self, _value: int) -> None:
+        self._queue = _FORK.Queue()
 
-    def call(self, worker: int, command: int) -> None:
-        self._commands[worker].put(command)
+    def release(self) -> None:
+        self._queue.put(None)
 
-    def wait(self, worker: int) -> int:
-        return int(self._commands[worker].get())
-
-    def answer(self) -> None:
-        self._answers.put(None)
-
-    def answered(self) -> bool:
-        """Wait at most LOOK_S seconds for an answer. Return whether one came."""
+    def acquire(self, *, timeout: float | None = None) -> bool:
         try:
-            self._answers.get(timeout=LOOK_S)
+            self._queue.get(timeout=timeout)
         except queue.Empty:
             return False
         return True
 
     def close(self) -> None:
-        """Close the queues. All workers must have ended."""
-        for commands in self._commands:
-            commands.close()
-            commands.join_thread()
-        self._answers.close()
-        del self._commands, self._answers  # closes the caller's unused ends, too
-
-
-class _Semaphores(_Queues):
-    """A semaphore for each worker, and one for all answers. Commands are in shared memory."""
-
-    def __init__(self, workers: int) -> None:
-        self._go = [_FORK.Semaphore(0) for _ in range(workers)]
-        self._done = _FORK.Semaphore(0)
-        self._command = _FORK.Array("q", workers, lock=False)
-
-    def call(self, worker: int, command: int) -> None:
-        self._command[worker] = command
-        self._go[worker].release()
-
-    def wait(self, worker: int) -> int:
-        self._go[worker].acquire()
-        return int(self._command[worker])
-
-    def answer(self) -> None:
-        self._done.release()
-
-    def answered(self) -> bool:
-        return self._done.acquire(timeout=LOOK_S)
-
-    def close(self) -> None:
-        return
+        self._queue.close()
+        self._queue.join_thread()
 
 
 class QueueBackend(OneInFlight):
     """Forked processes that step rows in shared memory, notified by queues. Rewards are float64."""
 
-    signals: type[_Queues] = _Queues
+    semaphore: Any = _QueueSemaphore  # makes a semaphore with a value
 
     def __init__(self, setup: Setup, **reported: Any) -> None:
         self._shares = _shares(setup)
@@ -139,7 +101,9 @@ class QueueBackend(OneInFlight):
         self._rows = Batch._make(trees.mapped(self._shared, array) for array in spaces.rows(count))
         blank = trees.mapped(lambda space: np.zeros((count, *space.low.shape), space.low.dtype), spaces.actions)
         self._shared_actions = trees.as_rows(trees.mapped(self._shared, blank))
-        self._signals = self.signals(len(self._shares))
+        self._command = _FORK.RawValue("q")
+        self._go = [self.semaphore(0) for _ in self._shares]
+        self._done = self.semaphore(0)
         self._failures = _FORK.SimpleQueue()
         self._awaited = 0  # workers that have not answered the last call
         self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True, **reported)
@@ -170,12 +134,13 @@ class QueueBackend(OneInFlight):
 
     def _call(self, command: int) -> None:
         self._awaited = len(self._shares)
-        for worker in range(len(self._shares)):
-            self._signals.call(worker, command)
+        self._command.value = command
+        for go in self._go:
+            go.release()
 
     def _receive(self) -> RowsOfAll:
         while self._awaited:
-            if self._signals.answered():
+            if self._done.acquire(timeout=LOOK_S):
                 self._awaited -= 1
                 continue
             dead = [number for number, process in enumerate(self._processes) if not process.is_alive()]
@@ -190,7 +155,8 @@ class QueueBackend(OneInFlight):
     def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:
         """Step one share of the environments, in its process."""
         ignore_sigint()
-        restrict_worker(cpu, caller)
+        if cpu is not None:
+            kernel.restrict((cpu,))
         rows, actions = self._rows.part(self._shares[number]), trees.as_rows(self._shared_actions[self._shares[number]])
         try:
             self._serve(task, rows, actions, self._commands(number, caller))
@@ -199,9 +165,10 @@ class QueueBackend(OneInFlight):
 
     def _commands(self, number: int, caller: int) -> Iterator[int]:
         """Yield the caller's commands, each once the last one is done: ``STEP``, or the seed of a reset."""
-        while os.getppid() == caller and (command := self._signals.wait(number)) != _CLOSE:
+        go = self._go[number]
+        while os.getppid() == caller and go.acquire() and (command := self._command.value) != _CLOSE:
             yield command
-            self._signals.answer()
+            self._done.release()
 
     def _serve(self, task: Task, rows: Batch, actions: Any, commands: Iterator[int]) -> None:
         """Obey the commands: write the rows of a share, stepped with these actions."""
@@ -223,14 +190,17 @@ class QueueBackend(OneInFlight):
         self._call(_CLOSE)
         kill_all(self._processes, CLOSE_S)
         self._processes.clear()
-        self._signals.close()
+        for semaphore in (*self._go, self._done):
+            if isinstance(semaphore, _QueueSemaphore):
+                semaphore.close()
+        del self._go, self._done  # closes the unused ends of queues, too
         self._failures.close()
 
 
 class TorchMultiprocessing(QueueBackend):
     """Processes whose rows and actions are tensors of ``torch.multiprocessing``, notified by semaphores."""
 
-    signals = _Semaphores
+    semaphore = _FORK.Semaphore
 
     @staticmethod
     def _shared(array: NDArray[Any]) -> NDArray[Any]:

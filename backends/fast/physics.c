@@ -54,33 +54,28 @@ struct physics {
 	_Atomic int64_t failed;       /* whether there ever was an error */
 };
 
-/* Sets the default arithmetic of C, and returns the settings before. Threads may have other settings, such as tiny
- * numbers that count as zero. Rows must not depend on the thread that steps an environment. */
-static uint64_t set_plain_arithmetic(void)
-{
+/* The default settings of arithmetic. */
 #if defined(__x86_64__)
-	uint64_t before = __builtin_ia32_stmxcsr();
-	__builtin_ia32_ldmxcsr(0x1f80);
-	return before;
-#elif defined(__aarch64__)
-	uint64_t before;
-	__asm__ volatile("mrs %0, fpcr" : "=r"(before));
-	__asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)));
-	return before;
+enum { PLAIN_ARITHMETIC = 0x1f80 };
 #else
-	return 0;
+enum { PLAIN_ARITHMETIC = 0 };
 #endif
-}
 
-static void restore_arithmetic(uint64_t before)
+/* Sets how C computes, and returns the settings before. Threads may have other settings than the default, such as tiny
+ * numbers that count as zero. Rows must not depend on the thread that steps an environment. */
+static uint64_t set_arithmetic(uint64_t settings)
 {
+	uint64_t before = 0;
 #if defined(__x86_64__)
-	__builtin_ia32_ldmxcsr((unsigned)before);
+	before = __builtin_ia32_stmxcsr();
+	__builtin_ia32_ldmxcsr((unsigned)settings);
 #elif defined(__aarch64__)
-	__asm__ volatile("msr fpcr, %0" : : "r"(before));
+	__asm__ volatile("mrs %0, fpcr" : "=r"(before));
+	__asm__ volatile("msr fpcr, %0" : : "r"(settings));
 #else
-	(void)before;
+	(void)settings;
 #endif
+	return before;
 }
 
 static _Thread_local jmp_buf at_error;
@@ -166,7 +161,7 @@ static void step(struct physics *all, int64_t index)
 void vebench_physics(void *context, int64_t first, int64_t last)
 {
 	struct physics *all = context;
-	uint64_t arithmetic = set_plain_arithmetic();
+	uint64_t arithmetic = set_arithmetic(PLAIN_ARITHMETIC);
 	on_error handler = *all->user_error;
 	if (handler != handle_error) {
 		handler_before = handler;
@@ -180,5 +175,5 @@ void vebench_physics(void *context, int64_t first, int64_t last)
 			all->failed = true;
 	}
 	error_text = NULL;
-	restore_arithmetic(arithmetic);
+	set_arithmetic(arithmetic);
 }

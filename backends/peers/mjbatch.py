@@ -24,31 +24,14 @@ class MjBatch(OneInFlight):
     """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, including the caller's. Rewards are float64."""
 
     def __init__(self, setup: Setup) -> None:
-        environment = make(setup.task)
-        spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-        self._report(setup, spaces, threads=min(setup.workers, len(setup.cpus)), reuses_buffers=True)
-        self._rows = spaces.rows(setup.batch_size)
-        self._simulations: Any = _Simulations(setup, environment, self._rows, self.info.threads)
-
-    def _reset(self, seed: int) -> Tree:
-        self._simulations.reset(seed)
-        return self._rows.observations
-
-    def _receive(self) -> RowsOfAll:
-        self._simulations.step(self._actions)
-        return self._rows[:4]
-
-    def _end(self) -> None:
-        self._simulations = None  # the threads end with the last reference to mjbatch's arrays
-
-
-class _Simulations:
-    """The simulations of a batch, and the arithmetic on them. All references to mjbatch's objects are here."""
-
-    def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:
         import mujoco
         from mjbatch import Batch as Simulations
 
+        environment: Any = make(setup.task)
+        spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
+        threads = min(setup.workers, len(setup.cpus))
+        self._report(setup, spaces, threads=threads, reuses_buffers=True)
+        self._rows: Any = spaces.rows(setup.batch_size)  # observations are one array in all of MuJoCo's tasks
         self._mujoco = mujoco
         self._origin = environment.unwrapped
         self._limit = environment.spec.max_episode_steps or np.inf
@@ -60,7 +43,6 @@ class _Simulations:
             started = [thread for thread in kernel.own_threads() if thread not in before]
             kernel.pin_threads(started, setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
-        self._rows: Any = rows  # observations are one array in all of MuJoCo's tasks
         self._age = np.zeros(setup.batch_size, np.int64)
         self._ended: NDArray[np.intp] = np.empty(0, np.intp)
         self._rules = rules = RULES[setup.task.id](self._origin)
@@ -83,13 +65,14 @@ class _Simulations:
         numbers: NDArray[np.float64] = field.reshape(len(field), -1)[:, part.start : part.stop]
         return numbers
 
-    def reset(self, seed: int) -> None:
+    def _reset(self, seed: int) -> Tree:
         from gymnasium.utils import seeding
 
         for index in range(len(self._age)):
             self._random[index], _ = seeding.np_random(seed + index)
             self._begin(index)
         self._ended = np.empty(0, np.intp)
+        return self._rows.observations
 
     def _begin(self, index: int) -> None:
         """Start a new episode with the code of Gymnasium's class, and copy its state to mjbatch."""
@@ -106,7 +89,8 @@ class _Simulations:
         terminated[index] = truncated[index] = False
         rewards[index] = self._age[index] = 0
 
-    def step(self, actions: Any) -> None:
+    def _receive(self) -> RowsOfAll:
+        actions: Any = self._actions
         if len(self._ended):
             stepping = np.setdiff1d(np.arange(len(self._age)), self._ended)
             self._control[stepping] = actions[stepping]
@@ -135,3 +119,9 @@ class _Simulations:
         for index in self._ended.tolist():
             self._begin(index)
         self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
+        rows: RowsOfAll = self._rows[:4]
+        return rows
+
+    def _end(self) -> None:
+        # Forget all but the report: the threads end with the last reference to mjbatch's arrays.
+        self.__dict__ = {"info": self.info}

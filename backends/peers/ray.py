@@ -7,19 +7,18 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from vebench.backends.environments.making import make, spaces_of
+from vebench.backends.environments.making import spaces_of
 from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import Batch, Setup, Task
-from vebench.backends.one_in_flight import OneInFlight, RowsOfAll
+from vebench.backends.interface import Batch, Setup
+from vebench.backends.one_in_flight import OneInFlight, RowsOfAll, makers
 from vebench.backends.trees import Tree, as_rows, mapped, part
-from vebench.machine import kernel
 
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -67,9 +66,8 @@ class RayActors(OneInFlight):
         with ExitStack() as running:
             running.enter_context(local_ray(setup.workers))
             actor: Any = ray.remote(num_cpus=1)(_Actor)
-            for worker, share in enumerate(self._shares):
-                cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
-                self._actors.append(actor.remote(setup.task, self._rows.part(share), cpu))
+            for maker, share in zip(makers(setup), self._shares, strict=False):
+                self._actors.append(actor.remote(maker, self._rows.part(share)))
             ray.get([actor.__ray_ready__.remote() for actor in self._actors])  # once the environments are made
             self._running = running.pop_all()
 
@@ -93,13 +91,11 @@ class RayActors(OneInFlight):
 
 
 class _Actor:
-    """The environments of one actor. Its process is restricted to ``cpu``, unless that is None."""
+    """The environments of one actor."""
 
-    def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
-        if cpu is not None:
-            kernel.restrict((cpu,))
+    def __init__(self, maker: Callable[[], Any], rows: Batch) -> None:
         self._rows = Batch._make(mapped(np.array, field) for field in rows)  # an actor's arguments are read-only
-        self._loop = EnvironmentLoop([make(task) for _ in rows.env_ids], self._rows)
+        self._loop = EnvironmentLoop([maker() for _ in rows.env_ids], self._rows)
 
     def reset(self, seed: int) -> RowsOfAll:
         self._loop.reset(seed)

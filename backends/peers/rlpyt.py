@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,17 @@ class GpuSampler(OneInFlight):
 
     def _reset(self, seed: int) -> Tree:
         self._end()
-        setup, actions = self._setup, self._spaces.actions
+        setup = self._setup
+        actions: Any = self._spaces.actions
         torch.set_num_threads(1)
         environment = {"EnvCls": _Environment, "env_kwargs": {"task": setup.task, "actions": actions}}
         self._sampler = _Seeded(**environment, batch_T=_STEPS, batch_B=setup.batch_size, max_decorrelation_steps=0)
         cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
         affinity = {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}
-        self._sampler.initialize(_Agent(actions), affinity, seed)
+        # The agent only gives rlpyt an example of an action.
+        example = torch.from_numpy(np.zeros_like(actions.low)), AgentInfo(nothing=torch.zeros(1))
+        agent = SimpleNamespace(initialize=_do_nothing, reset=_do_nothing, step=lambda *_: example)
+        self._sampler.initialize(agent, affinity, seed)
         self._step = 0
         self._begin()
         return np.asarray(self._sampler.step_buffer_np.observation)
@@ -97,6 +102,9 @@ class GpuSampler(OneInFlight):
             queue.close()
 
 
+def _do_nothing(*_: object, **__: object) -> None: ...
+
+
 class _Seeded(Sampler):
     """The sampler, with a separate seed for each environment. rlpyt's own seeds repeat."""
 
@@ -104,33 +112,6 @@ class _Seeded(Sampler):
         kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
         each = self.batch_spec.B // len(kwargs)
         return [{**one, "seed": seed + rank * each} for rank, one in enumerate(kwargs)]
-
-
-class _Agent:
-    """An agent that only gives rlpyt an example of an action."""
-
-    def __init__(self, actions: Any) -> None:
-        self._actions = actions
-
-    def initialize(self, *_: object, **__: object) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def step(self, *_: object) -> tuple[Any, Any]:
-        return torch.from_numpy(np.zeros_like(self._actions.low)), AgentInfo(nothing=torch.zeros(1))
-
-
-class _Actions:
-    """The part of a space that rlpyt uses: a sample, and zeros."""
-
-    def __init__(self, bounds: Any) -> None:
-        self._bounds = bounds
-
-    def sample(self) -> Any:
-        return sample(self._bounds, np.random.default_rng(0))
-
-    def null_value(self) -> Any:
-        return np.zeros_like(self._bounds.low)
 
 
 class _Environment:
@@ -141,7 +122,10 @@ class _Environment:
     def __init__(self, task: Task, actions: Any) -> None:
         self._environment = make(task)
         self._seed: int | None = None
-        self.action_space = _Actions(actions)
+        # The parts of a space that rlpyt uses: a sample, and zeros.
+        self.action_space = SimpleNamespace(
+            sample=lambda: sample(actions, np.random.default_rng(0)), null_value=lambda: np.zeros_like(actions.low)
+        )
 
     def seed(self, seed: int) -> None:
         self._seed = seed

@@ -9,7 +9,6 @@ import gc
 import logging
 from contextlib import suppress
 from functools import partial
-from multiprocessing.sharedctypes import RawValue
 from queue import Empty
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +49,7 @@ class SampleFactory(OneInFlight):
     """``workers`` processes with several environments each, in two groups (``worker_num_splits``) for an even number.
 
     The adapter sends actions to both groups at once, and a batch has the rows of both. The sampler cannot be reset, so
-    each ``reset`` but the first starts new processes.
+    each ``reset`` starts new processes.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -60,14 +59,12 @@ class SampleFactory(OneInFlight):
         self._sampler: Any = None
         differences = (FLOAT32_REWARDS, _ONE_FLAG)
         self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=differences)
-        self._start()
 
-    def _start(self) -> None:
-        """Start the workers. They make their environments after the signal ``begin``."""
-        self._seed: Any = RawValue("q")
-        logging.getLogger("rl").setLevel(logging.ERROR)
-        register_env(NAME, partial(_environment, makers(self._setup), self._seed))
+    def _reset(self, seed: int) -> Tree:
+        self._end()
         setup = self._setup
+        logging.getLogger("rl").setLevel(logging.ERROR)
+        register_env(NAME, partial(_environment, makers(setup), seed))
         chosen = {
             "num_workers": setup.workers,
             "num_envs_per_worker": setup.envs_per_worker,
@@ -103,14 +100,6 @@ class SampleFactory(OneInFlight):
             self._sampler.connect("stop", worker.on_stop)
         self._sampler.connect_on_new_trajectories(POLICY, self._loop.broadcast)
         self._sampler.init()
-        self._begun = False
-
-    def _reset(self, seed: int) -> Tree:
-        if self._begun:
-            self._end()
-            self._start()
-        self._begun = True
-        self._seed.value = seed
         self._sampler.emit("begin")
         return self._wait()
 
@@ -158,11 +147,11 @@ class SampleFactory(OneInFlight):
         gc.collect()  # the library's objects refer to each other, and keep shared memory
 
 
-def _environment(made: list[Any], base: Any, _name: str, _cfg: object, place: Any, _mode: object) -> Any:
+def _environment(made: list[Any], base: int, _name: str, _cfg: object, place: Any, _mode: object) -> Any:
     """Return an environment with spaces that the library supports. ``base`` is added to the library's seeds."""
     logging.getLogger("rl").setLevel(logging.ERROR)
     environment = made[int(place.worker_index)]()
-    reseed(environment, lambda seed: None if seed is None else seed + base.value)
+    reseed(environment, lambda seed: None if seed is None else seed + base)
     observed, taken = environment.observation_space, environment.action_space
     if isinstance(observed, gymnasium_spaces.Discrete):
         environment = wrappers.TransformObservation(environment, np.asarray, observed)

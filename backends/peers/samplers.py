@@ -37,7 +37,7 @@ class Sampler(QueueBackend):
     ``module`` is imported before processes are forked.
     """
 
-    signals = TorchMultiprocessing.signals
+    semaphore = TorchMultiprocessing.semaphore
 
     def __init__(self, setup: Setup, *, sample: Callable[[Makers, Act], None], module: str, autoreset: str) -> None:
         spaces_for(setup, module.partition(".")[0], dicts=True)
@@ -48,7 +48,8 @@ class Sampler(QueueBackend):
     def _serve(self, task: Task, rows: Batch, actions: NDArray[Any], commands: Iterator[int]) -> None:
         """Run the library's loop until the caller closes, on new environments after each reset of the caller."""
         seed = next(commands, None)
-        observations = as_rows(rows.observations)
+        arrays: Any = rows._replace(observations=as_rows(rows.observations))
+        observations, rewards, terminated, truncated, env_ids = arrays
 
         def act() -> NDArray[Any]:
             nonlocal seed
@@ -57,9 +58,8 @@ class Sampler(QueueBackend):
             if command != STEP:
                 raise StoppedError
             # A row that is not stepped is a reset's.
-            rows.rewards[:] = 0.0
-            rows.terminated[:] = False
-            rows.truncated[:] = False
+            rewards[:] = 0.0
+            terminated[:] = truncated[:] = False
             return actions.copy()
 
         def made(index: int) -> Any:
@@ -69,14 +69,11 @@ class Sampler(QueueBackend):
 
             def noted_step(action: Any) -> Any:
                 row = step(action)
-                observations[index] = row[0]
-                rows.rewards[index] = row[1]
-                rows.terminated[index] = row[2]
-                rows.truncated[index] = row[3]
+                observations[index], rewards[index], terminated[index], truncated[index], _ = row
                 return row
 
             def noted_reset(*, options: Any = None, **_seed: Any) -> Any:
-                row = reset(seed=None if seed is None else seed + int(rows.env_ids[index]), options=options)
+                row = reset(seed=None if seed is None else seed + int(env_ids[index]), options=options)
                 observations[index] = row[0]
                 return row
 
@@ -87,7 +84,7 @@ class Sampler(QueueBackend):
         environments: list[Any] = []
         while seed is not None:
             with suppress(StoppedError):
-                self._sample([partial(made, index) for index in range(len(rows.env_ids))], act)
+                self._sample([partial(made, index) for index in range(len(env_ids))], act)
             while environments:
                 environments.pop().close()
 

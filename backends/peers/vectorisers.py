@@ -5,15 +5,14 @@ The package ``pufferlib-core`` has the same vectoriser as the package ``pufferli
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from vebench.backends.environments.making import make
-from vebench.backends.interface import Difference, Setup, Task
+from vebench.backends.interface import Difference, Setup
 from vebench.backends.one_in_flight import (
     CLOSE_S,
     FLOAT32_REWARDS,
@@ -22,7 +21,6 @@ from vebench.backends.one_in_flight import (
     kill_all,
     makers,
     reseed,
-    restrict_worker,
     spaces_for,
 )
 from vebench.backends.trees import Tree
@@ -150,12 +148,11 @@ class PufferMultiprocessing(OneInFlight):
     def __init__(self, setup: Setup) -> None:
         from pufferlib import vector
 
-        spaces = spaces_for(setup, "PufferLib")
-        each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
+        spaces, made = spaces_for(setup, "PufferLib"), makers(setup)
         creators = [
-            partial(_emulated, setup.task, cpus[worker % len(cpus)], os.getpid(), worker * (each - 1))
+            partial(_emulated, made[worker], worker * (setup.envs_per_worker - 1))
             for worker in range(setup.workers)
-            for _ in range(each)
+            for _ in range(setup.envs_per_worker)
         ]
         self._vector: Any = vector.make(
             creators,
@@ -192,11 +189,10 @@ class PufferMultiprocessing(OneInFlight):
         kill_all(processes, CLOSE_S)
 
 
-def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> Any:
+def _emulated(maker: Callable[[], Any], offset: int, **given: object) -> Any:
     """Return an environment in PufferLib's wrapper. Without ``offset``, workers would repeat each other's seeds."""
     from pufferlib.emulation import GymnasiumPufferEnv
 
-    restrict_worker(cpu, caller)
-    environment = make(task)
+    environment = maker()
     reseed(environment, lambda seed: None if seed is None else seed + offset)
     return GymnasiumPufferEnv(env=environment, **given)

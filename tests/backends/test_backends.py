@@ -12,13 +12,13 @@ import pytest
 from support.leaks import are_gone, segments
 from support.places import ENVIRONMENTS
 
-from vebench.backends.ceiling import Ceiling
 from vebench.backends.environments.simulators import Physics
 from vebench.backends.environments.suites import BURST
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Factory, Setup, Task, VectorBackend
 from vebench.backends.one_in_flight import GymAsync
 from vebench.backends.pools import AleVectorSync, EnvPoolSync
+from vebench.backends.reference_rows import Ceiling
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -101,7 +101,7 @@ def test_close_ends_whatever_the_processes_of_gymnasium_do(fault: str) -> None:
 CALLER = """
 import multiprocessing, sys, time
 from vebench.backends.interface import Setup, Task
-from vebench.backends.ceiling import Ceiling
+from vebench.backends.reference_rows import Ceiling
 if __name__ == "__main__":
     backend = Ceiling(Setup(Task("HalfCheetah-v5", "mujoco", 5), workers=3, cpus=(0, 1, 2)))
     backend.reset(0)

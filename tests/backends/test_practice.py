@@ -11,10 +11,11 @@ import pytest
 from vebench.backends.environments.suites import OTHER, load_target
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import find
-from vebench.backends.workers import QueueBackend, _Semaphores
+from vebench.backends.workers import QueueBackend, TorchMultiprocessing
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 FAULTY = Task("odd/Faulty-raises-v0", OTHER.name, 1, module="odd")
+BY_SEMAPHORES = type("BySemaphores", (QueueBackend,), {"semaphore": TorchMultiprocessing.semaphore})
 
 
 def test_a_worker_that_dies_is_named_by_its_environments() -> None:
@@ -29,7 +30,7 @@ def test_a_worker_that_dies_is_named_by_its_environments() -> None:
             backend.recv()
 
 
-@pytest.mark.parametrize("kind", [QueueBackend, type("BySemaphores", (QueueBackend,), {"signals": _Semaphores})])
+@pytest.mark.parametrize("kind", [QueueBackend, BY_SEMAPHORES])
 def test_a_worker_that_fails_says_why(kind: type[QueueBackend]) -> None:
     with closing(kind(Setup(FAULTY, 5, 1, (0, 1)))) as backend:
         backend.reset(0)

@@ -177,10 +177,11 @@ class Native(OneInFlight):
 
     def _reset(self, seed: int) -> Tree:
         observations = self._batch.reset(seed)
+        self._is_numpy = all(type(leaf) is np.ndarray for leaf in trees.leaves(observations))
         return observations if self._stays else arrays.to_host(observations)
 
     def _receive(self) -> RowsOfAll:
-        actions = self._actions if self._stays else self.upload(self._actions)
+        actions = self._actions if self._stays or self._is_numpy else self.upload(self._actions)
         rows: RowsOfAll = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
             flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own
@@ -189,7 +190,7 @@ class Native(OneInFlight):
                 kept = rows[1:] if self._stays else (np.array(arrays.to_host(rows[1])), *flags)
                 rows = (self._batch.reset_ended(ends), *kept)
         if not self._stays:
-            return arrays.to_host(rows)
+            return rows if self._is_numpy else arrays.to_host(rows)
         if isinstance(rows[1], np.ndarray):
             raise ValueError("its rows are NumPy arrays, on the host: leave out deliver=device")
         return rows

@@ -64,6 +64,7 @@ def machine_page(machine: Machine) -> SimplePage:
 def _machine_data(machine: Machine) -> dict[str, object]:
     """Return facts by name. CPU sets are Linux lists, and unknown facts are None."""
     host, topology = machine.host, machine.host.topology
+    without_node = set(topology.online).difference(*(node.cpus for node in topology.nodes))
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
         "online": format_cpu_list(topology.online),
@@ -77,7 +78,7 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         "quota_cpus": host.quota_cpus,
         "usable_cpus": machine.placement.usable,
         "order": {policy: list(order) for policy, order in machine.orders.items()},
-        "cpus_without_node": format_cpu_list(topology.without_node),
+        "cpus_without_node": format_cpu_list(without_node),
         "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
         "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
         "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],

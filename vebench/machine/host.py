@@ -65,12 +65,6 @@ class Topology:
         return tuple(cache for cache in self.caches if any(highest[cpu] is cache for cpu in cache.cpus))
 
     @property
-    def without_node(self) -> Cpus:
-        """The CPUs that belong to no memory node."""
-        placed = {cpu for node in self.nodes for cpu in node.cpus}
-        return tuple(cpu for cpu in self.online if cpu not in placed)
-
-    @property
     def threads_per_core(self) -> int:
         """The largest number of hardware threads of a core."""
         return max(len(core) for core in self.cores)

@@ -20,7 +20,7 @@ def budget(*failed: Cell, cause: Cause | None = None, start: float = 0.0) -> Tun
     found = TuneBudget(SPEC, start, lambda: 0.0)
     found.steps = Timed(1000, 50_000, 90_000, 5, 100_000, 1_000_000)
     outcome = Outcome("failed", "timed out after 9 s", cause=cause)
-    found.records = {one.key.without_repeat: [record(one, outcome)] for one in failed}
+    found.records = [record(one, outcome) for one in failed]
     return found
 
 

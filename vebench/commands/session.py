@@ -376,8 +376,7 @@ class Session:
         """Measure the cells that are ``left`` of a plan, and further passes, within the budget of the plan's spec.
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
-        the progress, unless there is one pass or the run is resumed. Returns the exit status. Raises
-        InterruptedRunError if the user interrupts it.
+        the progress, unless there is one pass or the run is resumed. Returns the exit status.
         """
         deadline = self._world.clock() + (plan.spec.budget or math.inf)
         self._first_look = first_look if plan.spec.passes > 1 and not self.run.cells else None
@@ -423,8 +422,7 @@ class Session:
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        Cells that take turns are given up at the deadline. ``later``: the number of cells in further passes. Raises
-        InterruptedRunError if the user interrupts it.
+        Cells that take turns are given up at the deadline. ``later``: the number of cells in further passes.
         """
         planned = {(cell.key, cell.interpreter.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)

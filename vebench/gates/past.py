@@ -124,8 +124,7 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
     """Measure candidates that have no run file in ``folder`` into one each, within the budget of the request.
 
     The ends come first, then the middles of ever smaller parts, so that a drift of the machine does not look like a
-    change. A line on standard error names each candidate that cannot be measured. Raises UsageError if neither
-    end can, and InterruptedRunError if the user interrupts the command.
+    change. A line on standard error names each candidate that cannot be measured.
     """
     check_spec(request.spec)
     if named := next((choice.label for choice in request.spec.backends if choice.python), None):

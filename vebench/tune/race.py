@@ -59,11 +59,9 @@ def start_tuning(
 ) -> int:
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
-    With an algorithm, its policy acts in all cells, and its learner is measured first.
-
-    A simpler setting is preferred if its rate is at most the share ``margin`` below the highest. Batches have ``batch``
-    rows, by default any number. With ``asynchronous``, backends may take part whose batches have the first rows that
-    are ready. Raises UsageError if nothing can be tried.
+    With an algorithm, its policy acts in all cells, and its learner is measured first. A simpler setting is preferred
+    if its rate is at most the share ``margin`` below the highest. Batches have ``batch`` rows, by default any number.
+    With ``asynchronous``, backends may take part whose batches have the first rows that are ready.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.

@@ -211,9 +211,8 @@ def check_(call: Call) -> int:
     if candidates:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
         call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
-    names = ("tolerance", "metrics", "envs", "backends", "history", "budget")
+    names = ("tolerance", "metrics", "envs", "backends", "history", "budget", "calibrate", "allow_code")
     how = {name: getattr(call, name) for name in names}
-    how |= {"allowed": call.allow_code, "calibrates": call.calibrate}
     candidate = candidates[0] if candidates else None
     request = check.CheckRequest(baseline, candidate, file, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)

@@ -55,8 +55,8 @@ class CheckRequest:
     backends: tuple[BackendChoice, ...]
     history: Path | None  # a folder of earlier runs, which show how much runs differ
     budget: float  # seconds of measuring
-    calibrates: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
-    allowed: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
+    calibrate: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
+    allow_code: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
 
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
@@ -84,13 +84,13 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
             raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    if found is None or request.calibrates:
-        found = compare(_chosen(request, old), new, part=gate.LAST_LOOK if request.calibrates else 1.0)
+    if found is None or request.calibrate:
+        found = compare(_chosen(request, old), new, part=gate.LAST_LOOK if request.calibrate else 1.0)
     found = comparison.without_unknown_reference(found)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     page = CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
-    if not request.calibrates:
+    if not request.calibrate:
         return page
     judged = all(group.holds is not None or group.verdict == "advisory" for group in found.groups)
     return replace(page, calibrated=gate.held(found), status=gate.Status.DONE if judged else gate.Status.UNDECIDED)
@@ -161,7 +161,7 @@ def _measure(
     needed = _bases(keys, request.metrics)
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
-    with asked_in(request.baseline, spec, allowed=request.allowed, named=named):
+    with asked_in(request.baseline, spec, allowed=request.allow_code, named=named):
         plan, head = plan_here(spec, world)
     # The budget of the baseline may have left out cells.
     there = {cell.key for cell in old}
@@ -175,7 +175,7 @@ def _measure(
     _check_comparable(request, before.header, head, "this machine")
     groups, enough = gate.foreseen(cells, compare)
     known = [group for group in groups if group.resolves is not None]
-    if known and not request.calibrates and all(group.verdict == "inconclusive" for group in known):
+    if known and not request.calibrate and all(group.verdict == "inconclusive" for group in known):
         remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     path = request.output or store.default_path(world.now(), spec.envs)
@@ -194,7 +194,7 @@ def _measure(
                 return cells, gate.cells_of(measuring.run, path)
 
             # If there is time, three passes precede the first look. A calibration has one look.
-            first = enough if request.calibrates else min(before.header.spec.passes, 3)
+            first = enough if request.calibrate else min(before.header.spec.passes, 3)
             found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])

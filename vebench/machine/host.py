@@ -253,10 +253,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 
 
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Return the kinds of core, slowest first.
-
-    They come from the counters of hybrid x86, else from the capacities of Arm and RISC-V, else from base frequencies.
-    """
+    """Return the kinds of core, slowest first: by counters of hybrid x86, else by capacities, else by frequencies."""
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)

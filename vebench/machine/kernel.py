@@ -182,7 +182,6 @@ def _tasks(pids: list[int]) -> Iterator[Path]:
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
-# The user's choices.
 PIN_POLICIES = ("compact", "scatter", "none")  # the CPUs that cells run on
 SMT_POLICIES = ("last", "off", "close")  # the use of second threads of cores
 

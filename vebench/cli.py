@@ -180,7 +180,8 @@ def report_(call: Call) -> None:
 @command(
     app,
     "Regressions",
-    argument("runs", "RUN...", Path),
+    argument("baseline", "BASELINE", Path),
+    argument("candidate", "[CANDIDATE]", Path),
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
     options.WORSE,
@@ -194,9 +195,9 @@ def report_(call: Call) -> None:
 def check_(call: Call) -> int:
     """Judge whether a run is slower than a baseline.
 
-    Each RUN is a run file: the baseline, then the candidate. Without a candidate, the baseline's plan is measured again
-    here, until every backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell
-    failed or did other work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
+    BASELINE and CANDIDATE are run files. Without a candidate, the baseline's plan is measured again here, until every
+    backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed or did other
+    work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -204,17 +205,13 @@ def check_(call: Call) -> int:
     """
     from vebench.gates import check, gate
 
-    baseline, *candidates = call.runs
     file, outlet = call.outlet("check", measures=True)
-    if len(candidates) > 1:
-        raise UsageError(f"{candidates[1]}: give a baseline and at most one candidate")
-    if candidates:
+    if call.candidate is not None:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
-        call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
+        call.refuse_others(f"nothing is measured if a candidate is given ({call.candidate})", call.given - measuring)
     names = ("tolerance", "metrics", "envs", "backends", "history", "budget", "calibrate", "allow_code")
     how = {name: getattr(call, name) for name in names}
-    candidate = candidates[0] if candidates else None
-    request = check.CheckRequest(baseline, candidate, file, **how)
+    request = check.CheckRequest(call.baseline, call.candidate, file, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 

@@ -246,7 +246,7 @@ def option(
 
 
 def argument(name: str, metavar: str, kind: type = str, **settings: Any) -> click.Argument:
-    """Return an argument, shown as ``metavar``: ``[FILE]...`` takes any number of values, ``RUN...`` at least one."""
+    """Return an argument, shown as ``metavar``: ``[FILE]...`` takes any number of values, ``DIR...`` at least one."""
     counts = {"nargs": -1 if metavar.endswith("...") else 1, "required": not metavar.startswith("[")}
     typed = click.Path(path_type=Path) if kind is Path else kind
     return click.Argument([name], metavar=metavar, type=typed, **{**counts, **settings})

@@ -227,7 +227,6 @@ class _Side(NamedTuple):
     """One side of a comparison."""
 
     name: str
-    python: str
     plan: Plan  # cells are in the order of the other side's cells
     head: RunRecord
     path: Path
@@ -270,7 +269,7 @@ def compared(
     compare = partial(compare_runs, metrics=tuple(judged), tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
+    with Session(writers, world, quiet=quiet) as measuring:
 
         def measured() -> tuple[Cells, Cells]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
@@ -299,7 +298,7 @@ def compared(
     cells = measured()
     differences = tuple(records.what_differs(first.head, second.head))
     whys = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
-    one, other = (f"{side.path} ({side.python})" for side in sides)
+    one, other = (f"{side.path} ({side.head.interpreter})" for side in sides)
     return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
 
 
@@ -321,7 +320,7 @@ def _sides(pythons: Sequence[str], specs: Sequence[RunSpec], output: Path | None
     for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
         plan, head = planned(spec, tasks, world, python)
         cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
-        sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
+        sides.append(_Side(name, replace(plan, cells=cells), head, path))
     first, second = sides
     # The second side gets the same order of cells, and the same start time, which marks both as one comparison.
     envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
@@ -336,7 +335,7 @@ def _sides(pythons: Sequence[str], specs: Sequence[RunSpec], output: Path | None
         raise NotComparableError(f"nothing to compare: {names} alone say nothing about a backend: name others with -b")
     if all(cell.skip or same.skip for cell, same in zip(*asked, strict=True)):
         missing = "; ".join(
-            f"{side.name} ({side.python}): {reasons(its)}"
+            f"{side.name} ({side.head.interpreter}): {reasons(its)}"
             for side, its in zip((first, second), asked, strict=True)
             if any(cell.skip for cell in its)
         )

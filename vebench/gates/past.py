@@ -179,7 +179,7 @@ def _measure(pythons: Interpreters, at: int, path: Path) -> None:
     plan = interleaved(plan, world.memory_available()) if spec.takes_turns else plan
     draft = pythons.scratch / path.name
     file = RunWriter.create(draft, msgspec.structs.replace(head, code=one.label, code_order=order))
-    with Session(file, world, quiet=True, pythons={"": interpreter.path}) as measuring:
+    with Session(file, world, quiet=True) as measuring:
         measuring.measure(plan, plan)
         cells = cells_of(measuring.run, path)
     asked_for = [cell for cell in cells if not cell.reference_row]

@@ -114,8 +114,7 @@ def run_(call: Call) -> int:
     option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
     option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 120.0),
     option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), MARGIN),
-    options.form("tune"),
-    options.output("tune", "Run file"),
+    *options.pages("tune", "Run file"),
     options.RESUME,
     options.ALLOW_CODE,
 )
@@ -148,8 +147,7 @@ def tune(call: Call) -> int:
     app,
     "Read",
     argument("files", "[FILE]...", Path),
-    options.form("run", default=None),
-    options.output("run"),
+    *options.pages("run"),
     option(OUTPUT, "--all", "Also show notes, the loop's cost, all numbers, and each run alone.", name="everything"),
     option(OUTPUT, "--columns NAME", "Also show these: efficiency, peak_rss ... Comma or repeat.", listed(), ()),
     option(OUTPUT, "--forecast N", "Also predict rates of N workers, at most twice the measured.", whole(1, MAX_COUNT)),
@@ -188,8 +186,7 @@ def report_(call: Call) -> None:
     options.METRIC,
     option(VERDICT, "--calibrate", "The code is unchanged: print the smallest tolerance that each task holds."),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
-    options.form("check"),
-    options.output("check", "Run file of the candidate"),
+    *options.pages("check", "Run file of the candidate"),
     options.ALLOW_CODE,
 )
 def check_(call: Call) -> int:
@@ -224,8 +221,7 @@ def check_(call: Call) -> int:
     option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
     options.WORSE,
     options.METRIC,
-    options.form("check"),
-    options.output("check", "Run files, with -a and -b added to the name"),
+    *options.pages("check", "Run files, with -a and -b added to the name"),
 )
 def compare_(call: Call) -> int:
     """Measure two Pythons, interleaved, and judge whether B is slower.
@@ -254,8 +250,7 @@ def compare_(call: Call) -> int:
     option(WHAT, "--bad NAME", "A commit or release after the change.", Kind()),
     *options.OF_PAST,
     option(HOW_LONG, "--budget TIME", "Begin no step after this time.", grammar.seconds(), 3600.0),
-    options.form("bisect"),
-    options.output("bisect", "File of steps"),
+    *options.pages("bisect", "File of steps"),
     options.RESUME,
 )
 def bisect_(call: Call) -> int:
@@ -289,8 +284,7 @@ def bisect_(call: Call) -> int:
     *options.OF_PAST,
     option(HOW_LONG, "--budget TIME", "Begin no candidate after this time.", grammar.seconds(), 3600.0),
     option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
-    options.form("history", default=None),
-    options.output("history"),
+    *options.pages("history"),
 )
 def history_(call: Call) -> int:
     """Show the rates of many runs over time, and when they changed.
@@ -330,8 +324,7 @@ def history_(call: Call) -> int:
     option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
     option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
     option(WHAT, "--policy POLICY", "MODULE:FUNCTION; for A B also hold, sweep or actions.npy.", Kind()),
-    options.form("verify", default=None),
-    options.output("verify"),
+    *options.pages("verify"),
 )
 def verify_(call: Call) -> int:
     """Compare the rows of backends with a plain loop's, or of any two implementations.

@@ -275,6 +275,11 @@ def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     return option(OUTPUT, "--format -f FORMAT", meaning, names, default, "form")
 
 
+def pages(kind: PageKind, run_file: str = "") -> tuple[Parameter, Parameter]:
+    """Return ``--format`` and ``-o`` of a command with pages of this kind. ``run_file``: as of ``output``."""
+    return form(kind, "terminal" if run_file else None), output(kind, run_file)
+
+
 NAMED = argument(
     "named", "[ENV]...", shell_complete=lambda _context, _parameter, typed: completed(OPTIONS["envs"], typed)
 )

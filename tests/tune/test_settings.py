@@ -53,7 +53,7 @@ def test_cells_that_start_slowly_are_passed_over() -> None:
 
 
 def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None, most: int = 0) -> list[str]:
-    tried = settings(parse_backends(names), cpus, batch, cores, most=most)
+    tried = settings(parse_backends(names), cpus, batch, cores, apart=False, most=most)
     return [f"{one.choice.label}:{one.workers}x{one.envs_per_worker}" for one in tried]
 
 

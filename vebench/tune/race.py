@@ -192,12 +192,7 @@ def measured_learner(spec: RunSpec, loops: Plan, world: World) -> tuple[RunSpec,
 
 
 def settings(
-    choices: Sequence[BackendChoice],
-    cpus: int,
-    batch: int | None = None,
-    cores: int | None = None,
-    apart: bool = False,
-    most: int = 0,
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None, cores: int | None, *, apart: bool, most: int
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 

@@ -38,11 +38,7 @@ def vector_env_rate(request: pytest.FixtureRequest) -> Callable[..., VectorEnvRa
     ``env`` is an environment, as for ``vebench run``. ``backends``, ``workers`` and ``plan`` are options of ``vebench
     compare``. By default, a plain loop steps one environment. Only ``VectorEnvRate.not_slower_than`` measures.
     """
-
-    def named(env: str, **plan: Any) -> VectorEnvRate:
-        return VectorEnvRate(env, plan, request)
-
-    return named
+    return lambda env, **plan: VectorEnvRate(env, plan, request)
 
 
 @dataclass(frozen=True)

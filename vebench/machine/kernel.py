@@ -81,7 +81,7 @@ def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
 
 
 def cpu_quota(root: Path = Path("/")) -> tuple[float, str] | tuple[None, None]:
-    """Return the smallest CPU quota of this process's control group and its ancestors, in CPUs, and its file, if any."""
+    """Return the smallest CPU quota of this process's control group and its ancestors, in CPUs, and its file."""
     found = []
     for folder in control_groups(root):
         limit = re.fullmatch(r"([1-9]\d{0,14}) ([1-9]\d{0,14})", text_of(folder / "cpu.max"), re.ASCII)

@@ -64,6 +64,7 @@ def machine_page(machine: Machine) -> SimplePage:
 def _machine_data(machine: Machine) -> dict[str, object]:
     """Return facts by name. CPU sets are Linux lists, and unknown facts are None."""
     host, topology = machine.host, machine.host.topology
+    without_node = set(topology.online).difference(*(node.cpus for node in topology.nodes))
     third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == 3]  # noqa: PLR2004 - L3
     facts: dict[str, object] = {
         "online": format_cpu_list(topology.online),
@@ -77,12 +78,12 @@ def _machine_data(machine: Machine) -> dict[str, object]:
         "quota_cpus": host.quota_cpus,
         "usable_cpus": machine.placement.usable,
         "order": {policy: list(order) for policy, order in machine.orders.items()},
-        "cpus_without_node": format_cpu_list(topology.without_node),
+        "cpus_without_node": format_cpu_list(without_node),
         "distances": {str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes},
         "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
         "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
         "allowed_nodes": None if host.nodes_allowed is None else format_cpu_list(host.nodes_allowed),
-        "quota_source": host.quota.source if host.quota else None,
+        "quota_source": host.quota_source,
         "memory_bytes": host.memory_bytes,
         "memory_available_bytes": machine.memory_available,
         **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
@@ -116,7 +117,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
         memory.append(f"nodes {format_cpu_list(host.nodes_allowed)} allowed")
     yield "memory", ", ".join(memory)
     allowed = "all" if host.cpus_allowed == topology.online else _brief(host.cpus_allowed)
-    quota = f"quota of {host.quota.cpus:g} ({host.quota.source})" if host.quota else "no quota"
+    quota = f"quota of {host.quota_cpus:g} ({host.quota_source})" if host.quota_cpus else "no quota"
     cpus = counted(len(topology.online), "CPU")
     yield "usable", f"{machine.placement.usable} of {cpus}: {allowed} may be used, {quota}"
     for policy, order in machine.orders.items():

@@ -114,8 +114,7 @@ def run_(call: Call) -> int:
     option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
     option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 120.0),
     option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), MARGIN),
-    options.form("tune"),
-    options.output("tune", "Run file"),
+    *options.pages("tune", "Run file"),
     options.RESUME,
     options.ALLOW_CODE,
 )
@@ -148,8 +147,7 @@ def tune(call: Call) -> int:
     app,
     "Read",
     argument("files", "[FILE]...", Path),
-    options.form("run", default=None),
-    options.output("run"),
+    *options.pages("run"),
     option(OUTPUT, "--all", "Also show notes, the loop's cost, all numbers, and each run alone.", name="everything"),
     option(OUTPUT, "--columns NAME", "Also show these: efficiency, peak_rss ... Comma or repeat.", listed(), ()),
     option(OUTPUT, "--forecast N", "Also predict rates of N workers, at most twice the measured.", whole(1, MAX_COUNT)),
@@ -180,23 +178,23 @@ def report_(call: Call) -> None:
 @command(
     app,
     "Regressions",
-    argument("runs", "RUN...", Path),
+    argument("baseline", "BASELINE", Path),
+    argument("candidate", "[CANDIDATE]", Path),
     *options.ONLY,
     option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
     options.WORSE,
     options.METRIC,
     option(VERDICT, "--calibrate", "The code is unchanged: print the smallest tolerance that each task holds."),
     option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
-    options.form("check"),
-    options.output("check", "Run file of the candidate"),
+    *options.pages("check", "Run file of the candidate"),
     options.ALLOW_CODE,
 )
 def check_(call: Call) -> int:
     """Judge whether a run is slower than a baseline.
 
-    Each RUN is a run file: the baseline, then the candidate. Without a candidate, the baseline's plan is measured again
-    here, until every backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell
-    failed or did other work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
+    BASELINE and CANDIDATE are run files. Without a candidate, the baseline's plan is measured again here, until every
+    backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed or did other
+    work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -204,18 +202,13 @@ def check_(call: Call) -> int:
     """
     from vebench.gates import check, gate
 
-    baseline, *candidates = call.runs
     file, outlet = call.outlet("check", measures=True)
-    if len(candidates) > 1:
-        raise UsageError(f"{candidates[1]}: give a baseline and at most one candidate")
-    if candidates:
+    if call.candidate is not None:
         measuring = {"budget", "allow_code"} | ({"output"} if file else set())
-        call.refuse_others(f"nothing is measured if a candidate is given ({candidates[0]})", call.given - measuring)
-    names = ("tolerance", "metrics", "envs", "backends", "history", "budget")
+        call.refuse_others(f"nothing is measured if a candidate is given ({call.candidate})", call.given - measuring)
+    names = ("tolerance", "metrics", "envs", "backends", "history", "budget", "calibrate", "allow_code")
     how = {name: getattr(call, name) for name in names}
-    how |= {"allowed": call.allow_code, "calibrates": call.calibrate}
-    candidate = candidates[0] if candidates else None
-    request = check.CheckRequest(baseline, candidate, file, **how)
+    request = check.CheckRequest(call.baseline, call.candidate, file, **how)
     return gate.publish_verdicts(check.checked(request, call.world), outlet)
 
 
@@ -228,8 +221,7 @@ def check_(call: Call) -> int:
     option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
     options.WORSE,
     options.METRIC,
-    options.form("check"),
-    options.output("check", "Run files, with -a and -b added to the name"),
+    *options.pages("check", "Run files, with -a and -b added to the name"),
 )
 def compare_(call: Call) -> int:
     """Measure two Pythons, interleaved, and judge whether B is slower.
@@ -258,8 +250,7 @@ def compare_(call: Call) -> int:
     option(WHAT, "--bad NAME", "A commit or release after the change.", Kind()),
     *options.OF_PAST,
     option(HOW_LONG, "--budget TIME", "Begin no step after this time.", grammar.seconds(), 3600.0),
-    options.form("bisect"),
-    options.output("bisect", "File of steps"),
+    *options.pages("bisect", "File of steps"),
     options.RESUME,
 )
 def bisect_(call: Call) -> int:
@@ -293,8 +284,7 @@ def bisect_(call: Call) -> int:
     *options.OF_PAST,
     option(HOW_LONG, "--budget TIME", "Begin no candidate after this time.", grammar.seconds(), 3600.0),
     option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
-    options.form("history", default=None),
-    options.output("history"),
+    *options.pages("history"),
 )
 def history_(call: Call) -> int:
     """Show the rates of many runs over time, and when they changed.
@@ -334,8 +324,7 @@ def history_(call: Call) -> int:
     option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
     option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
     option(WHAT, "--policy POLICY", "MODULE:FUNCTION; for A B also hold, sweep or actions.npy.", Kind()),
-    options.form("verify", default=None),
-    options.output("verify"),
+    *options.pages("verify"),
 )
 def verify_(call: Call) -> int:
     """Compare the rows of backends with a plain loop's, or of any two implementations.

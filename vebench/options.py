@@ -246,7 +246,7 @@ def option(
 
 
 def argument(name: str, metavar: str, kind: type = str, **settings: Any) -> click.Argument:
-    """Return an argument, shown as ``metavar``: ``[FILE]...`` takes any number of values, ``RUN...`` at least one."""
+    """Return an argument, shown as ``metavar``: ``[FILE]...`` takes any number of values, ``DIR...`` at least one."""
     counts = {"nargs": -1 if metavar.endswith("...") else 1, "required": not metavar.startswith("[")}
     typed = click.Path(path_type=Path) if kind is Path else kind
     return click.Argument([name], metavar=metavar, type=typed, **{**counts, **settings})
@@ -273,6 +273,11 @@ def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
     meaning = f"{formats.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
     names = grammar.word(*(known.name for known in formats.of(kind)))
     return option(OUTPUT, "--format -f FORMAT", meaning, names, default, "form")
+
+
+def pages(kind: PageKind, run_file: str = "") -> tuple[Parameter, Parameter]:
+    """Return ``--format`` and ``-o`` of a command with pages of this kind. ``run_file``: as of ``output``."""
+    return form(kind, "terminal" if run_file else None), output(kind, run_file)
 
 
 NAMED = argument(

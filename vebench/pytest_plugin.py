@@ -32,19 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def vector_env_rate(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., VectorEnvRate]:
+def vector_env_rate(request: pytest.FixtureRequest) -> Callable[..., VectorEnvRate]:
     """Return a function that makes a ``VectorEnvRate``: ``vector_env_rate(env, backends=..., workers=..., **plan)``.
 
     ``env`` is an environment, as for ``vebench run``. ``backends``, ``workers`` and ``plan`` are options of ``vebench
     compare``. By default, a plain loop steps one environment. Only ``VectorEnvRate.not_slower_than`` measures.
     """
-
-    def named(env: str, **plan: Any) -> VectorEnvRate:
-        return VectorEnvRate(env, plan, request.node, tmp_path_factory)
-
-    return named
+    return lambda env, **plan: VectorEnvRate(env, plan, request)
 
 
 @dataclass(frozen=True)
@@ -53,8 +47,7 @@ class VectorEnvRate:
 
     env: str
     plan: Mapping[str, Any]
-    test: pytest.Item
-    folders: pytest.TempPathFactory
+    request: pytest.FixtureRequest
 
     def not_slower_than(
         self,
@@ -87,7 +80,7 @@ class VectorEnvRate:
         from vebench.errors import InterruptedRunError, NotComparableError, VebenchError, one_line
         from vebench.reports import console
 
-        if hasattr(self.test.config, "workerinput"):
+        if hasattr(self.request.config, "workerinput"):
             pytest.skip("not measured while other tests run: run this test without pytest-xdist (-n 0)")
         try:
             with warnings.catch_warnings(), console.without_progress():
@@ -116,8 +109,9 @@ class VectorEnvRate:
             )
         longest = Option("budget", ("--vebench-budget",), HOW_LONG, "TIME", "", seconds())
         usual = "60s" if how["metric"] == "rate" else "5m"
-        budget = longest.value(self.test.config.getoption("--vebench-budget") or usual)
-        world, output = session.World(), self.folders.mktemp("vebench") / "run.jsonl"
+        budget = longest.value(self.request.config.getoption("--vebench-budget") or usual)
+        folders: pytest.TempPathFactory = self.request.getfixturevalue("tmp_path_factory")
+        world, output = session.World(), folders.mktemp("vebench") / "run.jsonl"
         if run is not None:
             if excess := [name for name in self.plan if name != "backends"]:
                 raise UsageError(f"{', '.join(excess)}: leave this out, because the plan comes from {run}")
@@ -147,7 +141,7 @@ class VectorEnvRate:
         properties: dict[str, object] = {"verdict": verdict(worst)}
         if worst.ratio:
             properties |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
-        self.test.user_properties.extend(properties.items())
+        self.request.node.user_properties.extend(properties.items())
         if page.status == Status.DONE:
             return
         fails = page.status == Status.WORSE

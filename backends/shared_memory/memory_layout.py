@@ -69,8 +69,8 @@ MakeShare = Callable[[RowArrays, int, int], ProcessShare]
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use, limited by the quota of a container."""
     allowed = len(kernel.allowed() or ()) or os.cpu_count() or 1
-    quota = kernel.cpu_quota()
-    return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
+    quota, _ = kernel.cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 @dataclass

@@ -113,7 +113,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
 )
 def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota_cpus=None)
     world = fake_world(read_host=lambda: host)
     asked = ("--policy", f"sleep:1ms[cpus={kept}]", *(("--pin", "0-1") if kept == "1" else ()))
     result = vebench(*RUN, "-b", "gym-sync", *asked, world=world)
@@ -122,7 +122,7 @@ def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Com
 
 def test_no_worker_gets_a_cpu_of_the_policy(vebench: Command, tmp_path: Path) -> None:
     cpus = frozenset(range(4))
-    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota=None)
+    host = replace(read_host(), topology=flat(cpus), cpus_allowed=tuple(cpus), quota_cpus=None)
     start = FakeStart()
     asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms[cpus=1-2]", *ONE_PASS)
     vebench(*RUN[:3], *RUN[5:], *asked, world=fake_world(start, read_host=lambda: host))

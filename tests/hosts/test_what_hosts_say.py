@@ -13,7 +13,6 @@ from vebench.child import process
 from vebench.child.process import Process
 from vebench.commands.session import unlike
 from vebench.hosts import HostFacts, LostHostError, Said, Site
-from vebench.machine.kernel import Quota
 
 
 def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
@@ -55,7 +54,7 @@ def test_hosts_differ_in_what_makes_runs_incomparable() -> None:
     assert unlike({"a": plain, "b": this_host(governor="performance", virtual=True)}) == (
         "b differs from a: governor performance instead of powersave; virtual True instead of False"
     )
-    limited = replace(plain, host=replace(plain.host, quota=Quota(1.5, "x")), packages={})
+    limited = replace(plain, host=replace(plain.host, quota_cpus=1.5), packages={})
     difference = unlike({"a": plain, "b": limited})
     assert f"quota_cpus 1.5 instead of {plain.host.quota_cpus}" in difference
     assert f"numpy none instead of {plain.packages['numpy']}" in difference

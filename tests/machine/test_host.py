@@ -11,7 +11,7 @@ import pytest
 
 from vebench.child.answers import difference
 from vebench.machine import devices, host, kernel
-from vebench.machine.kernel import Quota, control_groups, cpu_quota
+from vebench.machine.kernel import control_groups, cpu_quota
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
 
@@ -38,7 +38,7 @@ def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callab
             "sys/fs/cgroup/user/job/cpu.max": "max 100000\n",
         }
     )
-    assert cpu_quota(root) == Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
+    assert cpu_quota(root) == (1.5, "/sys/fs/cgroup/user/cpu.max")
 
 
 def test_the_memory_left_is_the_systems_or_the_containers_if_less(tree: Callable[[dict[str, str]], Path]) -> None:

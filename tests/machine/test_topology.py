@@ -7,7 +7,7 @@ from typing import Self
 import pytest
 
 from vebench.machine.host import Cache, Topology, format_cpu_list, read_host, read_topology
-from vebench.machine.kernel import Quota, cpu_quota, parse_list
+from vebench.machine.kernel import cpu_quota, parse_list
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -118,4 +118,4 @@ def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
 def test_in_a_container_the_mount_is_the_own_group_whatever_its_path_says(grow: Grow, path: str, mount: str) -> None:
     tree = grow("0-7").file("proc/self/cgroup", f"5:cpu:/x\n0::{path}").file(f"{mount}/cpu.max", "50000 100000")
     tree.file("proc/mounts", f"none /{mount} cgroup2 rw 0 0\n")
-    assert cpu_quota(tree.root) == Quota(0.5, f"/{mount}/cpu.max")
+    assert cpu_quota(tree.root) == (0.5, f"/{mount}/cpu.max")

@@ -59,7 +59,7 @@ def resolve(
 
 def world_of(script: Callable[[Cell, RunSpec], Script], cpus: int = CPUS, start: FakeStart | None = None) -> World:
     """Return a world of so many CPUs in which every cell follows ``script``; ``start`` is to remember them."""
-    host = replace(read_host(), topology=flat(range(cpus)), cpus_allowed=tuple(range(cpus)), quota=None)
+    host = replace(read_host(), topology=flat(range(cpus)), cpus_allowed=tuple(range(cpus)), quota_cpus=None)
     start = start or FakeStart()
     start.scripts = dict.fromkeys(BY_NAME, script)
     return fake_world(start, read_host=lambda: host, resolve=resolve, memory_available=lambda: None)

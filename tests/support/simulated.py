@@ -126,7 +126,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         if self.host is None:
-            limits = {"cpus_allowed": self.topology.online, "nodes_allowed": None, "quota": None, "isolated": ()}
+            limits = {"cpus_allowed": self.topology.online, "nodes_allowed": None, "quota_cpus": None, "isolated": ()}
             self.host = replace(read_host(), topology=self.topology, memory_bytes=self.memory, **limits)
 
     def world(self) -> World:

@@ -20,7 +20,7 @@ def budget(*failed: Cell, cause: Cause | None = None, start: float = 0.0) -> Tun
     found = TuneBudget(SPEC, start, lambda: 0.0)
     found.steps = Timed(1000, 50_000, 90_000, 5, 100_000, 1_000_000)
     outcome = Outcome("failed", "timed out after 9 s", cause=cause)
-    found.records = {one.key.without_repeat: [record(one, outcome)] for one in failed}
+    found.records = [record(one, outcome) for one in failed]
     return found
 
 
@@ -53,7 +53,7 @@ def test_cells_that_start_slowly_are_passed_over() -> None:
 
 
 def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None, most: int = 0) -> list[str]:
-    tried = settings(parse_backends(names), cpus, batch, cores, most=most)
+    tried = settings(parse_backends(names), cpus, batch, cores, apart=False, most=most)
     return [f"{one.choice.label}:{one.workers}x{one.envs_per_worker}" for one in tried]
 
 

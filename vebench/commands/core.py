@@ -41,8 +41,7 @@ def start(
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
     With ``verify``, every backend is compared with the reference first. With ``dry_run``, only the plan is shown.
-    The name of a suite in ``spec`` stands for the suite's plan. Raises UsageError if no cell can run. Without
-    ``dry_run``, also if only reference rows of a larger plan can.
+    The name of a suite in ``spec`` stands for the suite's plan.
     """
     if verify and spec.hosts is not None:
         raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")

@@ -309,23 +309,17 @@ def unmeasured(plan: Plan, run: Run) -> Plan:
 
 
 class Session:
-    """A context that measures into a run file, or into one for each ``side``, in the Python of that side.
+    """A context that measures into a run file, or into one for each ``side``, in the Python that its header names.
 
     ``path`` is the first file. On exit, the files' notes are printed. A KeyboardInterrupt becomes InterruptedRunError,
     whose command to continue has the report of ``outlet``, if any.
     """
 
     def __init__(
-        self,
-        files: RunWriter | Mapping[str, RunWriter],
-        world: World,
-        *,
-        quiet: bool,
-        pythons: Mapping[str, str] | None = None,
-        outlet: Outlet | None = None,
+        self, files: RunWriter | Mapping[str, RunWriter], world: World, *, quiet: bool, outlet: Outlet | None = None
     ) -> None:
         self._files = files if isinstance(files, Mapping) else {"": files}
-        self._world, self._quiet, self._pythons = world, quiet, pythons or {"": sys.executable}
+        self._world, self._quiet = world, quiet
         self._also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
         self.path = next(iter(self._files.values())).path
         self._open = ExitStack()  # holds the files and the launchers, which all passes share
@@ -376,8 +370,7 @@ class Session:
         """Measure the cells that are ``left`` of a plan, and further passes, within the budget of the plan's spec.
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each. The page is shown with
-        the progress, unless there is one pass or the run is resumed. Returns the exit status. Raises
-        InterruptedRunError if the user interrupts it.
+        the progress, unless there is one pass or the run is resumed. Returns the exit status.
         """
         deadline = self._world.clock() + (plan.spec.budget or math.inf)
         self._first_look = first_look if plan.spec.passes > 1 and not self.run.cells else None
@@ -423,8 +416,7 @@ class Session:
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        Cells that take turns are given up at the deadline. ``later``: the number of cells in further passes. Raises
-        InterruptedRunError if the user interrupts it.
+        Cells that take turns are given up at the deadline. ``later``: the number of cells in further passes.
         """
         planned = {(cell.key, cell.interpreter.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
@@ -435,10 +427,10 @@ class Session:
             with ExitStack() as stack:
                 if not self._launches:
                     interrupts = self._open.enter_context(Interrupts())
-                    for side, python in self._pythons.items():
-                        self._launches[side] = self._open.enter_context(
-                            self._world.start(plan.spec, interrupts, python)
-                        )
+                    for side, file in self._files.items():
+                        python = file.header.interpreter or sys.executable
+                        launcher = self._world.start(plan.spec, interrupts, python)
+                        self._launches[side] = self._open.enter_context(launcher)
                 progress = console.for_progress(quiet=self._quiet)
                 display = stack.enter_context(RunScreen(progress, plan, done=done, before=before, later=later))
                 events = runner.run(

@@ -48,8 +48,7 @@ class BisectStep(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
 def bisect(request: PastRequest, output: Path | None, resume: Path | None, outlet: Outlet, world: World) -> int:
     """Find the candidate that changed the rate, and print it. Returns the exit status.
 
-    Steps are written to the file ``output``. Steps in the file ``resume`` are not repeated. Raises UsageError for bad
-    ends, NotComparableError if the ends do not differ, and InterruptedRunError if the user interrupts the command.
+    Steps are written to the file ``output``. Steps in the file ``resume`` are not repeated.
     """
     candidates = candidates_of(request, world)
     if len(candidates) == 1:

@@ -55,8 +55,8 @@ class CheckRequest:
     backends: tuple[BackendChoice, ...]
     history: Path | None  # a folder of earlier runs, which show how much runs differ
     budget: float  # seconds of measuring
-    calibrates: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
-    allowed: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
+    calibrate: bool = False  # the code is unchanged, so find the smallest tolerance that each task holds
+    allow_code: bool = False  # the baseline may name code that ``envs`` and ``backends`` do not name
 
 
 def checked(request: CheckRequest, world: World) -> CheckPage:
@@ -84,13 +84,13 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
             raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    if found is None or request.calibrates:
-        found = compare(_chosen(request, old), new, part=gate.LAST_LOOK if request.calibrates else 1.0)
+    if found is None or request.calibrate:
+        found = compare(_chosen(request, old), new, part=gate.LAST_LOOK if request.calibrate else 1.0)
     found = comparison.without_unknown_reference(found)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     page = CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
-    if not request.calibrates:
+    if not request.calibrate:
         return page
     judged = all(group.holds is not None or group.verdict == "advisory" for group in found.groups)
     return replace(page, calibrated=gate.held(found), status=gate.Status.DONE if judged else gate.Status.UNDECIDED)
@@ -161,7 +161,7 @@ def _measure(
     needed = _bases(keys, request.metrics)
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
-    with asked_in(request.baseline, spec, allowed=request.allowed, named=named):
+    with asked_in(request.baseline, spec, allowed=request.allow_code, named=named):
         plan, head = plan_here(spec, world)
     # The budget of the baseline may have left out cells.
     there = {cell.key for cell in old}
@@ -175,7 +175,7 @@ def _measure(
     _check_comparable(request, before.header, head, "this machine")
     groups, enough = gate.foreseen(cells, compare)
     known = [group for group in groups if group.resolves is not None]
-    if known and not request.calibrates and all(group.verdict == "inconclusive" for group in known):
+    if known and not request.calibrate and all(group.verdict == "inconclusive" for group in known):
         remedy = "measure a baseline with more --passes, raise --tolerance, or use --history or another --metric"
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     path = request.output or store.default_path(world.now(), spec.envs)
@@ -194,7 +194,7 @@ def _measure(
                 return cells, gate.cells_of(measuring.run, path)
 
             # If there is time, three passes precede the first look. A calibration has one look.
-            first = enough if request.calibrates else min(before.header.spec.passes, 3)
+            first = enough if request.calibrate else min(before.header.spec.passes, 3)
             found = gate.decide(sides, add_pass, compare, keys, first, budget, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
@@ -227,7 +227,6 @@ class _Side(NamedTuple):
     """One side of a comparison."""
 
     name: str
-    python: str
     plan: Plan  # cells are in the order of the other side's cells
     head: RunRecord
     path: Path
@@ -270,7 +269,7 @@ def compared(
     compare = partial(compare_runs, metrics=tuple(judged), tolerance=tolerance, in_turn=True, names=COMPARE)
     time = None if budget is None else PassBudget(budget, world.clock)
     writers = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    with Session(writers, world, quiet=quiet, pythons={side.name: side.python for side in sides}) as measuring:
+    with Session(writers, world, quiet=quiet) as measuring:
 
         def measured() -> tuple[Cells, Cells]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
@@ -299,7 +298,7 @@ def compared(
     cells = measured()
     differences = tuple(records.what_differs(first.head, second.head))
     whys = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
-    one, other = (f"{side.path} ({side.python})" for side in sides)
+    one, other = (f"{side.path} ({side.head.interpreter})" for side in sides)
     return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, whys)))
 
 
@@ -321,7 +320,7 @@ def _sides(pythons: Sequence[str], specs: Sequence[RunSpec], output: Path | None
     for name, python, spec, tasks, path in zip(_SIDES, interpreters, specs, (old, new), files, strict=True):
         plan, head = planned(spec, tasks, world, python)
         cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
-        sides.append(_Side(name, python.path, replace(plan, cells=cells), head, path))
+        sides.append(_Side(name, replace(plan, cells=cells), head, path))
     first, second = sides
     # The second side gets the same order of cells, and the same start time, which marks both as one comparison.
     envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
@@ -336,7 +335,7 @@ def _sides(pythons: Sequence[str], specs: Sequence[RunSpec], output: Path | None
         raise NotComparableError(f"nothing to compare: {names} alone say nothing about a backend: name others with -b")
     if all(cell.skip or same.skip for cell, same in zip(*asked, strict=True)):
         missing = "; ".join(
-            f"{side.name} ({side.python}): {reasons(its)}"
+            f"{side.name} ({side.head.interpreter}): {reasons(its)}"
             for side, its in zip((first, second), asked, strict=True)
             if any(cell.skip for cell in its)
         )

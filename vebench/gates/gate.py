@@ -348,18 +348,16 @@ def _table(env: str, metric: Metric, found: Comparison) -> Table:
     for group in found.groups:
         if (group.key.env, group.key.metric) != (env, metric):
             continue
-        label = one_line(group.key.backend)
         if group.cells > 1:
             judged = "" if group.judged == group.cells else f", {group.judged} judged"
-            empty = Text(("",))
-            rows.append(TableRow(label, _texts(Text((f"all {group.cells}{judged}",)), group, (empty, empty))))
+            rows.append(_row(Text((f"all {group.cells}{judged}",)), group, [Text(("",))] * 2))
         for cell in found.cells:
             if cell.group == group.key:
                 size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
                 levels = [Text((figures.DASH,))] * 2
                 if cell.levels is not None:
                     levels = [_level(cell, level, side) for level, side in zip(cell.levels, cell.cells, strict=True)]
-                rows.append(TableRow(label, _texts(Text((size,), value=cell.key.workers), cell, levels)))
+                rows.append(_row(Text((size,), value=cell.key.workers), cell, levels))
     columns = ("workers", "verdict", "ratio", found.names.baseline, found.names.candidate)
     return Table(f"{one_line(env)}: {UNITS[metric]}", columns, tuple(rows))
 
@@ -378,8 +376,8 @@ def _level(cell: CellComparison, level: float, side: CellSummary | None) -> Text
     return Text((figures.short_time(cost), f"{shown} ms"), value=cost)
 
 
-def _texts(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> tuple[Text, ...]:
+def _row(size: Text, judged: CellComparison | GroupComparison, levels: Iterable[Text]) -> TableRow:
     verdict, ratio = figures.verdict_word(judged), judged.ratio
     shown = Text((figures.DASH,)) if ratio is None else Text((figures.ratio_text(ratio),), value=ratio)
     named = Text((verdict,), "plain" if judged.verdict in PASSING else "missing", judged.verdict)
-    return (size, named, shown, *levels)
+    return TableRow(one_line(judged.key.backend), (size, named, shown, *levels))

@@ -124,8 +124,7 @@ def backfill(request: PastRequest, folder: Path, world: World) -> None:
     """Measure candidates that have no run file in ``folder`` into one each, within the budget of the request.
 
     The ends come first, then the middles of ever smaller parts, so that a drift of the machine does not look like a
-    change. A line on standard error names each candidate that cannot be measured. Raises UsageError if neither
-    end can, and InterruptedRunError if the user interrupts the command.
+    change. A line on standard error names each candidate that cannot be measured.
     """
     check_spec(request.spec)
     if named := next((choice.label for choice in request.spec.backends if choice.python), None):
@@ -180,7 +179,7 @@ def _measure(pythons: Interpreters, at: int, path: Path) -> None:
     plan = interleaved(plan, world.memory_available()) if spec.takes_turns else plan
     draft = pythons.scratch / path.name
     file = RunWriter.create(draft, msgspec.structs.replace(head, code=one.label, code_order=order))
-    with Session(file, world, quiet=True, pythons={"": interpreter.path}) as measuring:
+    with Session(file, world, quiet=True) as measuring:
         measuring.measure(plan, plan)
         cells = cells_of(measuring.run, path)
     asked_for = [cell for cell in cells if not cell.reference_row]

@@ -20,7 +20,7 @@ from typing import TypeVar
 from vebench.errors import UsageError, shown
 from vebench.machine import kernel
 from vebench.machine.devices import read_gpus
-from vebench.machine.kernel import PIN_POLICIES, Cpus, Quota, control_groups, entries, number_in, parse_list, text_of
+from vebench.machine.kernel import PIN_POLICIES, Cpus, control_groups, entries, number_in, parse_list, text_of
 
 LIVE = Path("/")
 MEBIBYTE = 1 << 20
@@ -65,12 +65,6 @@ class Topology:
         return tuple(cache for cache in self.caches if any(highest[cpu] is cache for cpu in cache.cpus))
 
     @property
-    def without_node(self) -> Cpus:
-        """The CPUs that belong to no memory node."""
-        placed = {cpu for node in self.nodes for cpu in node.cpus}
-        return tuple(cpu for cpu in self.online if cpu not in placed)
-
-    @property
     def threads_per_core(self) -> int:
         """The largest number of hardware threads of a core."""
         return max(len(core) for core in self.cores)
@@ -87,7 +81,8 @@ class Host:
     topology: Topology  # only CPUs, if the system reports nothing else
     cpus_allowed: Cpus  # the online CPUs that this process may use, ascending
     nodes_allowed: Cpus | None  # the memory nodes that this process may use
-    quota: Quota | None  # None: there is no quota
+    quota_cpus: float | None  # the CPU quota of this process, in CPUs, None if there is none
+    quota_source: str | None  # the file that sets it
     memory_bytes: int | None
     container: bool | None
     virtual: bool | None
@@ -103,11 +98,6 @@ class Host:
     def cpus_online(self) -> int:
         """The number of CPUs that are online, allowed or not."""
         return len(self.topology.online)
-
-    @property
-    def quota_cpus(self) -> float | None:
-        """The CPU quota of this process, in CPUs, None if there is none."""
-        return self.quota.cpus if self.quota else None
 
 
 def read_host(root: Path = LIVE) -> Host:
@@ -141,6 +131,7 @@ def read_host(root: Path = LIVE) -> Host:
     governors = (*cpus.glob("cpufreq/policy*/scaling_governor"), *cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     hypervisor = "hypervisor" in info["flags"].split() if "flags" in info else None
     no_turbo = text_of(cpus / "intel_pstate/no_turbo")
+    quota_cpus, quota_source = kernel.cpu_quota(root)
     # The brackets mark the choice: ``always [madvise] never``.
     huge_pages = re.search(r"\[(\w+)\]", text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     return Host(
@@ -151,7 +142,8 @@ def read_host(root: Path = LIVE) -> Host:
         topology=topology,
         cpus_allowed=tuple(sorted(allowed)) or topology.online,
         nodes_allowed=tuple(node.id for node in topology.nodes if node.id in nodes) if nodes else None,
-        quota=kernel.cpu_quota(root),
+        quota_cpus=quota_cpus,
+        quota_source=quota_source,
         memory_bytes=_kib_in(root / "proc/meminfo", "MemTotal"),
         container=_in_container(root),
         virtual=bool(text_of(root / "sys/hypervisor/type")) or hypervisor,
@@ -261,10 +253,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 
 
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Return the kinds of core, slowest first.
-
-    They come from the counters of hybrid x86, else from the capacities of Arm and RISC-V, else from base frequencies.
-    """
+    """Return the kinds of core, slowest first: by counters of hybrid x86, else by capacities, else by frequencies."""
     ranks: dict[int, int | None] = {}
     for rank, name in enumerate(("cpu_lowpower", "cpu_atom", "cpu_core")):
         ranks |= dict.fromkeys(parse_list(text_of(root / "sys/devices" / name / "cpus")), rank)

@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from vebench.machine import guardian
@@ -27,14 +27,6 @@ Cpus = tuple[int, ...]
 PROC = Path("/proc")
 MAX_CPU = 1 << 16  # above the NR_CPUS of any kernel: a larger number is a typing error or a damaged file
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-
-
-@dataclass(frozen=True)
-class Quota:
-    """The CPU quota of a control group, in CPUs, and the file that sets it."""
-
-    cpus: float
-    source: str
 
 
 def text_of(path: Path) -> str:
@@ -88,14 +80,14 @@ def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
     return tuple(folder for folder in (own, *own.parents) if folder.is_relative_to(top))
 
 
-def cpu_quota(root: Path = Path("/")) -> Quota | None:
-    """Return the smallest CPU quota of this process's control group and its ancestors, None if there is no quota."""
+def cpu_quota(root: Path = Path("/")) -> tuple[float, str] | tuple[None, None]:
+    """Return the smallest CPU quota of this process's control group and its ancestors, in CPUs, and its file."""
     found = []
     for folder in control_groups(root):
         limit = re.fullmatch(r"([1-9]\d{0,14}) ([1-9]\d{0,14})", text_of(folder / "cpu.max"), re.ASCII)
         if limit is not None:  # not "max 100000"
-            found.append(Quota(int(limit[1]) / int(limit[2]), f"/{(folder / 'cpu.max').relative_to(root)}"))
-    return min(found, key=lambda one: one.cpus, default=None)
+            found.append((int(limit[1]) / int(limit[2]), f"/{(folder / 'cpu.max').relative_to(root)}"))
+    return min(found, key=itemgetter(0), default=(None, None))
 
 
 def process_tree(root: int) -> list[int]:
@@ -190,7 +182,6 @@ def _tasks(pids: list[int]) -> Iterator[Path]:
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
-# The user's choices.
 PIN_POLICIES = ("compact", "scatter", "none")  # the CPUs that cells run on
 SMT_POLICIES = ("last", "off", "close")  # the use of second threads of cores
 

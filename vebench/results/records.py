@@ -390,7 +390,7 @@ def host_record(host: Host, placement: Placement, python: str | None = None) -> 
     facts = {name: getattr(host, name) for name in HostRecord.__struct_fields__ if hasattr(host, name)}
     facts |= {"usable_cpus": placement.usable, "pinning": placement.pinned and kernel.SUPPORTED}
     facts |= {"python": python or platform.python_version(), "topology": topology_record(host.topology)}
-    return HostRecord(**facts, quota_source=host.quota.source if host.quota else None)
+    return HostRecord(**facts)
 
 
 def topology_record(topology: Topology) -> TopologyRecord:

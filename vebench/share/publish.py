@@ -145,24 +145,19 @@ def _task_of(submission: Submission, env: str) -> str:
 
 def _across_machines(newest_first: Sequence[Submission]) -> Iterator[Table]:
     """Yield a table for each task: the best result of each backend in each machine's newest submission."""
-    newest: dict[tuple[str, str], Submission] = {}
-    best: dict[str, dict[tuple[str, str], tuple[CellResult, Submission]]] = defaultdict(dict)
-    for submission in newest_first:
-        machine = submission.manifest.machine
-        for result in submission.manifest.results:
-            task = _task_of(submission, result.env)
-            if result.reference_row or newest.setdefault((task, machine), submission) is not submission:
-                continue
-            before = best[task].get((machine, result.backend))
-            if before is None or _worth(result) > _worth(before[0]):
-                best[task][machine, result.backend] = result, submission
-    for task in sorted(best):
-        fastest_first = sorted(best[task].values(), key=lambda pair: _worth(pair[0]), reverse=True)
-        rows = tuple(
-            _row(_title_of(one), result, one.manifest.started[:10], one.manifest.vebench)
-            for result, one in fastest_first
-        )
-        yield Table(task, (*_COLUMNS, "measured", "vebench"), rows, corner="machine", numbers=False)
+    found: dict[str, list[tuple[CellResult, Submission]]] = defaultdict(list)
+    for one in newest_first:
+        for result in one.manifest.results:
+            if not result.reference_row:
+                found[_task_of(one, result.env)].append((result, one))
+    for task, pairs in sorted(found.items()):
+        newest = {one.manifest.machine: one for _, one in reversed(pairs)}
+        best: dict[tuple[str, str], TableRow] = {}  # the fastest first
+        for result, one in sorted(pairs, key=lambda pair: _worth(pair[0]), reverse=True):
+            machine, measured = one.manifest.machine, (one.manifest.started[:10], one.manifest.vebench)
+            if newest[machine] is one:
+                best.setdefault((machine, result.backend), _row(_title_of(one), result, *measured))
+        yield Table(task, (*_COLUMNS, "measured", "vebench"), tuple(best.values()), corner="machine", numbers=False)
 
 
 def _is_compared(result: CellResult) -> bool:

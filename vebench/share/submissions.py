@@ -170,17 +170,13 @@ def submission_of(name: str, run: Run) -> Submission:
     own = any(choice.python or choice.name not in BY_NAME for choice in spec.backends)
     tuned = any(choice.options for choice in spec.backends)
     content = store.file_of(run)
+    alike = ("env", "workers", "frames_per_second", "speedup", "verdict", "reference_row")
     results = tuple(
         CellResult(
-            cell.env,
-            cell.label,
-            cell.workers,
-            cell.built.num_envs,
-            cell.frames_per_second,
-            cell.speedup,
-            cell.verdict,
-            cell.reference_row,
-            one_line(cell.reason or cell.exclusion or ""),
+            backend=cell.label,
+            num_envs=cell.built.num_envs,
+            note=one_line(cell.reason or cell.exclusion or ""),
+            **{name: getattr(cell, name) for name in alike},
         )
         for cell in sorted(summarise(run), key=lambda cell: cell.key[:-1])
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +15,7 @@ from vebench.analysis.answer import affordable, level_of_look, standing
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
-from vebench.analysis.summary import by_cell, next_repeats, summarise
+from vebench.analysis.summary import next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.backends.training import LIBRARIES, Training
@@ -60,11 +59,9 @@ def start_tuning(
 ) -> int:
     """Race the backends of ``spec``, by default all, on its task, and recommend a setting. Returns the exit status.
 
-    With an algorithm, its policy acts in all cells, and its learner is measured first.
-
-    A simpler setting is preferred if its rate is at most the share ``margin`` below the highest. Batches have ``batch``
-    rows, by default any number. With ``asynchronous``, backends may take part whose batches have the first rows that
-    are ready. Raises UsageError if nothing can be tried.
+    With an algorithm, its policy acts in all cells, and its learner is measured first. A simpler setting is preferred
+    if its rate is at most the share ``margin`` below the highest. Batches have ``batch`` rows, by default any number.
+    With ``asynchronous``, backends may take part whose batches have the first rows that are ready.
     """
     began = world.clock()
     # Passes are short, because processes differ more than windows do.
@@ -195,12 +192,7 @@ def measured_learner(spec: RunSpec, loops: Plan, world: World) -> tuple[RunSpec,
 
 
 def settings(
-    choices: Sequence[BackendChoice],
-    cpus: int,
-    batch: int | None = None,
-    cores: int | None = None,
-    apart: bool = False,
-    most: int = 0,
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None, cores: int | None, *, apart: bool, most: int
 ) -> tuple[Setting, ...]:
     """Return the settings to try on ``cpus`` CPUs, which belong to ``cores`` cores, the most promising first.
 
@@ -249,7 +241,7 @@ def _sizes(choice: BackendChoice, counts: Sequence[int], batch: int | None, cpus
 class TuneBudget:
     """The seconds of a command, from its ``start`` to its last line.
 
-    The ``records`` of a cell show how long a pass takes. Before its first pass, the ``steps`` of one environment do.
+    A cell's ``records`` show how long a pass takes. Before its first pass, the ``steps`` of one environment do.
     """
 
     spec: RunSpec
@@ -258,7 +250,7 @@ class TuneBudget:
     slowdown: float = 1.0  # the time that the last cells took, divided by the expected time
     kept: float = 0.0  # seconds that the race leaves to what follows it
     steps: Timed | None = None
-    records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
+    records: Sequence[CellRecord] = ()
 
     @property
     def load(self) -> float:
@@ -294,8 +286,8 @@ class TuneBudget:
 
     def cost(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell``: the time of its last successful pass, if there is one."""
-        known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
-        return (known[-1].took_ns or 0) * _NANO if known else self.slowdown * self.expected(cell)
+        own = [one for one in self.records if one.key.without_repeat == cell.key.without_repeat and one.status == "ok"]
+        return (own[-1].took_ns or 0) * _NANO if own else self.slowdown * self.expected(cell)
 
     def expected(self, cell: Cell) -> float:
         """Return the estimated seconds of a pass of ``cell`` on an idle machine."""
@@ -307,7 +299,7 @@ class TuneBudget:
             made = (steps.make_ns / max(1, min(at_work, cpus)) + steps.reset_p50_ns / at_once) * _NANO * shape.num_envs
             batch = steps.step_p50_ns * _NANO * shape.batch_size / at_once
         # The first cell of a backend waits until the process that it is forked from has imported its libraries.
-        labels = {record.label for record in chain.from_iterable(self.records.values())}
+        labels = {record.label for record in self.records}
         start = (FORK_S if cell.backend.label in labels else self.load) + made
         # A cell makes at least 9 batches while it warms up, and 3 in each turn. The rest is for counters and the end.
         return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch) + 0.1
@@ -317,7 +309,7 @@ class TuneBudget:
 
         Until a cell has a rate, cells are measured alone, and may take half of the budget.
         """
-        known = any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
+        known = any(record.status == "ok" for record in self.records)
         share = 0.15 if known else 0.5
         return max(_LEAST_S, min(max(4 * self.cost(cell), share * self.spec.budget), self.left))
 
@@ -335,7 +327,7 @@ class TuneBudget:
 
     def refusal(self, cell: Cell) -> str | None:
         """Return why not to start ``cell``: a smaller one, or several, of its backend failed. None if it may start."""
-        records = [one for one in chain.from_iterable(self.records.values()) if one.label == cell.backend.label]
+        records = [one for one in self.records if one.label == cell.backend.label]
         failed = [one for one in records if one.status == "failed" and one.cause is None]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
         if not alike:
@@ -350,7 +342,7 @@ class TuneRace:
         self._plan, self._session, self._margin, self._budget = plan, measuring, margin, budget
         host = world.read_host()  # during the race, this process is kept off the CPUs of cells
         self._world = replace(world, read_host=lambda: host)
-        self._budget.records = by_cell(measuring.run)
+        self._budget.records = measuring.run.cells
         self._knowledge = session.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work this race has compared
@@ -499,4 +491,4 @@ class TuneRace:
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
         self._session.one_pass(together, deadline=budget.race_end)
         budget.learn(began, expected)
-        budget.records = by_cell(self._session.run)
+        budget.records = self._session.run.cells

@@ -231,7 +231,7 @@ def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
     try:
         with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
             answer = next(iter(child.messages()))
-    except runner.InterruptedCellError:
+    except KeyboardInterrupt:
         raise InterruptedRunError("interrupted before the first cell") from None
     except (runner.CellError, OSError) as error:
         return str(error)

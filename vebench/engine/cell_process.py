@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from vebench.child import answers
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
-from vebench.engine.runner import CellError, Conversation, InterruptedCellError, decode
+from vebench.engine.runner import CellError, Conversation, decode
 from vebench.hosts import LostHostError, Site
 from vebench.machine import guardian
 from vebench.process_guard import Interrupts, ProcessGuard, wakeful
@@ -88,9 +88,9 @@ class CellProcess(Conversation):
         self._end()
 
     def _check_limits(self) -> None:
-        """Raise CellError if the time limit is reached, InterruptedCellError if the user interrupts."""
+        """Raise CellError if the time limit is reached, KeyboardInterrupt if the user interrupts."""
         if self._interrupts.requested:
-            raise InterruptedCellError
+            raise KeyboardInterrupt
         if wakeful() > self._deadline:
             limit = self._limit
             place = ", while it was built or reset" if limit.measures else ""

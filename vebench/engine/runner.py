@@ -36,10 +36,6 @@ class CellError(Exception):
     """The cell cannot go on. The text is stored as the reason in the cell's record."""
 
 
-class InterruptedCellError(Exception):
-    """The user ended the run while the cell was measuring, so the cell has not failed."""
-
-
 class Conversation(ABC):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
@@ -210,11 +206,11 @@ def _measured(
         for cell in running:
             if cell.at_work:
                 yield cell.broken_off(answers.Cause.GIVEN_UP)
-    except InterruptedCellError:
+    except KeyboardInterrupt:
         for cell in running:
             if cell.at_work and cell.windows:
                 yield cell.broken_off(answers.Cause.INTERRUPTED)
-        raise KeyboardInterrupt from None
+        raise
 
 
 def _turns(
@@ -464,8 +460,6 @@ def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
                     yield answers.Failure("it gave no answer")
             finally:
                 printed = conversation.log()
-    except InterruptedCellError:
-        raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
         yield answers.Failure(str(error))
     yield printed

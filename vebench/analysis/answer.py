@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
 from vebench.analysis.rules import WIDE, ageing
-from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, verdicts, width_within_run
+from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, slower, width_within_run
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
@@ -205,8 +205,8 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
             continue
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
-    judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))
-    return tuple(cell for cell in rivals if judged.get(cell.key, "slower") != "slower")
+    tied = ratios.keys() - slower(ratios, tests=lambda left: comb(1 + left, 2))
+    return tuple(cell for cell in rivals if cell.key in tied)
 
 
 def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[CellSummary, Estimate] | None:
@@ -252,11 +252,11 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
         # A single pass does not show how processes vary.
         alone = min(rates[other].processes, rates[key].processes) <= 1
         against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
-    verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
+    below = slower(against, 1 / (1 - tolerance), level)
     return {
         other
         for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
+        if other not in below and (found or rates[other].level / rates[key].level >= _HOPELESS)
     }
 
 

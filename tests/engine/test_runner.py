@@ -76,6 +76,8 @@ class Place(Conversation):
             assert self._table.awake == {self._workers}, "it is another's turn"
             if isinstance(message, BaseException):
                 raise message
+            if isinstance(message, Failure):
+                raise CellError(message.reason)
             yield message
 
     def log(self) -> str:

@@ -22,7 +22,7 @@ from vebench.child.answers import (
 )
 from vebench.child.request import Judging, Replaying, Stepping, Timing, Updating
 from vebench.commands.session import World
-from vebench.engine.runner import Conversation
+from vebench.engine.runner import CellError, Conversation
 from vebench.interpreters import Interpreter
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
@@ -113,6 +113,8 @@ class FakeCell(Conversation):
         for answer in self._script:
             if isinstance(answer, BaseException):
                 raise answer
+            if isinstance(answer, Failure):
+                raise CellError(answer.reason)
             yield answer
 
     def log(self) -> str:

@@ -41,7 +41,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def messages(self) -> Iterator[answers.Answer]:
-        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof. Raises CellError if it cannot go on."""
+        """Yield the cell's answers up to ``Done`` or a proof. Raises CellError if it has failed or cannot go on."""
 
     def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
         """Let a cell that takes turns run until the end of its next window."""
@@ -292,9 +292,6 @@ class _RunningCell:
                     case answers.Done():
                         self._done = answer
                         return
-                    case answers.Failure():
-                        self._reason = answer.reason
-                        break
                 yield answer
         except CellError as error:
             self._reason = str(error)
@@ -422,7 +419,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
                 failed = failed or f"{who}{answer.reason}"
             elif isinstance(answer, str):
                 printed = printed or answer
-    found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
+    found = answers.Proof("unverified", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed, job.episodes)), launch):
         if isinstance(answer, answers.Proof):
             found = answer
@@ -434,7 +431,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
-    """Yield the answers of a cell's process, then a ``Failure`` if it breaks off, then the end of its log."""
+    """Yield the answers of a cell's process, then a ``Failure`` if it has failed, then the end of its log."""
     last = (answers.Done,) if isinstance(cell.job, Stepping) else (answers.Proof, answers.CellProof)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
@@ -445,10 +442,8 @@ def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
                     yield answer
                     if isinstance(answer, last):
                         left -= 1
-                    if not left or isinstance(answer, answers.Failure):
+                    if not left:
                         break
-                else:
-                    yield answers.Failure("it gave no answer")
             finally:
                 printed = conversation.log()
     except (CellError, OSError) as error:

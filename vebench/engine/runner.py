@@ -432,7 +432,6 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
     """Yield the answers of a cell's process, then a ``Failure`` if it has failed, then the end of its log."""
-    last = (answers.Done,) if isinstance(cell.job, Stepping) else (answers.Proof, answers.CellProof)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
     try:
@@ -440,7 +439,7 @@ def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
             try:
                 for answer in conversation.messages():
                     yield answer
-                    if isinstance(answer, last):
+                    if isinstance(answer, answers.Done | answers.Proof | answers.CellProof):
                         left -= 1
                     if not left:
                         break

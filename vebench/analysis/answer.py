@@ -324,8 +324,9 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | s
         return f"only {len(cores)} CPUs are usable and of one kind"
     if workers in {cell.workers for cell in curve}:
         return f"{workers} workers were measured"
-    fit = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and _is_fit(cell)]
-    last = max(fit, key=lambda cell: cell.workers, default=None)
+    near = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and cell.half_width is not None]
+    steady = [cell for cell in near if cell.condition == "undisturbed" and not cell.conditions.throttled]
+    last = max((cell for cell in steady if not cell.exclusion), key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
         return f"no undisturbed rate of {-(-workers // 2)} or more workers was measured"
     if last.entry.at_work(last.built.processes, last.built.threads, last.built.options) < last.workers:
@@ -335,12 +336,6 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | s
     half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
     low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
     return Estimate(rate, rate / low, rate * high)
-
-
-def _is_fit(cell: CellSummary) -> bool:
-    found = cell.conditions
-    slowed = found.throttled or found.disturbed or found.oversubscribed
-    return cell.status == "ok" and cell.half_width is not None and not (cell.exclusion or slowed)
 
 
 def cores_of_workers(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import Cause
 from vebench.errors import one_line
+from vebench.machine.host import grouped
 from vebench.plan.spec import PER_NODE
 from vebench.plan.tasks import asked_as
 from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION
@@ -161,17 +162,14 @@ def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> lis
 
     Notes are left out unless the user requested everything.
     """
-    if section.notice and not view.every_finding:
-        in_notice = {Code.DISTURBED, Code.THROTTLED}
-        rest = [tuple(one for one in cell.findings if one.code not in in_notice) for cell in cells]
-        cells = [replace(cell, findings=findings) for cell, findings in zip(cells, rest, strict=True)]
     found = [*figures.grouped(cells).items()]
     found += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
     found.sort(key=lambda pair: tuple(Code).index(pair[0].code))
     if not view.every_finding:
+        in_notice = {Code.DISTURBED, Code.THROTTLED} if section.notice else set[Code]()
         of_condition = {Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE}  # the fact "condition" states these
         found = [(finding, places) for finding, places in found if finding.code.gravity is not Gravity.NOTE]
-        found = [(finding, places) for finding, places in found if places or finding.code not in of_condition]
+        found = [one for one in found if one[0].code not in (in_notice if one[1] else of_condition)]
     return [Remark.of(finding, places) for finding, places in found]
 
 
@@ -332,15 +330,12 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int]) -> Iterator
     if crowded:
         cpus = figures.counted(max(crowded.values()), "CPU")
         yield f"! more workers than their {cpus}: they only enlarge batches"
-    work = {}
-    for label in dict.fromkeys(cell.label for cell in cells):
-        # Use the longest text among the backend's cells with the worst verdict.
-        known = [cell for cell in cells if cell.label == label and cell.verdict]
-        worst = max((BEST_FIRST.index(cell.verdict) for cell in known), default=None)
-        words = [cell.work_in_words for cell in known if BEST_FIRST.index(cell.verdict) == worst]
-        if words:
-            work[one_line(label)] = max(words, key=len)
-    labels = figures.by_key((text, label) for label, text in work.items())
+    work = []
+    for known in grouped((cell for cell in cells if cell.verdict), lambda cell: cell.label):
+        # The worst verdict of the backend, in the longest words.
+        worst = max(known, key=lambda cell: (BEST_FIRST.index(cell.verdict), len(cell.work_in_words)))
+        work.append((worst.work_in_words, one_line(worst.label)))
+    labels = figures.by_key(work)
     if labels:
         most = max(labels, key=lambda text: len(labels[text]))
         others = (f"{', '.join(names)}: {text}" for text, names in labels.items() if text != most)

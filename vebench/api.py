@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import CellComparison, GroupComparison, SpeedVerdict
-from vebench.analysis.statistics import Estimate, power_product, verdicts
+from vebench.analysis.statistics import SIDE_LEVEL, Estimate, power_product, rejected
 from vebench.child.answers import Proof
 from vebench.commands.session import Session, World, known, plan_for_waiting, plan_here, refuse_useless
 from vebench.equality import diff
@@ -115,8 +115,13 @@ class Run(Result[RunPage]):
             if not why:
                 contrasts[len(found)] = power_product([(1.0, cell.sample), (-1.0, base.sample)])
             found.append(Ratio(cell, base, None, "not comparable", why))
-        for number, verdict in verdicts(contrasts, two_sided=True).items():
-            found[number] = replace(found[number], ratio=contrasts[number].estimate, verdict=verdict, why="")
+        chances = {number: min(one.chance_above(1.0), one.chance_below(1.0)) for number, one in contrasts.items()}
+        unequal = rejected(chances, SIDE_LEVEL)
+        for number, one in contrasts.items():
+            verdict: SpeedVerdict = "inconclusive"
+            if number in unequal:
+                verdict = "slower" if one.log < 0 else "faster"
+            found[number] = replace(found[number], ratio=one.estimate, verdict=verdict, why="")
         return tuple(found)
 
 

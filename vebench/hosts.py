@@ -273,9 +273,6 @@ class Far:
             words, stdin=pipe, stdout=pipe, stderr=self._printed, start_new_session=True
         )
 
-    def there(self) -> None:
-        """Do nothing. The caller waits for this call to know that the actor has started."""
-
     def say(self, data: bytes) -> None:
         """Write ``data`` to the program's standard input, or close the input if ``data`` is empty."""
         with suppress(BrokenPipeError):  # the program has ended; ``hear`` reports that
@@ -324,7 +321,7 @@ def _connect(ray: Any, node: Mapping[str, Any], python: str, writing: int) -> st
         at = OnNode(node["NodeID"], soft=False)
         actor = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
         far = actor.remote(python, _FIRST)
-        ray.get(far.there.remote(), timeout=limit_s)
+        ray.get(far.__ray_ready__.remote(), timeout=limit_s)
         Thread(target=say, daemon=True).start()
         while said := ray.get(far.hear.remote()):
             write_all(writing, said)

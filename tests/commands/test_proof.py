@@ -13,7 +13,7 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
-from vebench.engine.runner import CellError, InterruptedCellError
+from vebench.engine.runner import CellError
 from vebench.results import store
 
 BRIEF = (
@@ -208,7 +208,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart(proofs={"gym-sync": [InterruptedCellError()]})
+    start = FakeStart(proofs={"gym-sync": [KeyboardInterrupt()]})
     stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
     assert (stopped.status, "1 of 1 cells are in run.jsonl (1 without proof" in stopped.err) == (130, True)
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]

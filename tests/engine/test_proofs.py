@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Done, Failure, Proof
 from vebench.child.request import Judging, Recording, Stepping
-from vebench.engine.runner import CellError, CellFinished, Outcome, ProofDone, replayed, verified
+from vebench.engine.runner import CellError, CellFinished, Outcome, ProofDone, replayed, unproven, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -96,7 +96,7 @@ def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -
         yield FakeCell([CellError("lost: it burns")])
 
     spec = RunSpec(("Pong",), (1,), proof="auto")
-    *_, done = replayed([CellFinished(measured, Outcome("ok"))], launch, spec)
+    *_, done = replayed(unproven(CellFinished(measured, Outcome("ok")), spec), launch)
     assert isinstance(done, ProofDone)
     assert (done.proof.verdict, done.proof.reason, done.proof.seed) == ("unverified", "b: lost: it burns", 7)
     assert [one.replicas for one in asked] == [(replicas[1],)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.commands import ONE_PASS, Command
 
 from vebench.backends.interface import Engine
-from vebench.child.answers import Answer, Done, Failure, Layout, Ready, ReplicaWindow, Warm, Window
+from vebench.child.answers import Answer, Done, Layout, Ready, ReplicaWindow, Warm, Window
 from vebench.engine.cell_process import Replicas, common_window, joined_facts
 from vebench.engine.runner import CellError
 from vebench.machine.host import Node, Placement, Topology, place
@@ -132,7 +132,7 @@ def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:
 
 
 @pytest.mark.parametrize("ahead", [(), (READY, Warm())], ids=["at once", "after two"])
-@pytest.mark.parametrize("end", [Failure("boom"), CellError("boom"), DONE])
+@pytest.mark.parametrize("end", [CellError("boom"), DONE])
 @pytest.mark.parametrize("other", [(READY, Warm(), window_at(0, 1), DONE), ()], ids=["goes well", "hangs"])
 def test_a_replica_that_fails_ends_the_cell(other: tuple[object, ...], ahead: tuple[object, ...], end: object) -> None:
     if end is DONE and not other:

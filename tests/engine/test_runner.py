@@ -12,15 +12,7 @@ import pytest
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import Cause, Done, Failure, Layout, Ready, Warm, Window
-from vebench.engine.runner import (
-    CellError,
-    CellFinished,
-    CellStarted,
-    Conversation,
-    InterruptedCellError,
-    WindowDone,
-    run,
-)
+from vebench.engine.runner import CellError, CellFinished, CellStarted, Conversation, WindowDone, run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -82,8 +74,10 @@ class Place(Conversation):
     def messages(self) -> Iterator[Any]:
         for message in self._script:
             assert self._table.awake == {self._workers}, "it is another's turn"
-            if isinstance(message, Exception):
+            if isinstance(message, BaseException):
                 raise message
+            if isinstance(message, Failure):
+                raise CellError(message.reason)
             yield message
 
     def log(self) -> str:
@@ -192,7 +186,7 @@ def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
-    stops = (READY, Warm(), WINDOW, InterruptedCellError())
+    stops = (READY, Warm(), WINDOW, KeyboardInterrupt())
     table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
     told = [(event.cell.workers, event.outcome) for event in finished(taken(table, *seated(1, 2, 3), interrupted=True))]
     assert [(workers, outcome.cause) for workers, outcome in told] == [(n, Cause.INTERRUPTED) for n in (1, 2, 3)]

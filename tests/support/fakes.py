@@ -22,7 +22,7 @@ from vebench.child.answers import (
 )
 from vebench.child.request import Judging, Replaying, Stepping, Timing, Updating
 from vebench.commands.session import World
-from vebench.engine.runner import Conversation, InterruptedCellError
+from vebench.engine.runner import CellError, Conversation
 from vebench.interpreters import Interpreter
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
@@ -30,7 +30,7 @@ from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import resolve
 from vebench.process_guard import Interrupts
 
-Script = Sequence[Answer | Exception]
+Script = Sequence[Answer | BaseException]
 
 
 SECOND = 1_000_000_000
@@ -67,7 +67,7 @@ def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
 
 def interrupted(_cell: Cell, _spec: RunSpec) -> Script:
     """Return the script of a cell before whose first window the user ends the run."""
-    return [InterruptedCellError()]
+    return [KeyboardInterrupt()]
 
 
 @dataclass
@@ -106,13 +106,15 @@ class FakeStart:
 class FakeCell(Conversation):
     """A running cell that answers what its script holds; an exception in it is raised."""
 
-    def __init__(self, script: Iterable[Answer | Exception]) -> None:
+    def __init__(self, script: Iterable[Answer | BaseException]) -> None:
         self._script = script
 
     def messages(self) -> Iterator[Answer]:
         for answer in self._script:
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise answer
+            if isinstance(answer, Failure):
+                raise CellError(answer.reason)
             yield answer
 
     def log(self) -> str:

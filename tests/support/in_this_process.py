@@ -20,12 +20,12 @@ from support.fakes import fake_world
 
 from vebench.backends.interface import Setup
 from vebench.child import main as child
-from vebench.child.answers import Answer
+from vebench.child.answers import Answer, Failure
 from vebench.child.equality import recorder, recording, replay
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.launcher import settings_of
-from vebench.engine.runner import Conversation, decode
+from vebench.engine.runner import CellError, Conversation, decode
 from vebench.machine import kernel
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
@@ -66,7 +66,10 @@ class CellHere(Conversation):
             with answers.open("wb") as written, self._as_in_a_process_of_its_own():
                 child.main(str(request), written.fileno())
             lines = answers.read_bytes().splitlines()
-        yield from map(decode, lines)
+        for answer in map(decode, lines):
+            if isinstance(answer, Failure):
+                raise CellError(answer.reason)
+            yield answer
 
     def log(self) -> str:
         return self._printed.getvalue()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from vebench.analysis.cell import CellSummary, Curve, Exclusion, of_key
 from vebench.analysis.rules import WIDE, ageing
-from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, verdicts, width_within_run
+from vebench.analysis.statistics import Contrast, Estimate, Sample, contrast, ratio, slower, width_within_run
 from vebench.analysis.summary import rated
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError
@@ -205,8 +205,8 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
             continue
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
-    judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))
-    return tuple(cell for cell in rivals if judged.get(cell.key, "slower") != "slower")
+    tied = ratios.keys() - slower(ratios, tests=lambda left: comb(1 + left, 2))
+    return tuple(cell for cell in rivals if cell.key in tied)
 
 
 def _smaller(best: CellSummary, known: _Cells, *, significantly: bool) -> tuple[CellSummary, Estimate] | None:
@@ -252,11 +252,11 @@ def contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, 
         # A single pass does not show how processes vary.
         alone = min(rates[other].processes, rates[key].processes) <= 1
         against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
-    verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
+    below = slower(against, 1 / (1 - tolerance), level)
     return {
         other
         for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
+        if other not in below and (found or rates[other].level / rates[key].level >= _HOPELESS)
     }
 
 
@@ -324,8 +324,9 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | s
         return f"only {len(cores)} CPUs are usable and of one kind"
     if workers in {cell.workers for cell in curve}:
         return f"{workers} workers were measured"
-    fit = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and _is_fit(cell)]
-    last = max(fit, key=lambda cell: cell.workers, default=None)
+    near = [cell for cell in curve if cell.workers < workers <= 2 * cell.workers and cell.half_width is not None]
+    steady = [cell for cell in near if cell.condition == "undisturbed" and not cell.conditions.throttled]
+    last = max((cell for cell in steady if not cell.exclusion), key=lambda cell: cell.workers, default=None)
     if last is None or last.frames_per_second is None:
         return f"no undisturbed rate of {-(-workers // 2)} or more workers was measured"
     if last.entry.at_work(last.built.processes, last.built.threads, last.built.options) < last.workers:
@@ -335,12 +336,6 @@ def forecast(curve: Curve, cores: Sequence[float], workers: int) -> Estimate | s
     half = log(known.median / known.low) if known.low else 0.0  # ``BAND`` excludes the error of the measured rate
     low, high = (exp(sqrt(log(end) ** 2 + half**2)) for end in BAND)
     return Estimate(rate, rate / low, rate * high)
-
-
-def _is_fit(cell: CellSummary) -> bool:
-    found = cell.conditions
-    slowed = found.throttled or found.disturbed or found.oversubscribed
-    return cell.status == "ok" and cell.half_width is not None and not (cell.exclusion or slowed)
 
 
 def cores_of_workers(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[float, ...]:

@@ -36,7 +36,7 @@ from vebench.machine.host import grouped
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import COSTS, Tolerance
 
-SpeedVerdict = statistics.RatioVerdict | Literal["missing", "not comparable", "advisory"]
+SpeedVerdict = Literal["slower", "faster", "same", "inconclusive", "missing", "not comparable", "advisory"]
 # A rate is divided by nothing (fps), or the rate of the reference or of the yardstick of the same run. A startup time
 # is multiplied by the rate of the yardstick, unless the sides are interleaved.
 Metric = Literal["fps", "speedup", "yardstick", "startup", "memory"]

@@ -15,7 +15,7 @@ from math import ceil, log
 from typing import NamedTuple
 
 from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Finding, base_of
-from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, verdicts
+from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, slower
 from vebench.analysis.unevenness import cheaper
 from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
@@ -152,7 +152,7 @@ def _slower(tests: Mapping[CellKey, tuple[Sample, Sample]], low: float = 1.0) ->
             # the Holm correction.
             as_fast = one.passes == against.passes and one.level >= low * against.level
             ratios[key] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
-    return frozenset(key for key, verdict in verdicts(ratios, low=low).items() if verdict == "slower")
+    return slower(ratios, low)
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:

@@ -50,7 +50,6 @@ _Logs = Mapping[int, float]  # log rates by the number of the pass
 
 new_id = count().__next__
 Key = TypeVar("Key")
-RatioVerdict = Literal["slower", "faster", "same", "inconclusive"]
 
 
 class Error(Struct, frozen=True, gc=False):
@@ -424,26 +423,18 @@ def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], 
     return frozenset(ranked[: next(kept, len(ranked))])
 
 
-def verdicts(
+def slower(
     ratios: Mapping[Key, Contrast | None],
-    *,
     low: float = 1.0,
-    two_sided: bool = False,
     level: float = SIDE_LEVEL,
     tests: Callable[[int], int] = int,
-) -> dict[Key, RatioVerdict]:
-    """Return the verdict on each ratio, all tested together. Every comparison of rates is made here.
+) -> frozenset[Key]:
+    """Return the keys of the ratios that are significantly below ``low``, all tested together.
 
-    A ratio is ``slower`` if it is significantly below ``low``, at ``level``. In a two-sided test, it is ``faster`` if
-    it is significantly above ``low``. A ratio that is None is ``inconclusive``, but counts as tested. ``tests``: see
-    ``rejected``.
+    A ratio that is None is never among them, but counts as tested. ``tests``: see ``rejected``.
     """
-    below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
-    above = {key: 1.0 if found is None or not two_sided else found.chance_below(low) for key, found in ratios.items()}
-    found: dict[Key, RatioVerdict] = dict.fromkeys(ratios, "inconclusive")
-    for key in rejected({key: min(below[key], above[key]) for key in ratios}, level, tests):
-        found[key] = "slower" if below[key] < above[key] else "faster"
-    return found
+    chances = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
+    return rejected(chances, level, tests)
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: _Conditions) -> dict[CellKey, Sample]:

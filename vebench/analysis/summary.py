@@ -63,6 +63,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         speedup, ceiling = _speedup(cell, sweep), sweep.ceilings.get(key)
         # Windows of a comparison are short, so join the windows of each process for its stability.
         joined = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
+        varied = counting[counting["batches"] > 0]  # windows count batches only if batches differ in size
         learner = None if cell.reference_row else run.header.spec.learner
         learner = learner and learner.on(run.header.usable_cpus + run.header.spec.pin.reserve - cell.cpus_owned)
         figures = Figures(
@@ -87,7 +88,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=of_windows.stability(records, of_windows.one_for_each_process(counting) if joined else counting),
             acting=of_windows.acting(counting),
-            rows_per_batch=of_windows.rows_per_batch(counting),
+            rows_per_batch=float(varied["rows"].sum() / varied["batches"].sum()) if len(varied) else None,
             learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
         costs = replace(cell, by_cpu_time=by_cpu_time[key], startup=startup[key], memory=memory[key])

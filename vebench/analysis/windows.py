@@ -369,12 +369,6 @@ def acting(windows: Windows) -> PolicyTime | None:
     )
 
 
-def rows_per_batch(windows: Windows) -> float | None:
-    """Return the mean number of rows in a batch; None if all batches have the same size."""
-    known = windows[windows["batches"] > 0]
-    return float(known["rows"].sum() / known["batches"].sum()) if len(known) else None
-
-
 def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int) -> Learning | None:
     """Return the shares of sampling and learning at ``rate`` steps per second; None without a learner or a rate."""
     if learner is None or rate is None or rate.median <= 0:

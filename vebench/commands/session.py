@@ -28,7 +28,7 @@ from vebench.analysis.answer import racing
 from vebench.analysis.summary import is_wide, next_repeats, rated
 from vebench.backends.environments.suites import SUITES, library_of
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Cause, Failure, Timed
+from vebench.child.answers import Answer, Cause, Timed
 from vebench.child.request import Timing
 from vebench.engine import runner
 from vebench.engine.launcher import Launcher
@@ -231,11 +231,11 @@ def ask(cell: Cell, spec: RunSpec, world: World) -> Answer | str:
     try:
         with Interrupts() as interrupts, world.start(spec, interrupts) as launch, launch(cell) as child:
             answer = next(iter(child.messages()))
-    except runner.InterruptedCellError:
+    except KeyboardInterrupt:
         raise InterruptedRunError("interrupted before the first cell") from None
     except (runner.CellError, OSError) as error:
         return str(error)
-    return answer.reason if isinstance(answer, Failure) else answer
+    return answer
 
 
 def timed_steps(cell: Cell, spec: RunSpec, world: World) -> Timed | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from vebench.child import answers
 from vebench.child.process import ChildProcess
 from vebench.child.request import Request
-from vebench.engine.runner import CellError, Conversation, InterruptedCellError, decode
+from vebench.engine.runner import CellError, Conversation, decode
 from vebench.hosts import LostHostError, Site
 from vebench.machine import guardian
 from vebench.process_guard import Interrupts, ProcessGuard, wakeful
@@ -59,7 +59,7 @@ class CellProcess(Conversation):
     def take(self) -> answers.Answer | None:
         """Return the cell's next answer, None if it has not arrived. Its times are by this process's clock.
 
-        Raises CellError if the cell cannot go on.
+        Raises CellError if the cell has failed or cannot go on.
         """
         self._check_limits()
         if (line := self._heard()) is None:
@@ -75,6 +75,8 @@ class CellProcess(Conversation):
                 return replace(answer, start_ns=max(0, start_ns - self.ahead_ns))
             case answers.Done():
                 self._may_close_until = wakeful() + 10
+            case answers.Failure():
+                raise CellError(answer.reason)
         return answer
 
     def start(self, at_ns: int) -> None:
@@ -88,9 +90,9 @@ class CellProcess(Conversation):
         self._end()
 
     def _check_limits(self) -> None:
-        """Raise CellError if the time limit is reached, InterruptedCellError if the user interrupts."""
+        """Raise CellError if the time limit is reached, KeyboardInterrupt if the user interrupts."""
         if self._interrupts.requested:
-            raise InterruptedCellError
+            raise KeyboardInterrupt
         if wakeful() > self._deadline:
             limit = self._limit
             place = ", while it was built or reset" if limit.measures else ""
@@ -306,7 +308,7 @@ class Replicas(Conversation):
 
     Times are by the runner's clock, so that replicas may be on several hosts. The first of ``windows`` windows begins
     some time after the last replica is warm. Each replica then knows its start in time, even if messages go over a
-    network (``far``). Failure reasons begin with one of the ``names``.
+    network (``far``). Reasons of failures begin with one of the ``names``.
     """
 
     def __init__(
@@ -356,17 +358,13 @@ class Replicas(Conversation):
     def _take(self) -> None:
         """Take all answers that have arrived. This waits for no replica, so that the end of any is seen at once."""
         for name, replica in tuple(self._working.items()):
-            arrived = self._arrived[name]
             try:
                 while name in self._working and (answer := replica.take()) is not None:
-                    arrived.append(answer)
+                    self._arrived[name].append(answer)
                     if isinstance(answer, answers.Done):
                         del self._working[name]
             except CellError as error:
-                arrived.append(answers.Failure(str(error)))
-            for answer in arrived:
-                if isinstance(answer, answers.Failure):
-                    raise CellError(f"{name}: {answer.reason}")
+                raise CellError(f"{name}: {error}") from None
 
     def log(self) -> str:
         """Return the end of each replica's log, under the replica's name. Replicas on hosts are ended first."""

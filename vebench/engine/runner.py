@@ -9,7 +9,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import cycle, groupby
@@ -36,16 +36,12 @@ class CellError(Exception):
     """The cell cannot go on. The text is stored as the reason in the cell's record."""
 
 
-class InterruptedCellError(Exception):
-    """The user ended the run while the cell was measuring, so the cell has not failed."""
-
-
 class Conversation(ABC):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     @abstractmethod
     def messages(self) -> Iterator[answers.Answer]:
-        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof. Raises CellError if it cannot go on."""
+        """Yield the cell's answers up to ``Done`` or a proof. Raises CellError if it has failed or cannot go on."""
 
     def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
         """Let a cell that takes turns run until the end of its next window."""
@@ -104,11 +100,6 @@ class CellFinished:
     cell: Cell
     outcome: Outcome
 
-    @property
-    def needs_proof(self) -> bool:
-        """Whether the cell's recording is to be compared with the reference."""
-        return self.outcome.status == "ok" and isinstance(self.cell.job, Recording) and self.cell.job.compared
-
 
 @dataclass(frozen=True)
 class FirstLook:
@@ -137,6 +128,7 @@ _A_FEW = 3  # the fewest windows that give an interval
 # The tasks that were given up because for-loop failed on them, as (task, side), with the reason.
 Over = dict[tuple[str, str], str]
 Seen = tuple[CellKey, str]  # the key of a cell without its repeat, and its side
+_Unproven = tuple[Cell, Recording, Recorded]  # a cell whose recording is to be compared
 
 
 def run(
@@ -167,20 +159,17 @@ def run(
             if cells[0].skip is None and out_of_time():
                 continue
             part = [_with_recording(cell, plan.spec, chooser, seen) for cell in cells]
-            unproven: list[CellFinished] = []
+            left: list[_Unproven] = []
             try:
                 for event in _measured(part, launch, plan.spec, out_of_time, over):
-                    unproven += [event] if isinstance(event, CellFinished) and event.needs_proof else []
+                    if isinstance(event, CellFinished):
+                        left += unproven(event, plan.spec)
                     yield event
-                for event in replayed(unproven, launch, plan.spec):
-                    if isinstance(event, ProofDone):
-                        unproven = [one for one in unproven if one.cell is not event.cell]
-                    yield event
+                yield from replayed(left, launch)
             except KeyboardInterrupt:
                 lost = answers.CellProof("unverified", reason="interrupted before it was compared")
-                for cell in (one.cell for one in unproven):
-                    if isinstance(cell.job, Recording):
-                        yield ProofDone(cell, replace(lost, seed=cell.job.seed, cause=answers.Cause.INTERRUPTED))
+                for cell, recording, _ in left:
+                    yield ProofDone(cell, replace(lost, seed=recording.seed, cause=answers.Cause.INTERRUPTED))
                 raise
 
 
@@ -210,11 +199,11 @@ def _measured(
         for cell in running:
             if cell.at_work:
                 yield cell.broken_off(answers.Cause.GIVEN_UP)
-    except InterruptedCellError:
+    except KeyboardInterrupt:
         for cell in running:
             if cell.at_work and cell.windows:
                 yield cell.broken_off(answers.Cause.INTERRUPTED)
-        raise KeyboardInterrupt from None
+        raise
 
 
 def _turns(
@@ -303,9 +292,6 @@ class _RunningCell:
                     case answers.Done():
                         self._done = answer
                         return
-                    case answers.Failure():
-                        self._reason = answer.reason
-                        break
                 yield answer
         except CellError as error:
             self._reason = str(error)
@@ -346,31 +332,29 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int, seen: Counter[Seen]
     return replace(cell, job=job)
 
 
-def _seconds(outcome: Outcome, spec: RunSpec) -> float:
-    """Return the time limit for a replay.
+def unproven(event: CellFinished, spec: RunSpec) -> list[_Unproven]:
+    """Return the cell's recording, with a time limit for its replay, if it is to be compared with the reference.
 
-    It is at least ``n`` times the shortest limit with a probability of 1 / ``n``. Most replays are therefore short,
-    but even the last batch is sometimes compared.
+    The limit is at least ``n`` times the shortest limit with a probability of 1 / ``n``. Most replays are therefore
+    short, but even the last batch is sometimes compared.
     """
-    most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
-    if spec.proof == "full":
-        return most
+    cell, job, outcome = event.cell, event.cell.job, event.outcome
+    if outcome.status != "ok" or not isinstance(job, Recording) or not job.compared:
+        return []
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
     shortest = min(max(LEAST_STEPPED, stepped), MOST_STEPPED) / 3
-    return min(most, shortest / chance)
+    most = 0.8 * spec.timeout  # so that a replay can end by itself and report its rows
+    seconds = most if spec.proof == "full" else min(most, shortest / chance)
+    return [(cell, job, Recorded(job.path, cell.backend.name, seconds))]
 
 
-def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
-    """Compare the recordings of cells. One process compares all of a task. Raises KeyboardInterrupt as ``run`` does.
+def replayed(left: list[_Unproven], launch: Launch) -> Iterator[Event]:
+    """Compare the recordings, and remove each from the list. One process compares all recordings of a task.
 
     If the process fails, every remaining recording gets a separate process, because any of them may be the cause.
+    Raises KeyboardInterrupt if the user interrupts.
     """
-    left: list[tuple[Cell, Recording, Recorded]] = []
-    for one in measured:
-        cell, job = one.cell, one.cell.job
-        if isinstance(job, Recording) and one.needs_proof:
-            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec))))
     left.sort(key=lambda each: repr(each[0].task))
     together = True
     while left:
@@ -435,7 +419,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
                 failed = failed or f"{who}{answer.reason}"
             elif isinstance(answer, str):
                 printed = printed or answer
-    found = answers.Proof("unverified", reason=failed or "it gave no answer", failed=True)
+    found = answers.Proof("unverified", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed, job.episodes)), launch):
         if isinstance(answer, answers.Proof):
             found = answer
@@ -447,8 +431,7 @@ def _proven(cell: Cell, asked: Stepping, launch: Launch) -> tuple[answers.Proof,
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
-    """Yield the answers of a cell's process, then a ``Failure`` if it breaks off, then the end of its log."""
-    last = (answers.Done,) if isinstance(cell.job, Stepping) else (answers.Proof, answers.CellProof)
+    """Yield the answers of a cell's process, then a ``Failure`` if it has failed, then the end of its log."""
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
     try:
@@ -456,16 +439,12 @@ def _answers(cell: Cell, launch: Launch) -> Generator[answers.Answer | str]:
             try:
                 for answer in conversation.messages():
                     yield answer
-                    if isinstance(answer, last):
+                    if isinstance(answer, answers.Done | answers.Proof | answers.CellProof):
                         left -= 1
-                    if not left or isinstance(answer, answers.Failure):
+                    if not left:
                         break
-                else:
-                    yield answers.Failure("it gave no answer")
             finally:
                 printed = conversation.log()
-    except InterruptedCellError:
-        raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
         yield answers.Failure(str(error))
     yield printed

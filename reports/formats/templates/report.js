@@ -14,8 +14,7 @@
   // What has no value comes last in either direction. Rows that are equal keep their order.
   function compare(one, other, sign) {
     if (one === null || other === null) return (one === null) - (other === null);
-    const order = typeof one === "number" ? one - other : collator.compare(one, other);
-    return sign * order;
+    return sign * (typeof one === "number" ? one - other : collator.compare(one, other));
   }
 
   function sort(table, head, column) {
@@ -24,11 +23,10 @@
     const second = first === "ascending" ? "descending" : "ascending";
     const direction = head.getAttribute("aria-sort") === first ? second : first;
     const sign = direction === "ascending" ? 1 : -1;
-    const keyed = [...body.rows].map((row) => [keyOf(row, column), row]);
-    keyed.sort((one, other) => compare(one[0], other[0], sign));
+    const rows = [...body.rows].sort((one, other) => compare(keyOf(one, column), keyOf(other, column), sign));
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", direction);
-    body.append(...keyed.map((pair) => pair[1]));
+    body.append(...rows);
     status.textContent = `Sorted by ${head.textContent.trim()}, ${direction}`;
   }
 

@@ -165,7 +165,7 @@ LOOPS = {
     "brax": Loop(brax_loop, "spring", "brax", "brax:halfcheetah[backend=spring]", "jax", "64"),
     "warp": Loop(warp_loop, "half_cheetah.xml", "mujoco-warp", "mujoco_warp:HalfCheetah", "native", "16,64"),
     "gymnasium": Loop(vector_loop, "gymnasium", "", "CartPole-v1", "gym-vector", "16,1024"),
-    "torch": Loop(vector_loop, "torch", "torch", "own_loops:TorchWalk", "native", "1024,16384"),
+    "torch": Loop(vector_loop, "torch", "torch", "own_loops:TorchWalk", "native[deliver=device]", "1024,16384"),
 }
 
 

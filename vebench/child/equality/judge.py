@@ -214,7 +214,7 @@ class History:
 
     def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree], env_ids: Iterable[int]) -> None:
         self.seed, self.in_order = began.seed, info.in_order
-        self.acted: list[ArrayTree] | None = None  # batches of actions that replace the tape
+        self.acted: list[ArrayTree] = []  # batches of actions that replace the tape
         self._num_envs, self._tape, self._tape_at = info.num_envs, tape, began.tape_at
         self._known = 0  # batches
         self._places = {env_id: array("q") for env_id in env_ids}  # batch and place of each row
@@ -243,7 +243,7 @@ class History:
         """Return the action that answered an environment's row."""
         number, place = self.place(env_id, step) or (0, 0)
         action: ArrayTree
-        if self.acted is None:
+        if not self.acted:
             action = trees.part(self._tape[(self._tape_at + number) % len(self._tape)], place)
         elif number < len(self.acted):
             action = trees.part(self.acted[number], place)
@@ -418,7 +418,6 @@ class Judge:
         elif isinstance(record, Order):
             self._history.add(record.first, record.env_ids)
         elif isinstance(record, Acted):
-            self._history.acted = self._history.acted or []
             self._history.acted.extend(trees.as_rows(record.actions))
         elif record.fault:
             raise BrokenBackendError(record.fault)
@@ -432,7 +431,7 @@ class Judge:
     def _follow(self, env_id: int) -> Followed:
         """Start to follow an environment from its reset on."""
         earlier, history = self.seeds[:-1], self._history
-        if self._shared is None or earlier or history.acted is not None or not history.in_order:
+        if self._shared is None or earlier or history.acted or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
                 for seed in earlier:  # before these resets, a shared reference was followed

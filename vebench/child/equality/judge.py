@@ -503,7 +503,7 @@ class Judge:
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
         """Check the backend's counts of frames and ends. Return a mismatch, None if they are right."""
         claim, env_id, step = self._claim, followed.env_id, followed.step
-        if claim is not None and rows.frames is not None and rows.frames[env_id] >= 0:  # below 0: unknown
+        if claim is not None and rows.frames is not None:
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now

@@ -109,8 +109,7 @@ class Ids:
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
         except (ValueError, IndexError):  # the checks of the copies find odd lengths and types
             self.is_full = True
-        if self.nbytes > 2 * _MOST_BYTES:
-            self.is_full = True
+        self.is_full = self.is_full or self.nbytes > 2 * _MOST_BYTES
         if self.is_full:
             self.note = self.note_end = None
 
@@ -279,9 +278,7 @@ class Recorder:
         if counts:
             ends = None if self._info.on_device else self.ids.ends.copy()  # the loop does not look at flags there
             counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
-            if counted is not None:
-                frames = np.full(self._info.num_envs, -1, np.int64)  # -1: unknown
-                frames[env_ids] = counted[env_ids]
+            frames = None if counted is None else np.array(counted)
         flags = rewards.copy(), terminated.copy(), truncated.copy()
         rows = Rows(number, env_ids.copy(), *flags, places, shown, frames, ends)
         self._kept.append(rows)

@@ -16,8 +16,8 @@ from vebench.backends import trees
 from vebench.backends.interface import BackendInfo, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Proof, WorkVerdict
-from vebench.child.equality.judge import BrokenBackendError, History, check_claims
-from vebench.child.equality.recording import About, Acted, Began, Rows, read_records
+from vebench.child.equality.judge import History, check_claims
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, Rows, read_records
 
 _FEWEST = 20  # ended episodes of each side that are enough to compare
 _LEVEL = 0.05  # the level of significance, for all tests together
@@ -74,7 +74,7 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
         if not (theirs.starts(1) and ours.starts(1)):
             return Proof("unverified")
         check_claims(theirs.info, task, ours.info.action_space)
-    except BrokenBackendError as error:
+    except BrokenInterfaceError as error:
         return Proof("different", fault=str(error))
     sizes = [len(next(iter(side.rows.values()))[0][2]) for side in (theirs, ours)]
     if sizes[0] != sizes[1]:

@@ -31,6 +31,7 @@ from vebench.child.equality.recording import (
     About,
     Acted,
     Began,
+    BrokenInterfaceError,
     Comparer,
     CutOffError,
     Order,
@@ -58,10 +59,6 @@ def varies() -> str:
     """Return the reason ``VARIES``, with its cause if environments have used numpy's global generator."""
     drawn = repr(_shared_state()) != _AT_FIRST
     return f"{VARIES}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
-
-
-class BrokenBackendError(Exception):
-    """The recording shows that the backend breaks the interface. The text names the fault."""
 
 
 class Row(NamedTuple):
@@ -223,7 +220,7 @@ class History:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
         if self.in_order:
             if any(out_of_order(ids, self._num_envs) for ids in env_ids):
-                raise BrokenBackendError(f"{OUT_OF_ORDER}: batch {first} is not")
+                raise BrokenInterfaceError(f"{OUT_OF_ORDER}: batch {first} is not")
         elif first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
         elif first + len(env_ids) > self._known:
@@ -399,7 +396,7 @@ class Judge:
         return sum(each.spent_ns for each in self.followed.values())
 
     def take(self, record: Record) -> None:
-        """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
+        """Judge one record. Raises BrokenInterfaceError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
             self._history = History(self.info, record, self._tape, self._env_ids)
@@ -420,7 +417,7 @@ class Judge:
         elif isinstance(record, Acted):
             self._history.acted.extend(trees.as_rows(record.actions))
         elif record.fault:
-            raise BrokenBackendError(record.fault)
+            raise BrokenInterfaceError(record.fault)
 
     def _reference(self) -> Reference:
         if self._spare:
@@ -550,7 +547,7 @@ class Judge:
 
 
 def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
-    """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
+    """Raise BrokenInterfaceError if the reported space of actions or frame skip is not the task's.
 
     Measured actions are samples of the space. Frames/s are steps/s times the frame skip, which is compared with the
     simulator's count if there is one.
@@ -562,6 +559,6 @@ def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> Non
         if not alike or not np.allclose((one.low, one.high), (other.low, other.high), rtol=1e-6, atol=0):
             why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
     if why:
-        raise BrokenBackendError(f"the action space is not the task's: {why}")
+        raise BrokenInterfaceError(f"the action space is not the task's: {why}")
     if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
-        raise BrokenBackendError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")
+        raise BrokenInterfaceError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")

@@ -33,6 +33,7 @@ from vebench.child.equality.recording import (
     About,
     Acted,
     Began,
+    BrokenInterfaceError,
     Ended,
     LastSeen,
     Order,
@@ -458,6 +459,8 @@ def step_trials(request: Request, proving: Stepping, factory: Factory) -> None:
             backend = factory(trial.setup, **request.options)
             try:
                 _step(backend, trial, file, request.settings.policy)
+            except BrokenInterfaceError as error:
+                recording.write(file, Ended(str(error)))
             finally:
                 backend.close()
 
@@ -474,21 +477,18 @@ def _step(backend: VectorBackend, trial: Trial, file: IO[bytes], policy: PolicyC
         transcript = _Transcript(backend, reset, file)
         backend.reset(reset.seed)
         first = backend.recv()
-        fault = transcript.take(first)
+        transcript.take(first)
         at = reset.tape_at % len(tape)
         actions: Actions = Tape(uploaded([*tape[at:], *tape[:at]], backend))
-        if policy.target and fault is None:
+        if policy.target:
             acting = make_policy(policy, info.action_space, first[0], trial.tape_seed, tape)
             actions = Acting(acting, Batch(*first), info, time.perf_counter_ns, transcript.note_actions)
         if info.fewest_rows is not None:
             actions = Fitting(actions, len(first[4]))
         receive = actions.receiving(backend.recv)
-        while fault is None and not transcript.has_enough():
+        while not transcript.has_enough():
             backend.send(next(actions))
-            fault = transcript.take(receive())
-        if fault is not None:
-            recording.write(file, Ended(fault))
-            return
+            transcript.take(receive())
     recording.write(file, Ended(recording.changed(info, backend.info) or ""))
 
 
@@ -511,15 +511,14 @@ class _Transcript:
         """Write a policy's actions for the last batch."""
         recording.write(self._file, Acted(trees.mapped(lambda leaf: leaf[None], actions)))
 
-    def take(self, batch: Sequence[Any]) -> str | None:
-        """Write a batch. Return how it breaks the interface, None if it does not."""
-        fault = malformed(batch, self._info)
-        batch = batch if fault else recording.on_host(batch, self._info)
-        if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
-            fault = f"{fault}, although the adapter declares no reuse of buffers"
-        fault = fault or self._left_behind(batch[4])
-        if fault is not None:
-            return fault
+    def take(self, batch: Sequence[Any]) -> None:
+        """Write a batch. Raises BrokenInterfaceError."""
+        if (fault := malformed(batch, self._info)) is not None:
+            raise BrokenInterfaceError(fault)
+        batch = recording.on_host(batch, self._info)
+        if not self._info.reuses_buffers:
+            self._look_again("although the adapter declares no reuse of buffers")
+        self._look_for_silent(batch[4])
         copies = Batch._make(trees.mapped(np.copy, array) for array in batch)
         self._last = batch, copies
         self._made[copies.env_ids] += 1
@@ -534,28 +533,26 @@ class _Transcript:
         recording.write(self._file, rows)
         ends = int(np.count_nonzero(terminated | truncated))
         self._ends, self._has_end = self._ends + ends, ends > 0
-        fault = self._changed()
-        return fault and f"{fault}, before the next actions were sent"
+        self._look_again("before the next actions were sent")
 
-    def _changed(self) -> str | None:
-        """Return the fault if an array of the last batch has changed since it was copied."""
+    def _look_again(self, when: str) -> None:
+        """Raise BrokenInterfaceError if an array of the last batch has changed since it was copied."""
         for field, arrays, copies in zip(Batch._fields, *self._last):  # noqa: B905 - none before the first batch
             for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
                 if array.tobytes() != copy.tobytes():
-                    return f"{name} {CHANGED}"
-        return None
+                    raise BrokenInterfaceError(f"{name} {CHANGED}, {when}")
 
-    def _left_behind(self, env_ids: Any) -> str | None:
-        """Return the fault if an environment has not answered for a long time, None if each has."""
+    def _look_for_silent(self, env_ids: Any) -> None:
+        """Raise BrokenInterfaceError if an environment has not answered for a long time."""
         if self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None:
-            return None
+            return
         self._seen.add(env_ids[None])
         self._answered[env_ids] = now = time.monotonic()
         if self._seen.batches % 256:
-            return None
-        silent = self._seen.silent().items()
-        late = [each for each in silent if now - self._answered[each[0]] > recording.PATIENCE_S]
-        return recording.left_behind(*late[0]) if late else None
+            return
+        for env_id, batches in self._seen.silent().items():
+            if now - self._answered[env_id] > recording.PATIENCE_S:
+                raise BrokenInterfaceError(recording.left_behind(env_id, batches))
 
     def has_enough(self) -> bool:
         """Return whether the environments have made enough steps since the reset."""

@@ -120,10 +120,7 @@ def read_records(path: str) -> Iterator[Record]:
 
 
 class BrokenInterfaceError(ValueError):
-    """A batch breaks the interface. The message names the ``fault``."""
-
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"recv() breaks the interface: {fault}")
+    """The backend breaks the interface. The text names the fault."""
 
 
 def on_host(batch: Sequence[Any], info: BackendInfo) -> Sequence[Any]:

@@ -28,19 +28,19 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
 from vebench.child.equality.distribution import judged
-from vebench.child.equality.judge import (
-    SURVIVES,
-    BrokenBackendError,
-    Followed,
-    Judge,
-    Reference,
-    Row,
-    Trajectory,
-    alike,
-    varies,
-)
+from vebench.child.equality.judge import SURVIVES, Followed, Judge, Reference, Row, Trajectory, alike, varies
 from vebench.child.equality.recorder import Trial, trials_of
-from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
+from vebench.child.equality.recording import (
+    FIRST,
+    About,
+    Began,
+    BrokenInterfaceError,
+    CutOffError,
+    Ended,
+    Record,
+    Rows,
+    read_records,
+)
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import kernel
 
@@ -286,7 +286,7 @@ def _judged(
     records = read_records(path)
     try:
         _take(judge, records, span_ns)
-    except BrokenBackendError as error:
+    except BrokenInterfaceError as error:
         fault = str(error)
     except CutOffError as error:
         reason = str(error)
@@ -385,7 +385,7 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     if mismatch.field in _MISCOUNTED:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
     followed, step, began = judge.followed[mismatch.env_id], mismatch.step, time.monotonic()
-    with suppress(CutOffError, BrokenBackendError):  # the rows before suffice
+    with suppress(CutOffError, BrokenInterfaceError):  # the rows before suffice
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
             if record is None or isinstance(record, (Began, Ended)):

@@ -394,31 +394,26 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     others = {each: _first_wrong(each) for each in judge.followed.values() if each is not followed}
     always, later = list[str](), list[str]()
     for name, change in _changes(judge, followed, step).items():
-        if not _explains(change, followed, step):
+        if _first_wrong(followed, change, step) is not None:
             continue
-        if not all(_explains(change, other, step if since is None else since) for other, since in others.items()):
+        wrong = [_first_wrong(other, change, step if since is None else since) for other, since in others.items()]
+        if any(at is not None for at in wrong):
             if any(since is not None for since in others.values()):
                 continue
             name = f"in environment {followed.env_id} {name}"  # noqa: PLW2901 - rows of the others are right
-        (always if _explains(change, followed, 0) else later).append(name)
+        (always if _first_wrong(followed, change) is None else later).append(name)
     if always or later:
         return " or ".join(always) or f"from step {step} on {' or '.join(later)}"
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _first_wrong(of: Followed) -> int | None:
-    """Return the first step in which a row differs from the reference's row, None if none does."""
-    expected = ((at, row, of.expected_at(at)) for at, row in of.found.items())
-    return next((at for at, row, now in expected if now is not None and not _is(now, row, now)), None)
-
-
-def _explains(change: _Change, of: Followed, since: int) -> bool:
-    """Return whether a fault predicts all rows of an environment from step ``since`` on."""
+def _first_wrong(of: Followed, change: _Change = lambda now, *_: now, since: int = 0) -> int | None:
+    """Return the first step from ``since`` on that a fault, by default none, does not predict, None if there is none."""
     for at, row in of.found.items():
         now = of.expected_at(at)
         if at >= since and now is not None and not _is(change(now, of.expected_at(at - 1) or now, of, at), row, now):
-            return False
-    return True
+            return at
+    return None
 
 
 def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:

@@ -50,7 +50,7 @@ class _Played:
             elif isinstance(record, Began):
                 history, resets = History(info, record, tape, range(info.num_envs)), resets + 1
             elif isinstance(record, Acted):
-                history.acted.extend(trees.as_rows(record.actions))
+                history.acted.extend(record.batches)
             elif isinstance(record, Rows):
                 history.add(record.number, record.env_ids[None])
                 for place, index in enumerate(record.shown.tolist()):

@@ -415,7 +415,7 @@ class Judge:
         elif isinstance(record, Order):
             self._history.add(record.first, record.env_ids)
         elif isinstance(record, Acted):
-            self._history.acted.extend(trees.as_rows(record.actions))
+            self._history.acted.extend(record.batches)
         elif record.fault:
             raise BrokenInterfaceError(record.fault)
 

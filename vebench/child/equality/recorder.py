@@ -339,8 +339,7 @@ class Recorder:
             self._at_end = f"a second reset fails: {describe(error)}"
         if self.broken is not None:
             self._at_end, self.broken = f"after a second reset {self.broken[1]}", None
-        acted = [Acted(trees.mapped(self._stacked, *map(to_host, sent)))] if sent else []
-        self._again, self._kept = [Began(0), *acted, *self._kept], kept
+        self._again, self._kept = [Began(0), Acted([*map(to_host, sent)]), *self._kept], kept
 
     def write(self, file: IO[bytes]) -> None:
         """Check the copies, and write them to a file. Each batch comes after the ids of all batches up to it."""
@@ -355,7 +354,7 @@ class Recorder:
         recording.write(file, self._about)
         recording.write(file, Began(self._start_seed))
         if self._actions:
-            recording.write(file, Acted(trees.mapped(self._stacked, *self._actions)))
+            recording.write(file, Acted(self._actions))
         parts, known = iter(self.ids.joined), 0
         for rows in self._kept:
             if self.broken is not None and rows.number >= self.broken[0]:
@@ -369,13 +368,6 @@ class Recorder:
         seen = self.broken[1] if self.broken else self._at_end
         fault = seen or recording.changed(self._about.info, self._backend.info) or ""
         recording.write(file, Ended(fault, () if self._info.in_order else tuple(sorted(self.shown))))
-
-    def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the actions of all batches as one array. Short batches are filled up with zeros."""
-        together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
-        for batch, each in zip(together, batches, strict=True):
-            batch[: len(each)] = each
-        return together
 
 
 def _nbytes(tree: ArrayTree) -> int:
@@ -509,7 +501,7 @@ class _Transcript:
 
     def note_actions(self, actions: ArrayTree) -> None:
         """Write a policy's actions for the last batch."""
-        recording.write(self._file, Acted(trees.mapped(lambda leaf: leaf[None], actions)))
+        recording.write(self._file, Acted([actions]))
 
     def take(self, batch: Sequence[Any]) -> None:
         """Write a batch. Raises BrokenInterfaceError."""

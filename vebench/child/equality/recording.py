@@ -59,9 +59,9 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """Further actions of a policy since the reset. Those of a short batch may be filled up with zeros."""
+    """Further actions since the reset that are not the tape's."""
 
-    actions: ArrayTree  # (batches, batch_size, *action_shape)
+    batches: Sequence[ArrayTree]  # each ``(rows, *action_shape)``
 
 
 @dataclass(frozen=True)

@@ -408,7 +408,7 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
 
 
 def _first_wrong(of: Followed, change: _Change = lambda now, *_: now, since: int = 0) -> int | None:
-    """Return the first step from ``since`` on that a fault, by default none, does not predict, None if there is none."""
+    """Return the first step from ``since`` on that a fault does not predict, by default without any fault."""
     for at, row in of.found.items():
         now = of.expected_at(at)
         if at >= since and now is not None and not _is(change(now, of.expected_at(at - 1) or now, of, at), row, now):

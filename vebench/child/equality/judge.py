@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import frames_of, make, read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch, Difference, Task
@@ -136,12 +136,12 @@ class Reference:
     fresh = True  # whether the last row has the first observation of an episode
 
     def __init__(self, task: Task, *, same_step: bool = False) -> None:
-        self._task, self._same_step = task, same_step
-        self._environment = make(task)
-        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self._same_step = same_step
+        environment = make(task)
+        spaces = read_spaces(task, environment.observation_space, environment.action_space)
         self.actions: ActionSpaceTree = spaces.actions  # the space of one action
         self._batch: Batch = spaces.rows(1)
-        self.checked = _Checked(self._environment, spaces.observations)
+        self.checked = _Checked(environment, spaces.observations)
         environments: Any = [self.checked]
         self._loop = EnvironmentLoop(environments, self._batch)
 
@@ -170,18 +170,12 @@ class Reference:
         observation = trees.mapped(lambda leaf: np.array(leaf[0]), batch.observations)
         return Row(observation, float(batch.rewards[0]), bool(batch.terminated[0]), bool(batch.truncated[0]))
 
-    @property
-    def frames(self) -> int | None:
-        """Frames simulated in this episode, None if unknown."""
-        return frames_of(self._task, self._environment)
-
 
 class _Made(NamedTuple):
     """One step of a reference."""
 
     row: Row  # digested
     fresh: bool
-    frames: int | None
     ns: int  # duration of the step
 
 
@@ -191,7 +185,7 @@ class Trajectory:
     def __init__(self, reference: Reference, seed: int, env_id: int) -> None:
         self.reference = reference
         self.made = 0  # the number of steps made
-        self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
+        self._kept = [_Made(digested(reference.reset(seed, env_id)), True, 0)]
 
     def step(self, number: int, action: Any = None) -> _Made | None:
         """Return a step, or None if it was made but not kept. Make it if it is the next one. Step 0 is the reset."""
@@ -199,7 +193,7 @@ class Trajectory:
             return self._kept[number] if number < len(self._kept) else None
         began = perf_counter_ns()
         row = digested(self.reference.step(action))
-        made = _Made(row, self.reference.fresh, self.reference.frames, perf_counter_ns() - began)
+        made = _Made(row, self.reference.fresh, perf_counter_ns() - began)
         self.made += 1
         if len(self._kept) < _MOST_SHARED:
             self._kept.append(made)
@@ -262,24 +256,19 @@ class Followed:
         self.applied = 0  # steps to which declared differences apply, except in the first episode
         self.frames_at: int | None = None  # the backend's last reported count of frames in this episode
         self.steps_since = 0  # steps since this report
-        self.miscounted: tuple[int, int] | None = None  # a step with unexpected frames, and the reference's frames
         self.spent_ns = 0
         self.times = array("q")  # the nanoseconds of each row but the first; of a reset, a negative number
         self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
         self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
         self._trajectory, self._history, self._make = trajectory, history, make_reference
-        self._frames: int | None = None  # the reference's count of frames after its last row
 
     def expected_at(self, step: int) -> Row | None:
         """Return the reference's digested row of a step, None if the row is not kept, or not made yet."""
         at = step - (self.step - len(self.expected) + 1)
         return self.expected[at] if 0 <= at < len(self.expected) else None
 
-    def go_to(self, number: int, claim: int | None, declared: tuple[Difference, ...]) -> Row:
-        """Step the reference up to batch ``number``, and return its row there, digested.
-
-        ``claim``: the frames that the backend claims to simulate in each step, None if frames are not counted.
-        """
+    def go_to(self, number: int, declared: tuple[Difference, ...]) -> Row:
+        """Step the reference up to batch ``number``, and return its row there, digested."""
         at = -1  # the batch of the last row
         while (place := self._history.place(self.env_id, self.step + 1)) is not None and place[0] <= number:
             at = place[0]
@@ -293,9 +282,8 @@ class Followed:
             self.expected.append(made.row)
             self.step += 1
             if self.step:
-                self._count(made, claim, declared)
+                self._count(made, declared)
                 self.times.append(-made.ns if made.fresh else made.ns)
-            self._frames = made.frames
         if at != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
         return self.expected[-1]
@@ -335,20 +323,15 @@ class Followed:
             return None
         return SURVIVES if all(map(alike, with_another, rows(1))) else varies()
 
-    def _count(self, made: _Made, claim: int | None, declared: tuple[Difference, ...]) -> None:
+    def _count(self, made: _Made, declared: tuple[Difference, ...]) -> None:
         if self.ends:
             self.applied += any(_applies(each, self.age + 1, made.row) for each in declared)
         self.ends += made.row.ended
         self.age += 1
         if made.fresh:
             self.age, self.frames_at, self.steps_since = 0, None, 0
-            return
-        self.steps_since += 1
-        if claim is None or made.frames is None or self._frames is None or self.miscounted is not None:
-            return
-        count = made.frames - self._frames
-        if not (1 if made.row.ended else claim) <= count <= claim:
-            self.miscounted = self.step, count
+        else:
+            self.steps_since += 1
 
 
 def _applies(difference: Difference, age: int, expected: Row) -> bool:
@@ -461,7 +444,7 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             followed = self.followed.get(env_id) or self._follow(env_id)
-            expected = followed.go_to(rows.number, self._claim, self.info.differences)
+            expected = followed.go_to(rows.number, self.info.differences)
             seen = trees.part(rows.observations, places[index]) if shown else None
             found = Row(seen, float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index]))
             brief = digested(found) if shown else found._replace(observation=b"")
@@ -511,9 +494,6 @@ class Judge:
                 least = most - (claim - 1 if followed.expected[-1].ended else 0)  # an end cuts a step short
                 if not least <= made <= most:
                     return Mismatch(env_id, step, "frames", str(most), str(made), abs(made - most))
-        if claim is not None and followed.miscounted is not None:
-            step, made = followed.miscounted
-            return Mismatch(env_id, step, "claimed frames", str(made), str(claim), abs(made - claim))
         ends = followed.ends if rows.ends is None else int(rows.ends[env_id])
         if ends != followed.ends:
             return Mismatch(env_id, step, "ends", str(followed.ends), str(ends), abs(ends - followed.ends))
@@ -549,8 +529,7 @@ class Judge:
 def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
     """Raise BrokenInterfaceError if the reported space of actions or frame skip is not the task's.
 
-    Measured actions are samples of the space. Frames/s are steps/s times the frame skip, which is compared with the
-    simulator's count if there is one.
+    Measured actions are samples of the space. Frames/s are steps/s times the frame skip.
     """
     forms = [trees.form(info.action_space), trees.form(actions)]
     why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))
@@ -560,5 +539,5 @@ def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> Non
             why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
     if why:
         raise BrokenInterfaceError(f"the action space is not the task's: {why}")
-    if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
+    if info.frame_skip != task.frame_skip:
         raise BrokenInterfaceError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")

@@ -69,7 +69,6 @@ _ALTERED: dict[str, _Change] = {
 # Names of wrong counts, by the field of the mismatch.
 _MISCOUNTED = {
     "frames": "simulates {found} frames but claims {expected}",
-    "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
     "ends": "reports {found} ends of episodes instead of {expected}",
 }
 
@@ -308,7 +307,7 @@ def _judged(
         if env_id not in chosen or len(judge.seeds) > 1:
             continue
         with suppress(CutOffError):  # rows of a slow environment are rarely recorded, so step it to the last batch
-            followed.go_to(judge.batch, None, ())
+            followed.go_to(judge.batch, ())
         times.append((judge.batch + 1, followed.times))
     return _Judged(replace(proof, reason=reason), *place, times)
 

@@ -26,19 +26,8 @@ from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch, Difference, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof, WorkVerdict
-from vebench.child.equality.recording import (
-    OUT_OF_ORDER,
-    About,
-    Acted,
-    Began,
-    BrokenInterfaceError,
-    Comparer,
-    CutOffError,
-    Order,
-    Record,
-    Rows,
-    out_of_order,
-)
+from vebench.child.equality import recording
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, CutOffError, Order, Rows
 
 _MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
 _KEPT = 4096  # last rows kept for each environment, to name a fault
@@ -213,8 +202,8 @@ class History:
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
         if self.in_order:
-            if any(out_of_order(ids, self._num_envs) for ids in env_ids):
-                raise BrokenInterfaceError(f"{OUT_OF_ORDER}: batch {first} is not")
+            if any(recording.out_of_order(ids, self._num_envs) for ids in env_ids):
+                raise BrokenInterfaceError(f"{recording.OUT_OF_ORDER}: batch {first} is not")
         elif first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
         elif first + len(env_ids) > self._known:
@@ -367,7 +356,7 @@ class Judge:
         self._tape: list[ArrayTree] = []
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
-        self._comparer = Comparer()
+        self._comparer = recording.Comparer()
         self._claim: int | None = None  # frames in each step, None if they are not counted
         self._claimed = 0  # frames that the backend claims to have simulated
         self._simulated: int | None = None  # frames that it has counted
@@ -378,7 +367,7 @@ class Judge:
         """Time of the references' steps since the last reset. It includes steps that another recording paid for."""
         return sum(each.spent_ns for each in self.followed.values())
 
-    def take(self, record: Record) -> None:
+    def take(self, record: recording.Record) -> None:
         """Judge one record. Raises BrokenInterfaceError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()

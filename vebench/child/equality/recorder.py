@@ -25,23 +25,7 @@ from vebench.backends.interface import ArrayTree, BackendInfo, Batch, CountsFram
 from vebench.child.actions import Acting, Actions, Fitting, PolicyChoice, Tape, action_tape, make_policy, uploaded
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
-from vebench.child.equality.recording import (
-    CHANGED,
-    FIRST,
-    NO_ROW,
-    OUT_OF_ORDER,
-    About,
-    Acted,
-    Began,
-    BrokenInterfaceError,
-    Ended,
-    LastSeen,
-    Order,
-    Record,
-    Rows,
-    malformed,
-    out_of_order,
-)
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, Ended, LastSeen, Order, Rows
 from vebench.child.request import Judging, Recording, Request, Stepping
 
 # A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
@@ -55,7 +39,7 @@ _BATCH_BYTES = 1500  # memory of a copied batch without the contents of its arra
 # The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _CHUNK = 1 << 17  # Ids are joined and ends are counted during a window if there are more of them than this.
-ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
+ROWS_CHANGED = f"rows {recording.CHANGED}, although the adapter declares no reuse of buffers"
 # The layout of one environment goes on until ENDS episodes have ended, up to TIMES_LONGER times the steps asked for.
 # The layout asked for goes on until an episode has ended, up to TIMES_FOR_ONE times the steps asked for.
 ENDS, TIMES_LONGER, TIMES_FOR_ONE = 3, 8, 3
@@ -119,7 +103,7 @@ class Ids:
         item = self._type.itemsize
         noted = [each[: self._batch_size * item] for each in noted]  # the checks of the copies find longer batches
         rows = np.array([len(each) for each in noted], np.int64) // item
-        joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
+        joined = np.full((len(noted), self._batch_size), recording.NO_ROW, np.int64)
         joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
         self.joined.append(joined.astype(self._kept_type))
         self._seen.add(joined)
@@ -173,7 +157,7 @@ class Recorder:
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.repeat * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
-        fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # environments recorded in the first batches after a reset
+        fit = _HELD_BYTES // (recording.FIRST + 2) // row_bytes  # environments that the first batches record
         drawn = self._random.sample(range(count), min(count, fit))
         self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
@@ -181,7 +165,7 @@ class Recorder:
         self._copied = 0  # bytes of copied batches
         self._actions: list[ArrayTree] = []  # a policy's actions, batch by batch
         self._action_bytes = 0
-        self._again: list[Record] = []  # the history of another reset after all windows
+        self._again: list[recording.Record] = []  # the history of another reset after all windows
         self._at_end = ""  # the fault of an environment that is left behind, or of another reset
         self.keep_first(0, tuple(first))
 
@@ -273,7 +257,7 @@ class Recorder:
             except IndexError:
                 is_whole = False
         if not is_whole:
-            self._breaks(number, malformed(arrays, self._info) or "its rows are not plain arrays")
+            self._breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
             return
         frames = ends = None
         if counts:
@@ -310,8 +294,9 @@ class Recorder:
         if self._is_over:
             return
         looks = self._info.in_order and type(env_ids) is np.ndarray
-        if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
-            self._breaks(number, OUT_OF_ORDER)
+        is_odd = looks and recording.out_of_order(env_ids, count)
+        if is_odd and not recording.out_of_order(np.sort(env_ids), count):  # none is missing
+            self._breaks(number, recording.OUT_OF_ORDER)
         if self._info.fewest_rows is None and rows != batches * size:
             self._breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
         self.ids.tidy(_CHUNK)
@@ -331,7 +316,7 @@ class Recorder:
         try:
             self._backend.reset(0)
             self.keep_first(0, tuple(receive()))
-            while len(sent) < FIRST and clock() < until:
+            while len(sent) < recording.FIRST and clock() < until:
                 sent.append(next(actions))
                 self._backend.send(sent[-1])
                 self.keep_first(len(sent), tuple(receive()))
@@ -348,7 +333,7 @@ class Recorder:
         for rows in self._kept:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
             arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
-            if (wrong := malformed(arrays, self._info)) is not None:
+            if (wrong := recording.malformed(arrays, self._info)) is not None:
                 self._breaks(rows.number, wrong)
                 break
         recording.write(file, self._about)
@@ -505,7 +490,7 @@ class _Transcript:
 
     def take(self, batch: Sequence[Any]) -> None:
         """Write a batch. Raises BrokenInterfaceError."""
-        if (fault := malformed(batch, self._info)) is not None:
+        if (fault := recording.malformed(batch, self._info)) is not None:
             raise BrokenInterfaceError(fault)
         batch = recording.on_host(batch, self._info)
         if not self._info.reuses_buffers:
@@ -532,7 +517,7 @@ class _Transcript:
         for field, arrays, copies in zip(Batch._fields, *self._last):  # noqa: B905 - none before the first batch
             for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
                 if array.tobytes() != copy.tobytes():
-                    raise BrokenInterfaceError(f"{name} {CHANGED}, {when}")
+                    raise BrokenInterfaceError(f"{name} {recording.CHANGED}, {when}")
 
     def _look_for_silent(self, env_ids: Any) -> None:
         """Raise BrokenInterfaceError if an environment has not answered for a long time."""

@@ -27,20 +27,11 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
+from vebench.child.equality import recording
 from vebench.child.equality.distribution import judged
 from vebench.child.equality.judge import SURVIVES, Followed, Judge, Reference, Row, Trajectory, alike, varies
 from vebench.child.equality.recorder import Trial, trials_of
-from vebench.child.equality.recording import (
-    FIRST,
-    About,
-    Began,
-    BrokenInterfaceError,
-    CutOffError,
-    Ended,
-    Record,
-    Rows,
-    read_records,
-)
+from vebench.child.equality.recording import About, Began, BrokenInterfaceError, CutOffError, Ended, Rows, read_records
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import kernel
 
@@ -104,7 +95,7 @@ class _Outline:
                 self.batch, self.resets = -1, self.resets + 1
             elif isinstance(record, Rows):
                 self.batch, self.furthest = record.number, max(self.furthest, record.number)
-                ids = self.env_ids if record.number > FIRST else self.first_ids
+                ids = self.env_ids if record.number > recording.FIRST else self.first_ids
                 ids.update(record.env_ids[record.shown].tolist())
             elif isinstance(record, Ended):
                 self.end = record
@@ -320,12 +311,12 @@ def _alike(judge: Judge) -> str:
     return "; environments start alike, although their seeds differ" if fewer else ""
 
 
-def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
+def _take(judge: Judge, records: Iterator[recording.Record], span_ns: float) -> None:
     """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
     first_ns, is_over = None, False
     for record in records:
         is_over = is_over and not isinstance(record, Began)
-        if isinstance(record, Rows) and record.number > FIRST and not is_over:
+        if isinstance(record, Rows) and record.number > recording.FIRST and not is_over:
             first_ns = judge.spent_ns if first_ns is None else first_ns
             is_over = judge.spent_ns - first_ns > span_ns
         if not is_over:
@@ -343,7 +334,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     if not wrong:
         return found
     env_id, first = min(wrong, key=lambda each: (each[1].reset, each[1].batch))
-    among = sorted(outline.env_ids) if first.batch > FIRST else outline.all_ids
+    among = sorted(outline.env_ids) if first.batch > recording.FIRST else outline.all_ids
     ids = sorted((env_id, *[other for other in among if other != env_id][:7]))
     span_ns = 0 if first.reset > 1 and span_ns < inf else span_ns  # go to the reset that differs
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
@@ -371,7 +362,7 @@ def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
         return [*pool.map(work, parts)]
 
 
-def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
+def _name_fault(judge: Judge, records: Iterator[recording.Record]) -> str | None:
     """Return the names of the known faults that predict the rows of all environments, None if none does.
 
     ``records``: the records after the first row that differs. A prediction must hold from this row on. If it does not

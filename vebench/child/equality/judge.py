@@ -247,14 +247,10 @@ class Followed:
         self.steps_since = 0  # steps since this report
         self.spent_ns = 0
         self.times = array("q")  # the nanoseconds of each row but the first; of a reset, a negative number
-        self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
-        self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
+        # The last rows of the reference and of the backend, digested, by step:
+        self.expected: dict[int, Row] = {}
+        self.found: dict[int, Row] = {}
         self._trajectory, self._history, self._make = trajectory, history, make_reference
-
-    def expected_at(self, step: int) -> Row | None:
-        """Return the reference's digested row of a step, None if the row is not kept, or not made yet."""
-        at = step - (self.step - len(self.expected) + 1)
-        return self.expected[at] if 0 <= at < len(self.expected) else None
 
     def go_to(self, number: int, declared: tuple[Difference, ...]) -> Row:
         """Step the reference up to batch ``number``, and return its row there, digested."""
@@ -268,14 +264,15 @@ class Followed:
                 made = self._trajectory.step(self.step + 1, action)
             assert made is not None  # noqa: S101 - an unshared trajectory makes each next step
             self.spent_ns += made.ns
-            self.expected.append(made.row)
             self.step += 1
+            self.expected[self.step] = made.row
+            self.expected.pop(self.step - _KEPT, None)
             if self.step:
                 self._count(made, declared)
                 self.times.append(-made.ns if made.fresh else made.ns)
         if at != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
-        return self.expected[-1]
+        return self.expected[self.step]
 
     def _go_alone(self) -> None:
         """Repeat the steps with a new reference, because other recordings have stepped the shared one further."""
@@ -288,7 +285,7 @@ class Followed:
         if self._trajectory.made != self.step:
             self._go_alone()
         row = self._trajectory.reference.row
-        if not alike(digested(row), self.expected[-1]):
+        if not alike(digested(row), self.expected[self.step]):
             raise CutOffError(varies())
         return row
 
@@ -308,7 +305,7 @@ class Followed:
 
         # Environments that draw from a global generator depend on the other environments of their process.
         with_another = rows(2)
-        if all(map(alike, self.expected, with_another)):
+        if all(map(alike, self.expected.values(), with_another)):
             return None
         return SURVIVES if all(map(alike, with_another, rows(1))) else varies()
 
@@ -480,7 +477,7 @@ class Judge:
                 most, made = claim * steps, now - before
                 self._claimed += most
                 self._simulated = (self._simulated or 0) + max(0, made)
-                least = most - (claim - 1 if followed.expected[-1].ended else 0)  # an end cuts a step short
+                least = most - (claim - 1 if followed.expected[step].ended else 0)  # an end cuts a step short
                 if not least <= made <= most:
                     return Mismatch(env_id, step, "frames", str(most), str(made), abs(made - most))
         ends = followed.ends if rows.ends is None else int(rows.ends[env_id])

@@ -305,7 +305,7 @@ def _judged(
 
 def _alike(judge: Judge) -> str:
     """Return in words whether environments start alike although references do not; empty if not."""
-    starts = [(of.found[0].observation, of.expected_at(0)) for of in judge.followed.values() if 0 in of.found]
+    starts = [(of.found[0].observation, of.expected.get(0)) for of in judge.followed.values() if 0 in of.found]
     pairs = [(seen, due.observation) for seen, due in starts if seen and due]
     fewer = len({seen for seen, _ in pairs}) < len({due for _, due in pairs})
     return "; environments start alike, although their seeds differ" if fewer else ""
@@ -400,8 +400,8 @@ def _name_fault(judge: Judge, records: Iterator[recording.Record]) -> str | None
 def _first_wrong(of: Followed, change: _Change = lambda now, *_: now, since: int = 0) -> int | None:
     """Return the first step from ``since`` on that a fault does not predict, by default without any fault."""
     for at, row in of.found.items():
-        now = of.expected_at(at)
-        if at >= since and now is not None and not _is(change(now, of.expected_at(at - 1) or now, of, at), row, now):
+        now = of.expected.get(at)
+        if at >= since and now is not None and not _is(change(now, of.expected.get(at - 1) or now, of, at), row, now):
             return at
     return None
 
@@ -409,8 +409,8 @@ def _first_wrong(of: Followed, change: _Change = lambda now, *_: now, since: int
 def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:
     """Return faults by name that may explain a difference in ``step`` of an environment."""
     changes = dict(_ALTERED)
-    first, now = followed.found[step], followed.expected_at(step)
-    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
+    first, now = followed.found[step], followed.expected.get(step)
+    later = [row for at, row in followed.expected.items() if at >= step and at in followed.found]
     if now is not None and len(later) > 1:  # a single row would always fit
         gap, factor = first.reward - now.reward, first.reward / (now.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, *_: now._replace(reward=now.reward + gap)
@@ -425,13 +425,13 @@ def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:
         )
     seen = {observation for observation in shown.values() if observation}
     for other in judge.followed.values():
-        if other is followed or (row := other.expected_at(step)) is None:
+        if other is followed or (row := other.expected.get(step)) is None:
             continue
         by_all = len(shown) > 1 and seen == {row.observation}
 
         def swapped(now: Row, _: Row, of: Followed, at: int, *, other: Followed = other, by_all: bool = by_all) -> Row:
             if of is followed or by_all:
-                now = of.found[at]._replace(observation=(other.expected_at(at) or now).observation)
+                now = of.found[at]._replace(observation=(other.expected.get(at) or now).observation)
             return now
 
         words = (

@@ -354,7 +354,6 @@ class Judge:
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
         self._comparer = recording.Comparer()
-        self._claim: int | None = None  # frames in each step, None if they are not counted
         self._claimed = 0  # frames that the backend claims to have simulated
         self._simulated: int | None = None  # frames that it has counted
         self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
@@ -374,7 +373,6 @@ class Judge:
             self.followed.clear()
         elif isinstance(record, About):
             self._about, self.info = record, record.info
-            self._claim = None if SUITES[self.task.suite].frames is None else record.info.frame_skip
             stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
             self._spare += [] if self._shared else [stepped]
             check_claims(record.info, self.task, stepped.actions)
@@ -468,8 +466,8 @@ class Judge:
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
         """Check the backend's counts of frames and ends. Return a mismatch, None if they are right."""
-        claim, env_id, step = self._claim, followed.env_id, followed.step
-        if claim is not None and rows.frames is not None:
+        env_id, step, claim = followed.env_id, followed.step, self.info.frame_skip
+        if SUITES[self.task.suite].frames is not None and rows.frames is not None:
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now

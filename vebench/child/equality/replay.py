@@ -57,11 +57,6 @@ _ALTERED: dict[str, _Change] = {
         terminated=now.truncated, truncated=now.terminated
     ),
 }
-# Names of wrong counts, by the field of the mismatch.
-_MISCOUNTED = {
-    "frames": "simulates {found} frames but claims {expected}",
-    "ends": "reports {found} ends of episodes instead of {expected}",
-}
 
 
 class _Judged(NamedTuple):
@@ -372,8 +367,10 @@ def _name_fault(judge: Judge, records: Iterator[recording.Record]) -> str | None
     mismatch = judge.mismatch
     if mismatch is None:
         return None
-    if mismatch.field in _MISCOUNTED:
-        return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
+    if mismatch.field == "frames":
+        return f"simulates {mismatch.found} frames but claims {mismatch.expected}"
+    if mismatch.field == "ends":
+        return f"reports {mismatch.found} ends of episodes instead of {mismatch.expected}"
     followed, step, began = judge.followed[mismatch.env_id], mismatch.step, time.monotonic()
     with suppress(CutOffError, BrokenInterfaceError):  # the rows before suffice
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):

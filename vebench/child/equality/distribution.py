@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,8 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
     shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
     both = [[side.rows[key][:most] for key, most in shared.items()] for side in (theirs, ours)]
     same_step = theirs.info.autoreset == "same_step"  # Then no last observation is shown.
-    one = episodes(both[0], finals=not same_step, same_step=same_step)
-    other = episodes(both[1], finals=not same_step)
+    one = episodes(chain.from_iterable(both[0]), finals=not same_step, same_step=same_step)
+    other = episodes(chain.from_iterable(both[1]), finals=not same_step)
     verdict, apart, why = compared(one, other, _LEVEL_OF_BACKENDS)
     fault = f"other {' and '.join(apart)}" if apart else None
     if all(len({*theirs.starts(n)}) == 1 < len({*ours.starts(n)}) == len(ours.starts(n)) for n, _ in shared):
@@ -111,26 +112,25 @@ def numbers(arrays: Iterable[Any]) -> list[float]:
     return found if len(found) <= _MOST_SEEN else []
 
 
-def episodes(environments: Iterable[Iterable[Row]], *, finals: bool, same_step: bool = False) -> list[Episode]:
-    """Return the episodes in the rows of each environment.
+def episodes(rows: Iterable[Row], *, finals: bool, same_step: bool = False) -> list[Episode]:
+    """Return the episodes in the rows of one environment after another, each from a reset on.
 
     Without ``finals``, the last step of an episode repeats the step before it, except for its own reward and flags.
     With ``same_step``, a row that ends an episode has the first observation of the next one.
     """
     found: list[Episode] = []
-    for rows in environments:
-        before: list[float] = []
-        for of_reset, action, seen, flags in rows:
-            ended = any(flags[1:])
-            if not of_reset:
-                steps = found[-1][1]
-                step = [*before, *action, *seen]
-                if ended and not finals:
-                    step = steps[-1][:-3] if steps else [*before, *action, *before]
-                steps.append([*step, *flags])
-            if of_reset or (ended and same_step):
-                found.append((seen, []))
-            before = seen
+    before: list[float] = []
+    for of_reset, action, seen, flags in rows:
+        ended = any(flags[1:])
+        if not of_reset:
+            steps = found[-1][1]
+            step = [*before, *action, *seen]
+            if ended and not finals:
+                step = steps[-1][:-3] if steps else [*before, *action, *before]
+            steps.append([*step, *flags])
+        if of_reset or (ended and same_step):
+            found.append((seen, []))
+        before = seen
     return found
 
 

@@ -349,7 +349,6 @@ class Judge:
         self._env_ids, self._shared = env_ids, shared
         self._own: dict[int, Reference] = {}  # by environment. Kept through resets, because state may survive them.
         self._references: list[Reference] = []
-        self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
@@ -373,9 +372,6 @@ class Judge:
             self.followed.clear()
         elif isinstance(record, About):
             self._about, self.info = record, record.info
-            stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
-            self._spare += [] if self._shared else [stepped]
-            check_claims(record.info, self.task, stepped.actions)
             self._tape = action_tape(record.info.action_space, record.tape_seed, record.info.batch_size)
         elif isinstance(record, Rows):
             self._compare(record)
@@ -387,8 +383,6 @@ class Judge:
             raise BrokenInterfaceError(record.fault)
 
     def _reference(self) -> Reference:
-        if self._spare:
-            return self._spare.pop()
         self._references.append(Reference(self.task, same_step=self.info.autoreset == "same_step"))
         return self._references[-1]
 
@@ -407,6 +401,7 @@ class Judge:
                 self._shared[key] = Trajectory(self._reference(), history.seed, env_id)
             trajectory = self._shared[key]
             self._references.append(trajectory.reference)
+        check_claims(self.info, self.task, trajectory.reference.actions)
         self.followed[env_id] = Followed(env_id, trajectory, history, self._reference)
         return self.followed[env_id]
 

@@ -26,7 +26,7 @@ import numpy as np
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
-from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
+from vebench.child.answers import CellProof, Mismatch, Proof, StepCosts, WorkVerdict
 from vebench.child.equality import recording
 from vebench.child.equality.distribution import judged
 from vebench.child.equality.judge import SURVIVES, Followed, Judge, Reference, Row, Trajectory, alike, varies
@@ -279,7 +279,8 @@ def _judged(
     if in_full and judge.mismatch is not None:
         why = None if SUITES[task.suite].ours else judge.followed[judge.mismatch.env_id].unrepeatable()
         if why is None:
-            names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
+            name = _name_fault(judge, judge.mismatch, records)
+            names = name, judge.info.chance and f"its adapter says: {judge.info.chance}"
             fault = "; ".join(filter(None, names)) or None
         else:
             judge.mismatch, reason = None, f"{why}{_alike(judge)}"
@@ -357,16 +358,13 @@ def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
         return [*pool.map(work, parts)]
 
 
-def _name_fault(judge: Judge, records: Iterator[recording.Record]) -> str | None:
+def _name_fault(judge: Judge, mismatch: Mismatch, records: Iterator[recording.Record]) -> str | None:
     """Return the names of the known faults that predict the rows of all environments, None if none does.
 
     ``records``: the records after the first row that differs. A prediction must hold from this row on. If it does not
     hold for the rows before, the name states the step. If it holds for one environment and the rows of others are
     right, the name states the environment.
     """
-    mismatch = judge.mismatch
-    if mismatch is None:
-        return None
     if mismatch.field == "frames":
         return f"simulates {mismatch.found} frames but claims {mismatch.expected}"
     if mismatch.field == "ends":

@@ -13,7 +13,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.child.equality.distribution import compared
+from vebench.child.equality.distribution import Row, compared, episodes
 from vebench.child.equality.recording import Tolerance
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
@@ -339,6 +339,19 @@ def test_the_power_that_is_stated_is_kept() -> None:
     shift = float(compared(played(0), played(0))[2].split("outcomes ")[1].split()[0])
     assert sum("steps" in compared(played(0), played(shift))[1] for _ in range(8)) >= 7
     assert sum(compared(played(0), played(0))[0] == "different" for _ in range(8)) <= 2
+
+
+def test_a_last_step_whose_observation_is_not_shown_repeats_the_step_before() -> None:
+    rows: list[Row] = [
+        (True, [], [0.0], (0.0, False, False)),
+        (False, [5.0], [1.0], (1.0, False, False)),
+        (False, [6.0], [], (2.0, True, False)),
+        (True, [], [3.0], (0.0, False, False)),
+        (False, [7.0], [], (4.0, False, True)),
+    ]
+    first, second = episodes(rows, finals=False)
+    assert first == ([0.0], [[0.0, 5.0, 1.0, 1.0, False, False], [0.0, 5.0, 1.0, 2.0, True, False]])
+    assert second == ([3.0], [[3.0, 7.0, 3.0, 4.0, False, True]])
 
 
 @pytest.mark.parametrize(

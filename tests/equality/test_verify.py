@@ -49,7 +49,7 @@ def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
     ("adapter", "task", "fault"),
     [
         ("liars:RowZero", "CartPole", "every environment returns row 0"),
-        ("liars:ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
+        ("liars:ClaimsDoubleSilently", "Hopper", "claims 8 frames per step instead of 4"),
         ("liars:Idles", "Hopper", "simulates 2 frames but claims 4"),
         ("liars:Stale", "CartPole", "observations are one step stale"),
         ("liars:Endless", "CartPole", "an end is not reported"),

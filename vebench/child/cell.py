@@ -147,7 +147,7 @@ def build(
     reset = clock()
     # Reference rows, such as the bare simulator, need not return anything that a learner could use.
     if not request.entry.reference_row and (fault := malformed(first, info)) is not None:
-        raise BrokenInterfaceError(fault)
+        raise BrokenInterfaceError(f"recv() breaks the interface: {fault}")
     return backend, Batch(*first), info, (imported, made, reset)
 
 

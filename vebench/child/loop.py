@@ -136,7 +136,7 @@ class Loop:
         except (AttributeError, IndexError, TypeError, ValueError):
             arrays = (observations, rewards, terminated, truncated, env_ids)
             if env_ids is not None and (fault := malformed(arrays, self._info)) is not None:
-                raise BrokenInterfaceError(fault) from None
+                raise BrokenInterfaceError(f"recv() breaks the interface: {fault}") from None
             raise
         batches -= length_hint(ticks)
         self.batches += batches

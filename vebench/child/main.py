@@ -98,8 +98,7 @@ def main(request_file: str, answers: int, memory: Sequence[_Part] = (), **inheri
             sys.stdout.flush()
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        judged = isinstance(job, (Stepping, Judging))  # their errors state the step
-        place = "" if judged else where(traceback.walk_tb(error.__traceback__))
+        place = where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     return 0

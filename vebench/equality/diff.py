@@ -252,15 +252,14 @@ def _in_distribution(two: Two, asked: PairRequest) -> Verdict:
     return Verdict(word, two.stats, why=why)
 
 
-def _rows(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> Iterator[list[Row]]:
-    """Yield the rows of each environment in an answer, whose actions are in ``lanes``. ``seen``: with observations."""
+def _rows(answer: Mapping[str, Any], lanes: Sequence[Sequence[Any]], *, seen: bool) -> Iterator[Row]:
+    """Yield the rows of one environment after another. Their actions are in ``lanes``. ``seen``: with observations."""
     for rows, lane in zip(answer["rows"], lanes, strict=True):
-        actions, found = iter(lane), list[Row]()
+        actions = iter(lane)
         for _, kind, leaves, reward, terminated, truncated, _, _ in rows:
             action = [] if kind == RESET else numbers(map(array_of, next(actions)))
             observation = numbers(array_of(leaf) for _, *leaf in leaves or () if seen)
-            found.append((kind == RESET, action, observation, (reward, terminated, truncated)))
-        yield found
+            yield kind == RESET, action, observation, (reward, terminated, truncated)
 
 
 @dataclass(frozen=True)

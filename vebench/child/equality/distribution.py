@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from vebench.backends import trees
 from vebench.backends.interface import BackendInfo, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Proof, WorkVerdict
-from vebench.child.equality.judge import BrokenBackendError, History, check_claims
-from vebench.child.equality.recording import About, Acted, Began, Rows, read_records
+from vebench.child.equality.judge import History, check_claims
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, Rows, read_records
 
 _FEWEST = 20  # ended episodes of each side that are enough to compare
 _LEVEL = 0.05  # the level of significance, for all tests together
@@ -50,14 +51,13 @@ class _Played:
             elif isinstance(record, Began):
                 history, resets = History(info, record, tape, range(info.num_envs)), resets + 1
             elif isinstance(record, Acted):
-                history.acted = history.acted or []
-                history.acted.extend(trees.as_rows(record.actions))
+                history.acted.extend(record.batches)
             elif isinstance(record, Rows):
                 history.add(record.number, record.env_ids[None])
                 for place, index in enumerate(record.shown.tolist()):
                     env_id = int(record.env_ids[index])
                     rows = self.rows.setdefault((resets, env_id), [])
-                    of_reset = not rows or (any(rows[-1][-1][1:]) and not self.same_step)
+                    of_reset = not rows or (any(rows[-1][-1][1:]) and info.autoreset == "next_step")
                     action = [] if of_reset else numbers(trees.leaves(history.action(env_id, len(rows) - 1)))
                     seen = numbers(trees.leaves(trees.part(record.observations, place)))
                     flags = float(record.rewards[index]), bool(record.terminated[index]), bool(record.truncated[index])
@@ -67,11 +67,6 @@ class _Played:
         """Return the first observation of each environment after a reset."""
         return [str(rows[0][2]) for (number, _), rows in self.rows.items() if number == reset]
 
-    @property
-    def same_step(self) -> bool:
-        """Whether a row that ends an episode has the first observation of the next one."""
-        return self.info.autoreset == "same_step"
-
 
 def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
     """Return the proof of a backend whose rows differ from the reference's by ``chance``, from both recordings."""
@@ -80,24 +75,23 @@ def judged(path: str, reference: str, task: Task, chance: str) -> Proof:
         if not (theirs.starts(1) and ours.starts(1)):
             return Proof("unverified")
         check_claims(theirs.info, task, ours.info.action_space)
-    except BrokenBackendError as error:
+    except BrokenInterfaceError as error:
         return Proof("different", fault=str(error))
     sizes = [len(next(iter(side.rows.values()))[0][2]) for side in (theirs, ours)]
     if sizes[0] != sizes[1]:
         return Proof("unverified", reason=f"{chance}; an observation has {sizes[0]} numbers instead of {sizes[1]}")
-    # Both sides count up to the same step. If one does not show the last observation of an episode, no side does.
+    # Both sides count up to the same step.
     shared = {key: min(len(rows), len(ours.rows[key])) for key, rows in theirs.rows.items() if key in ours.rows}
-    finals = not (theirs.same_step or ours.same_step)
-    sides = [
-        episodes((side.rows[key][:most] for key, most in shared.items()), finals=finals, same_step=side.same_step)
-        for side in (theirs, ours)
-    ]
-    verdict, apart, why = compared(sides[0], sides[1], _LEVEL_OF_BACKENDS)
+    both = [[side.rows[key][:most] for key, most in shared.items()] for side in (theirs, ours)]
+    same_step = theirs.info.autoreset == "same_step"  # Then no last observation is shown.
+    one = episodes(chain.from_iterable(both[0]), finals=not same_step, same_step=same_step)
+    other = episodes(chain.from_iterable(both[1]), finals=not same_step)
+    verdict, apart, why = compared(one, other, _LEVEL_OF_BACKENDS)
     fault = f"other {' and '.join(apart)}" if apart else None
     if all(len({*theirs.starts(n)}) == 1 < len({*ours.starts(n)}) == len(ours.starts(n)) for n, _ in shared):
         verdict = "different"
         fault = "its environments share a seed: all start alike, but copies with these seeds do not"
-    flags = [[row[-1] for row in theirs.rows[key][:most]] for key, most in shared.items()]
+    flags = [[row[-1] for row in rows] for rows in both[0]]
     ends = [sum(terminated or truncated for _, terminated, truncated in each) for each in flags]
     return Proof(
         verdict,
@@ -118,21 +112,25 @@ def numbers(arrays: Iterable[Any]) -> list[float]:
     return found if len(found) <= _MOST_SEEN else []
 
 
-def episodes(environments: Iterable[Iterable[Row]], *, finals: bool, same_step: bool = False) -> list[Episode]:
-    """Return the episodes in the rows of each environment. Without ``finals``, their last observations are left out.
+def episodes(rows: Iterable[Row], *, finals: bool, same_step: bool = False) -> list[Episode]:
+    """Return the episodes in the rows of one environment after another, each from a reset on.
 
-    ``same_step``: a row that ends an episode has the first observation of the next one.
+    Without ``finals``, the last step of an episode repeats the step before it, except for its own reward and flags.
+    With ``same_step``, a row that ends an episode has the first observation of the next one.
     """
     found: list[Episode] = []
-    for rows in environments:
-        before: list[float] = []
-        for of_reset, action, seen, flags in rows:
-            ended = any(flags[1:])
-            if not of_reset:
-                found[-1][1].append([*before, *action, *(seen if finals or not ended else before), *flags])
-            if of_reset or (ended and same_step):
-                found.append((seen, []))
-            before = seen
+    before: list[float] = []
+    for of_reset, action, seen, flags in rows:
+        ended = any(flags[1:])
+        if not of_reset:
+            steps = found[-1][1]
+            step = [*before, *action, *seen]
+            if ended and not finals:
+                step = steps[-1][:-3] if steps else [*before, *action, *before]
+            steps.append([*step, *flags])
+        if of_reset or (ended and same_step):
+            found.append((seen, []))
+        before = seen
     return found
 
 

@@ -20,24 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vebench.backends import trees
-from vebench.backends.environments.making import frames_of, make, read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch, Difference, Task
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof, WorkVerdict
-from vebench.child.equality.recording import (
-    OUT_OF_ORDER,
-    About,
-    Acted,
-    Began,
-    Comparer,
-    CutOffError,
-    Order,
-    Record,
-    Rows,
-    out_of_order,
-)
+from vebench.child.equality import recording
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, CutOffError, Order, Rows
 
 _MOST_EXCUSED = 16  # rows after a reset that a declared difference may excuse; more could hide other faults
 _KEPT = 4096  # last rows kept for each environment, to name a fault
@@ -58,10 +48,6 @@ def varies() -> str:
     """Return the reason ``VARIES``, with its cause if environments have used numpy's global generator."""
     drawn = repr(_shared_state()) != _AT_FIRST
     return f"{VARIES}{': it draws from the global np.random; use self.np_random' if drawn else ''}"
-
-
-class BrokenBackendError(Exception):
-    """The recording shows that the backend breaks the interface. The text names the fault."""
 
 
 class Row(NamedTuple):
@@ -139,12 +125,12 @@ class Reference:
     fresh = True  # whether the last row has the first observation of an episode
 
     def __init__(self, task: Task, *, same_step: bool = False) -> None:
-        self._task, self._same_step = task, same_step
-        self._environment = make(task)
-        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self._same_step = same_step
+        environment = make(task)
+        spaces = read_spaces(task, environment.observation_space, environment.action_space)
         self.actions: ActionSpaceTree = spaces.actions  # the space of one action
         self._batch: Batch = spaces.rows(1)
-        self.checked = _Checked(self._environment, spaces.observations)
+        self.checked = _Checked(environment, spaces.observations)
         environments: Any = [self.checked]
         self._loop = EnvironmentLoop(environments, self._batch)
 
@@ -173,18 +159,12 @@ class Reference:
         observation = trees.mapped(lambda leaf: np.array(leaf[0]), batch.observations)
         return Row(observation, float(batch.rewards[0]), bool(batch.terminated[0]), bool(batch.truncated[0]))
 
-    @property
-    def frames(self) -> int | None:
-        """Frames simulated in this episode, None if unknown."""
-        return frames_of(self._task, self._environment)
-
 
 class _Made(NamedTuple):
     """One step of a reference."""
 
     row: Row  # digested
     fresh: bool
-    frames: int | None
     ns: int  # duration of the step
 
 
@@ -194,7 +174,7 @@ class Trajectory:
     def __init__(self, reference: Reference, seed: int, env_id: int) -> None:
         self.reference = reference
         self.made = 0  # the number of steps made
-        self._kept = [_Made(digested(reference.reset(seed, env_id)), True, reference.frames, 0)]
+        self._kept = [_Made(digested(reference.reset(seed, env_id)), True, 0)]
 
     def step(self, number: int, action: Any = None) -> _Made | None:
         """Return a step, or None if it was made but not kept. Make it if it is the next one. Step 0 is the reset."""
@@ -202,7 +182,7 @@ class Trajectory:
             return self._kept[number] if number < len(self._kept) else None
         began = perf_counter_ns()
         row = digested(self.reference.step(action))
-        made = _Made(row, self.reference.fresh, self.reference.frames, perf_counter_ns() - began)
+        made = _Made(row, self.reference.fresh, perf_counter_ns() - began)
         self.made += 1
         if len(self._kept) < _MOST_SHARED:
             self._kept.append(made)
@@ -214,7 +194,7 @@ class History:
 
     def __init__(self, info: BackendInfo, began: Began, tape: list[ArrayTree], env_ids: Iterable[int]) -> None:
         self.seed, self.in_order = began.seed, info.in_order
-        self.acted: list[ArrayTree] | None = None  # batches of actions that replace the tape
+        self.acted: list[ArrayTree] = []  # batches of actions that replace the tape
         self._num_envs, self._tape, self._tape_at = info.num_envs, tape, began.tape_at
         self._known = 0  # batches
         self._places = {env_id: array("q") for env_id in env_ids}  # batch and place of each row
@@ -222,8 +202,8 @@ class History:
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. Known batches are ignored."""
         if self.in_order:
-            if any(out_of_order(ids, self._num_envs) for ids in env_ids):
-                raise BrokenBackendError(f"{OUT_OF_ORDER}: batch {first} is not")
+            if any(recording.out_of_order(ids, self._num_envs) for ids in env_ids):
+                raise BrokenInterfaceError(f"{recording.OUT_OF_ORDER}: batch {first} is not")
         elif first > self._known:
             raise CutOffError(f"the environments of batch {self._known} were not recorded")
         elif first + len(env_ids) > self._known:
@@ -243,7 +223,7 @@ class History:
         """Return the action that answered an environment's row."""
         number, place = self.place(env_id, step) or (0, 0)
         action: ArrayTree
-        if self.acted is None:
+        if not self.acted:
             action = trees.part(self._tape[(self._tape_at + number) % len(self._tape)], place)
         elif number < len(self.acted):
             action = trees.part(self.acted[number], place)
@@ -265,24 +245,15 @@ class Followed:
         self.applied = 0  # steps to which declared differences apply, except in the first episode
         self.frames_at: int | None = None  # the backend's last reported count of frames in this episode
         self.steps_since = 0  # steps since this report
-        self.miscounted: tuple[int, int] | None = None  # a step with unexpected frames, and the reference's frames
         self.spent_ns = 0
         self.times = array("q")  # the nanoseconds of each row but the first; of a reset, a negative number
-        self.expected: deque[Row] = deque(maxlen=_KEPT)  # the last rows of the reference, digested
-        self.found: dict[int, Row] = {}  # the last rows of the backend, digested, by step
+        # The last rows of the reference and of the backend, digested, by step:
+        self.expected: dict[int, Row] = {}
+        self.found: dict[int, Row] = {}
         self._trajectory, self._history, self._make = trajectory, history, make_reference
-        self._frames: int | None = None  # the reference's count of frames after its last row
 
-    def expected_at(self, step: int) -> Row | None:
-        """Return the reference's digested row of a step, None if the row is not kept, or not made yet."""
-        at = step - (self.step - len(self.expected) + 1)
-        return self.expected[at] if 0 <= at < len(self.expected) else None
-
-    def go_to(self, number: int, claim: int | None, declared: tuple[Difference, ...]) -> Row:
-        """Step the reference up to batch ``number``, and return its row there, digested.
-
-        ``claim``: the frames that the backend claims to simulate in each step, None if frames are not counted.
-        """
+    def go_to(self, number: int, declared: tuple[Difference, ...]) -> Row:
+        """Step the reference up to batch ``number``, and return its row there, digested."""
         at = -1  # the batch of the last row
         while (place := self._history.place(self.env_id, self.step + 1)) is not None and place[0] <= number:
             at = place[0]
@@ -293,15 +264,15 @@ class Followed:
                 made = self._trajectory.step(self.step + 1, action)
             assert made is not None  # noqa: S101 - an unshared trajectory makes each next step
             self.spent_ns += made.ns
-            self.expected.append(made.row)
             self.step += 1
+            self.expected[self.step] = made.row
+            self.expected.pop(self.step - _KEPT, None)
             if self.step:
-                self._count(made, claim, declared)
+                self._count(made, declared)
                 self.times.append(-made.ns if made.fresh else made.ns)
-            self._frames = made.frames
         if at != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
-        return self.expected[-1]
+        return self.expected[self.step]
 
     def _go_alone(self) -> None:
         """Repeat the steps with a new reference, because other recordings have stepped the shared one further."""
@@ -314,7 +285,7 @@ class Followed:
         if self._trajectory.made != self.step:
             self._go_alone()
         row = self._trajectory.reference.row
-        if not alike(digested(row), self.expected[-1]):
+        if not alike(digested(row), self.expected[self.step]):
             raise CutOffError(varies())
         return row
 
@@ -334,24 +305,19 @@ class Followed:
 
         # Environments that draw from a global generator depend on the other environments of their process.
         with_another = rows(2)
-        if all(map(alike, self.expected, with_another)):
+        if all(map(alike, self.expected.values(), with_another)):
             return None
         return SURVIVES if all(map(alike, with_another, rows(1))) else varies()
 
-    def _count(self, made: _Made, claim: int | None, declared: tuple[Difference, ...]) -> None:
+    def _count(self, made: _Made, declared: tuple[Difference, ...]) -> None:
         if self.ends:
             self.applied += any(_applies(each, self.age + 1, made.row) for each in declared)
         self.ends += made.row.ended
         self.age += 1
         if made.fresh:
             self.age, self.frames_at, self.steps_since = 0, None, 0
-            return
-        self.steps_since += 1
-        if claim is None or made.frames is None or self._frames is None or self.miscounted is not None:
-            return
-        count = made.frames - self._frames
-        if not (1 if made.row.ended else claim) <= count <= claim:
-            self.miscounted = self.step, count
+        else:
+            self.steps_since += 1
 
 
 def _applies(difference: Difference, age: int, expected: Row) -> bool:
@@ -383,12 +349,10 @@ class Judge:
         self._env_ids, self._shared = env_ids, shared
         self._own: dict[int, Reference] = {}  # by environment. Kept through resets, because state may survive them.
         self._references: list[Reference] = []
-        self._spare: list[Reference] = []
         self._tape: list[ArrayTree] = []
         self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
-        self._comparer = Comparer()
-        self._claim: int | None = None  # frames in each step, None if they are not counted
+        self._comparer = recording.Comparer()
         self._claimed = 0  # frames that the backend claims to have simulated
         self._simulated: int | None = None  # frames that it has counted
         self._rows = self._ends = self._cut_off = self._fewest_ends = self._excused = self._applied = self._steps = 0
@@ -398,8 +362,8 @@ class Judge:
         """Time of the references' steps since the last reset. It includes steps that another recording paid for."""
         return sum(each.spent_ns for each in self.followed.values())
 
-    def take(self, record: Record) -> None:
-        """Judge one record. Raises BrokenBackendError for a broken interface, CutOffError for a damaged recording."""
+    def take(self, record: recording.Record) -> None:
+        """Judge one record. Raises BrokenInterfaceError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Began):
             self._count_steps()
             self._history = History(self.info, record, self._tape, self._env_ids)
@@ -408,31 +372,24 @@ class Judge:
             self.followed.clear()
         elif isinstance(record, About):
             self._about, self.info = record, record.info
-            self._claim = None if SUITES[self.task.suite].frames is None else record.info.frame_skip
-            stepped = next(iter(self._shared.values())).reference if self._shared else self._reference()
-            self._spare += [] if self._shared else [stepped]
-            check_claims(record.info, self.task, stepped.actions)
             self._tape = action_tape(record.info.action_space, record.tape_seed, record.info.batch_size)
         elif isinstance(record, Rows):
             self._compare(record)
         elif isinstance(record, Order):
             self._history.add(record.first, record.env_ids)
         elif isinstance(record, Acted):
-            self._history.acted = self._history.acted or []
-            self._history.acted.extend(trees.as_rows(record.actions))
+            self._history.acted.extend(record.batches)
         elif record.fault:
-            raise BrokenBackendError(record.fault)
+            raise BrokenInterfaceError(record.fault)
 
     def _reference(self) -> Reference:
-        if self._spare:
-            return self._spare.pop()
         self._references.append(Reference(self.task, same_step=self.info.autoreset == "same_step"))
         return self._references[-1]
 
     def _follow(self, env_id: int) -> Followed:
         """Start to follow an environment from its reset on."""
         earlier, history = self.seeds[:-1], self._history
-        if self._shared is None or earlier or history.acted is not None or not history.in_order:
+        if self._shared is None or earlier or history.acted or not history.in_order:
             if env_id not in self._own:
                 self._own[env_id] = self._reference()
                 for seed in earlier:  # before these resets, a shared reference was followed
@@ -444,6 +401,7 @@ class Judge:
                 self._shared[key] = Trajectory(self._reference(), history.seed, env_id)
             trajectory = self._shared[key]
             self._references.append(trajectory.reference)
+        check_claims(self.info, self.task, trajectory.reference.actions)
         self.followed[env_id] = Followed(env_id, trajectory, history, self._reference)
         return self.followed[env_id]
 
@@ -465,7 +423,7 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             followed = self.followed.get(env_id) or self._follow(env_id)
-            expected = followed.go_to(rows.number, self._claim, self.info.differences)
+            expected = followed.go_to(rows.number, self.info.differences)
             seen = trees.part(rows.observations, places[index]) if shown else None
             found = Row(seen, float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index]))
             brief = digested(found) if shown else found._replace(observation=b"")
@@ -503,8 +461,8 @@ class Judge:
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
         """Check the backend's counts of frames and ends. Return a mismatch, None if they are right."""
-        claim, env_id, step = self._claim, followed.env_id, followed.step
-        if claim is not None and rows.frames is not None and rows.frames[env_id] >= 0:  # below 0: unknown
+        env_id, step, claim = followed.env_id, followed.step, self.info.frame_skip
+        if SUITES[self.task.suite].frames is not None and rows.frames is not None:
             steps, followed.steps_since = followed.steps_since, 0
             now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now
@@ -512,12 +470,9 @@ class Judge:
                 most, made = claim * steps, now - before
                 self._claimed += most
                 self._simulated = (self._simulated or 0) + max(0, made)
-                least = most - (claim - 1 if followed.expected[-1].ended else 0)  # an end cuts a step short
+                least = most - (claim - 1 if followed.expected[step].ended else 0)  # an end cuts a step short
                 if not least <= made <= most:
                     return Mismatch(env_id, step, "frames", str(most), str(made), abs(made - most))
-        if claim is not None and followed.miscounted is not None:
-            step, made = followed.miscounted
-            return Mismatch(env_id, step, "claimed frames", str(made), str(claim), abs(made - claim))
         ends = followed.ends if rows.ends is None else int(rows.ends[env_id])
         if ends != followed.ends:
             return Mismatch(env_id, step, "ends", str(followed.ends), str(ends), abs(ends - followed.ends))
@@ -551,10 +506,9 @@ class Judge:
 
 
 def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> None:
-    """Raise BrokenBackendError if the reported space of actions or frame skip is not the task's.
+    """Raise BrokenInterfaceError if the reported space of actions or frame skip is not the task's.
 
-    Measured actions are samples of the space. Frames/s are steps/s times the frame skip, which is compared with the
-    simulator's count if there is one.
+    Measured actions are samples of the space. Frames/s are steps/s times the frame skip.
     """
     forms = [trees.form(info.action_space), trees.form(actions)]
     why = "" if forms[0] == forms[1] else ", not ".join(map(trees.in_words, forms))
@@ -563,6 +517,6 @@ def check_claims(info: BackendInfo, task: Task, actions: ActionSpaceTree) -> Non
         if not alike or not np.allclose((one.low, one.high), (other.low, other.high), rtol=1e-6, atol=0):
             why = why or f"bounds, shape or type differ{f' ({name})' if name else ''}"
     if why:
-        raise BrokenBackendError(f"the action space is not the task's: {why}")
-    if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
-        raise BrokenBackendError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")
+        raise BrokenInterfaceError(f"the action space is not the task's: {why}")
+    if info.frame_skip != task.frame_skip:
+        raise BrokenInterfaceError(f"claims {info.frame_skip} frames per step instead of {task.frame_skip}")

@@ -25,22 +25,7 @@ from vebench.backends.interface import ArrayTree, BackendInfo, Batch, CountsFram
 from vebench.child.actions import Acting, Actions, Fitting, PolicyChoice, Tape, action_tape, make_policy, uploaded
 from vebench.child.answers import READINGS_PER_WINDOW, describe
 from vebench.child.equality import recording
-from vebench.child.equality.recording import (
-    CHANGED,
-    FIRST,
-    NO_ROW,
-    OUT_OF_ORDER,
-    About,
-    Acted,
-    Began,
-    Ended,
-    LastSeen,
-    Order,
-    Record,
-    Rows,
-    malformed,
-    out_of_order,
-)
+from vebench.child.equality.recording import About, Acted, Began, BrokenInterfaceError, Ended, LastSeen, Order, Rows
 from vebench.child.request import Judging, Recording, Request, Stepping
 
 # A window of a second or more has about MOMENTS_PER_SECOND moments. A shorter window has fewer, but at least one.
@@ -54,7 +39,7 @@ _BATCH_BYTES = 1500  # memory of a copied batch without the contents of its arra
 # The arrays of up to _HELD batches, or _HELD_BYTES, are held until the window is over, to detect whether they change.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _CHUNK = 1 << 17  # Ids are joined and ends are counted during a window if there are more of them than this.
-ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
+ROWS_CHANGED = f"rows {recording.CHANGED}, although the adapter declares no reuse of buffers"
 # The layout of one environment goes on until ENDS episodes have ended, up to TIMES_LONGER times the steps asked for.
 # The layout asked for goes on until an episode has ended, up to TIMES_FOR_ONE times the steps asked for.
 ENDS, TIMES_LONGER, TIMES_FOR_ONE = 3, 8, 3
@@ -109,8 +94,7 @@ class Ids:
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
         except (ValueError, IndexError):  # the checks of the copies find odd lengths and types
             self.is_full = True
-        if self.nbytes > 2 * _MOST_BYTES:
-            self.is_full = True
+        self.is_full = self.is_full or self.nbytes > 2 * _MOST_BYTES
         if self.is_full:
             self.note = self.note_end = None
 
@@ -119,7 +103,7 @@ class Ids:
         item = self._type.itemsize
         noted = [each[: self._batch_size * item] for each in noted]  # the checks of the copies find longer batches
         rows = np.array([len(each) for each in noted], np.int64) // item
-        joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
+        joined = np.full((len(noted), self._batch_size), recording.NO_ROW, np.int64)
         joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
         self.joined.append(joined.astype(self._kept_type))
         self._seen.add(joined)
@@ -173,7 +157,7 @@ class Recorder:
         order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())
         self.shown = frozenset(order[(asked.repeat * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
-        fit = _HELD_BYTES // (FIRST + 2) // row_bytes  # environments recorded in the first batches after a reset
+        fit = _HELD_BYTES // (recording.FIRST + 2) // row_bytes  # environments that the first batches record
         drawn = self._random.sample(range(count), min(count, fit))
         self._is_shown_first = self._is_shown | np.isin(np.arange(count), drawn)
         self._kept: list[Rows] = []
@@ -181,7 +165,7 @@ class Recorder:
         self._copied = 0  # bytes of copied batches
         self._actions: list[ArrayTree] = []  # a policy's actions, batch by batch
         self._action_bytes = 0
-        self._again: list[Record] = []  # the history of another reset after all windows
+        self._again: list[recording.Record] = []  # the history of another reset after all windows
         self._at_end = ""  # the fault of an environment that is left behind, or of another reset
         self.keep_first(0, tuple(first))
 
@@ -273,15 +257,13 @@ class Recorder:
             except IndexError:
                 is_whole = False
         if not is_whole:
-            self._breaks(number, malformed(arrays, self._info) or "its rows are not plain arrays")
+            self._breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
             return
         frames = ends = None
         if counts:
             ends = None if self._info.on_device else self.ids.ends.copy()  # the loop does not look at flags there
             counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
-            if counted is not None:
-                frames = np.full(self._info.num_envs, -1, np.int64)  # -1: unknown
-                frames[env_ids] = counted[env_ids]
+            frames = None if counted is None else np.array(counted)
         flags = rewards.copy(), terminated.copy(), truncated.copy()
         rows = Rows(number, env_ids.copy(), *flags, places, shown, frames, ends)
         self._kept.append(rows)
@@ -312,8 +294,9 @@ class Recorder:
         if self._is_over:
             return
         looks = self._info.in_order and type(env_ids) is np.ndarray
-        if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
-            self._breaks(number, OUT_OF_ORDER)
+        is_odd = looks and recording.out_of_order(env_ids, count)
+        if is_odd and not recording.out_of_order(np.sort(env_ids), count):  # none is missing
+            self._breaks(number, recording.OUT_OF_ORDER)
         if self._info.fewest_rows is None and rows != batches * size:
             self._breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
         self.ids.tidy(_CHUNK)
@@ -333,7 +316,7 @@ class Recorder:
         try:
             self._backend.reset(0)
             self.keep_first(0, tuple(receive()))
-            while len(sent) < FIRST and clock() < until:
+            while len(sent) < recording.FIRST and clock() < until:
                 sent.append(next(actions))
                 self._backend.send(sent[-1])
                 self.keep_first(len(sent), tuple(receive()))
@@ -341,8 +324,7 @@ class Recorder:
             self._at_end = f"a second reset fails: {describe(error)}"
         if self.broken is not None:
             self._at_end, self.broken = f"after a second reset {self.broken[1]}", None
-        acted = [Acted(trees.mapped(self._stacked, *map(to_host, sent)))] if sent else []
-        self._again, self._kept = [Began(0), *acted, *self._kept], kept
+        self._again, self._kept = [Began(0), Acted([*map(to_host, sent)]), *self._kept], kept
 
     def write(self, file: IO[bytes]) -> None:
         """Check the copies, and write them to a file. Each batch comes after the ids of all batches up to it."""
@@ -351,13 +333,13 @@ class Recorder:
         for rows in self._kept:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
             arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
-            if (wrong := malformed(arrays, self._info)) is not None:
+            if (wrong := recording.malformed(arrays, self._info)) is not None:
                 self._breaks(rows.number, wrong)
                 break
         recording.write(file, self._about)
         recording.write(file, Began(self._start_seed))
         if self._actions:
-            recording.write(file, Acted(trees.mapped(self._stacked, *self._actions)))
+            recording.write(file, Acted(self._actions))
         parts, known = iter(self.ids.joined), 0
         for rows in self._kept:
             if self.broken is not None and rows.number >= self.broken[0]:
@@ -371,13 +353,6 @@ class Recorder:
         seen = self.broken[1] if self.broken else self._at_end
         fault = seen or recording.changed(self._about.info, self._backend.info) or ""
         recording.write(file, Ended(fault, () if self._info.in_order else tuple(sorted(self.shown))))
-
-    def _stacked(self, *batches: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the actions of all batches as one array. Short batches are filled up with zeros."""
-        together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
-        for batch, each in zip(together, batches, strict=True):
-            batch[: len(each)] = each
-        return together
 
 
 def _nbytes(tree: ArrayTree) -> int:
@@ -461,6 +436,8 @@ def step_trials(request: Request, proving: Stepping, factory: Factory) -> None:
             backend = factory(trial.setup, **request.options)
             try:
                 _step(backend, trial, file, request.settings.policy)
+            except BrokenInterfaceError as error:
+                recording.write(file, Ended(str(error)))
             finally:
                 backend.close()
 
@@ -477,21 +454,18 @@ def _step(backend: VectorBackend, trial: Trial, file: IO[bytes], policy: PolicyC
         transcript = _Transcript(backend, reset, file)
         backend.reset(reset.seed)
         first = backend.recv()
-        fault = transcript.take(first)
+        transcript.take(first)
         at = reset.tape_at % len(tape)
         actions: Actions = Tape(uploaded([*tape[at:], *tape[:at]], backend))
-        if policy.target and fault is None:
+        if policy.target:
             acting = make_policy(policy, info.action_space, first[0], trial.tape_seed, tape)
             actions = Acting(acting, Batch(*first), info, time.perf_counter_ns, transcript.note_actions)
         if info.fewest_rows is not None:
             actions = Fitting(actions, len(first[4]))
         receive = actions.receiving(backend.recv)
-        while fault is None and not transcript.has_enough():
+        while not transcript.has_enough():
             backend.send(next(actions))
-            fault = transcript.take(receive())
-        if fault is not None:
-            recording.write(file, Ended(fault))
-            return
+            transcript.take(receive())
     recording.write(file, Ended(recording.changed(info, backend.info) or ""))
 
 
@@ -512,17 +486,16 @@ class _Transcript:
 
     def note_actions(self, actions: ArrayTree) -> None:
         """Write a policy's actions for the last batch."""
-        recording.write(self._file, Acted(trees.mapped(lambda leaf: leaf[None], actions)))
+        recording.write(self._file, Acted([actions]))
 
-    def take(self, batch: Sequence[Any]) -> str | None:
-        """Write a batch. Return how it breaks the interface, None if it does not."""
-        fault = malformed(batch, self._info)
-        batch = batch if fault else recording.on_host(batch, self._info)
-        if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
-            fault = f"{fault}, although the adapter declares no reuse of buffers"
-        fault = fault or self._left_behind(batch[4])
-        if fault is not None:
-            return fault
+    def take(self, batch: Sequence[Any]) -> None:
+        """Write a batch. Raises BrokenInterfaceError."""
+        if (fault := recording.malformed(batch, self._info)) is not None:
+            raise BrokenInterfaceError(fault)
+        batch = recording.on_host(batch, self._info)
+        if not self._info.reuses_buffers:
+            self._look_again("although the adapter declares no reuse of buffers")
+        self._look_for_silent(batch[4])
         copies = Batch._make(trees.mapped(np.copy, array) for array in batch)
         self._last = batch, copies
         self._made[copies.env_ids] += 1
@@ -537,28 +510,26 @@ class _Transcript:
         recording.write(self._file, rows)
         ends = int(np.count_nonzero(terminated | truncated))
         self._ends, self._has_end = self._ends + ends, ends > 0
-        fault = self._changed()
-        return fault and f"{fault}, before the next actions were sent"
+        self._look_again("before the next actions were sent")
 
-    def _changed(self) -> str | None:
-        """Return the fault if an array of the last batch has changed since it was copied."""
+    def _look_again(self, when: str) -> None:
+        """Raise BrokenInterfaceError if an array of the last batch has changed since it was copied."""
         for field, arrays, copies in zip(Batch._fields, *self._last):  # noqa: B905 - none before the first batch
             for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
                 if array.tobytes() != copy.tobytes():
-                    return f"{name} {CHANGED}"
-        return None
+                    raise BrokenInterfaceError(f"{name} {recording.CHANGED}, {when}")
 
-    def _left_behind(self, env_ids: Any) -> str | None:
-        """Return the fault if an environment has not answered for a long time, None if each has."""
+    def _look_for_silent(self, env_ids: Any) -> None:
+        """Raise BrokenInterfaceError if an environment has not answered for a long time."""
         if self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None:
-            return None
+            return
         self._seen.add(env_ids[None])
         self._answered[env_ids] = now = time.monotonic()
         if self._seen.batches % 256:
-            return None
-        silent = self._seen.silent().items()
-        late = [each for each in silent if now - self._answered[each[0]] > recording.PATIENCE_S]
-        return recording.left_behind(*late[0]) if late else None
+            return
+        for env_id, batches in self._seen.silent().items():
+            if now - self._answered[env_id] > recording.PATIENCE_S:
+                raise BrokenInterfaceError(recording.left_behind(env_id, batches))
 
     def has_enough(self) -> bool:
         """Return whether the environments have made enough steps since the reset."""

@@ -59,9 +59,9 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """Further actions of a policy since the reset. Those of a short batch may be filled up with zeros."""
+    """Further actions since the reset that are not the tape's."""
 
-    actions: ArrayTree  # (batches, batch_size, *action_shape)
+    batches: Sequence[ArrayTree]  # each ``(rows, *action_shape)``
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,7 @@ def read_records(path: str) -> Iterator[Record]:
 
 
 class BrokenInterfaceError(ValueError):
-    """A batch breaks the interface. The message names the ``fault``."""
-
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"recv() breaks the interface: {fault}")
+    """The backend breaks the interface. The text names the fault."""
 
 
 def on_host(batch: Sequence[Any], info: BackendInfo) -> Sequence[Any]:

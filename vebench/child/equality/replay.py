@@ -26,21 +26,12 @@ import numpy as np
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
-from vebench.child.answers import CellProof, Proof, StepCosts, WorkVerdict
+from vebench.child.answers import CellProof, Mismatch, Proof, StepCosts, WorkVerdict
+from vebench.child.equality import recording
 from vebench.child.equality.distribution import judged
-from vebench.child.equality.judge import (
-    SURVIVES,
-    BrokenBackendError,
-    Followed,
-    Judge,
-    Reference,
-    Row,
-    Trajectory,
-    alike,
-    varies,
-)
+from vebench.child.equality.judge import SURVIVES, Followed, Judge, Reference, Row, Trajectory, alike, varies
 from vebench.child.equality.recorder import Trial, trials_of
-from vebench.child.equality.recording import FIRST, About, Began, CutOffError, Ended, Record, Rows, read_records
+from vebench.child.equality.recording import About, Began, BrokenInterfaceError, CutOffError, Ended, Rows, read_records
 from vebench.child.request import Judging, Replaying, Request
 from vebench.machine import kernel
 
@@ -65,12 +56,6 @@ _ALTERED: dict[str, _Change] = {
     "terminated and truncated are swapped": lambda now, *_: now._replace(
         terminated=now.truncated, truncated=now.terminated
     ),
-}
-# Names of wrong counts, by the field of the mismatch.
-_MISCOUNTED = {
-    "frames": "simulates {found} frames but claims {expected}",
-    "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
-    "ends": "reports {found} ends of episodes instead of {expected}",
 }
 
 
@@ -105,7 +90,7 @@ class _Outline:
                 self.batch, self.resets = -1, self.resets + 1
             elif isinstance(record, Rows):
                 self.batch, self.furthest = record.number, max(self.furthest, record.number)
-                ids = self.env_ids if record.number > FIRST else self.first_ids
+                ids = self.env_ids if record.number > recording.FIRST else self.first_ids
                 ids.update(record.env_ids[record.shown].tolist())
             elif isinstance(record, Ended):
                 self.end = record
@@ -286,7 +271,7 @@ def _judged(
     records = read_records(path)
     try:
         _take(judge, records, span_ns)
-    except BrokenBackendError as error:
+    except BrokenInterfaceError as error:
         fault = str(error)
     except CutOffError as error:
         reason = str(error)
@@ -294,7 +279,8 @@ def _judged(
     if in_full and judge.mismatch is not None:
         why = None if SUITES[task.suite].ours else judge.followed[judge.mismatch.env_id].unrepeatable()
         if why is None:
-            names = _name_fault(judge, records), judge.info.chance and f"its adapter says: {judge.info.chance}"
+            name = _name_fault(judge, judge.mismatch, records)
+            names = name, judge.info.chance and f"its adapter says: {judge.info.chance}"
             fault = "; ".join(filter(None, names)) or None
         else:
             judge.mismatch, reason = None, f"{why}{_alike(judge)}"
@@ -308,25 +294,25 @@ def _judged(
         if env_id not in chosen or len(judge.seeds) > 1:
             continue
         with suppress(CutOffError):  # rows of a slow environment are rarely recorded, so step it to the last batch
-            followed.go_to(judge.batch, None, ())
+            followed.go_to(judge.batch, ())
         times.append((judge.batch + 1, followed.times))
     return _Judged(replace(proof, reason=reason), *place, times)
 
 
 def _alike(judge: Judge) -> str:
     """Return in words whether environments start alike although references do not; empty if not."""
-    starts = [(of.found[0].observation, of.expected_at(0)) for of in judge.followed.values() if 0 in of.found]
+    starts = [(of.found[0].observation, of.expected.get(0)) for of in judge.followed.values() if 0 in of.found]
     pairs = [(seen, due.observation) for seen, due in starts if seen and due]
     fewer = len({seen for seen, _ in pairs}) < len({due for _, due in pairs})
     return "; environments start alike, although their seeds differ" if fewer else ""
 
 
-def _take(judge: Judge, records: Iterator[Record], span_ns: float) -> None:
+def _take(judge: Judge, records: Iterator[recording.Record], span_ns: float) -> None:
     """Let a judge compare records up to the first difference. After ``span_ns``, skip batches to the next reset."""
     first_ns, is_over = None, False
     for record in records:
         is_over = is_over and not isinstance(record, Began)
-        if isinstance(record, Rows) and record.number > FIRST and not is_over:
+        if isinstance(record, Rows) and record.number > recording.FIRST and not is_over:
             first_ns = judge.spent_ns if first_ns is None else first_ns
             is_over = judge.spent_ns - first_ns > span_ns
         if not is_over:
@@ -344,7 +330,7 @@ def _named(task: Task, outline: _Outline, found: list[_Judged], span_ns: float =
     if not wrong:
         return found
     env_id, first = min(wrong, key=lambda each: (each[1].reset, each[1].batch))
-    among = sorted(outline.env_ids) if first.batch > FIRST else outline.all_ids
+    among = sorted(outline.env_ids) if first.batch > recording.FIRST else outline.all_ids
     ids = sorted((env_id, *[other for other in among if other != env_id][:7]))
     span_ns = 0 if first.reset > 1 and span_ns < inf else span_ns  # go to the reset that differs
     again = _judged(outline.path, task, ids, span_ns=span_ns, in_full=True)
@@ -372,20 +358,19 @@ def _in_parallel(work: Any, items: Sequence[int]) -> list[Any]:
         return [*pool.map(work, parts)]
 
 
-def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
+def _name_fault(judge: Judge, mismatch: Mismatch, records: Iterator[recording.Record]) -> str | None:
     """Return the names of the known faults that predict the rows of all environments, None if none does.
 
     ``records``: the records after the first row that differs. A prediction must hold from this row on. If it does not
     hold for the rows before, the name states the step. If it holds for one environment and the rows of others are
     right, the name states the environment.
     """
-    mismatch = judge.mismatch
-    if mismatch is None:
-        return None
-    if mismatch.field in _MISCOUNTED:
-        return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
+    if mismatch.field == "frames":
+        return f"simulates {mismatch.found} frames but claims {mismatch.expected}"
+    if mismatch.field == "ends":
+        return f"reports {mismatch.found} ends of episodes instead of {mismatch.expected}"
     followed, step, began = judge.followed[mismatch.env_id], mismatch.step, time.monotonic()
-    with suppress(CutOffError, BrokenBackendError):  # the rows before suffice
+    with suppress(CutOffError, BrokenInterfaceError):  # the rows before suffice
         while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
             if record is None or isinstance(record, (Began, Ended)):
@@ -394,38 +379,33 @@ def _name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     others = {each: _first_wrong(each) for each in judge.followed.values() if each is not followed}
     always, later = list[str](), list[str]()
     for name, change in _changes(judge, followed, step).items():
-        if not _explains(change, followed, step):
+        if _first_wrong(followed, change, step) is not None:
             continue
-        if not all(_explains(change, other, step if since is None else since) for other, since in others.items()):
+        wrong = [_first_wrong(other, change, step if since is None else since) for other, since in others.items()]
+        if any(at is not None for at in wrong):
             if any(since is not None for since in others.values()):
                 continue
             name = f"in environment {followed.env_id} {name}"  # noqa: PLW2901 - rows of the others are right
-        (always if _explains(change, followed, 0) else later).append(name)
+        (always if _first_wrong(followed, change) is None else later).append(name)
     if always or later:
         return " or ".join(always) or f"from step {step} on {' or '.join(later)}"
     return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _first_wrong(of: Followed) -> int | None:
-    """Return the first step in which a row differs from the reference's row, None if none does."""
-    expected = ((at, row, of.expected_at(at)) for at, row in of.found.items())
-    return next((at for at, row, now in expected if now is not None and not _is(now, row, now)), None)
-
-
-def _explains(change: _Change, of: Followed, since: int) -> bool:
-    """Return whether a fault predicts all rows of an environment from step ``since`` on."""
+def _first_wrong(of: Followed, change: _Change = lambda now, *_: now, since: int = 0) -> int | None:
+    """Return the first step from ``since`` on that a fault does not predict, by default without any fault."""
     for at, row in of.found.items():
-        now = of.expected_at(at)
-        if at >= since and now is not None and not _is(change(now, of.expected_at(at - 1) or now, of, at), row, now):
-            return False
-    return True
+        now = of.expected.get(at)
+        if at >= since and now is not None and not _is(change(now, of.expected.get(at - 1) or now, of, at), row, now):
+            return at
+    return None
 
 
 def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:
     """Return faults by name that may explain a difference in ``step`` of an environment."""
     changes = dict(_ALTERED)
-    first, now = followed.found[step], followed.expected_at(step)
-    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
+    first, now = followed.found[step], followed.expected.get(step)
+    later = [row for at, row in followed.expected.items() if at >= step and at in followed.found]
     if now is not None and len(later) > 1:  # a single row would always fit
         gap, factor = first.reward - now.reward, first.reward / (now.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, *_: now._replace(reward=now.reward + gap)
@@ -440,13 +420,13 @@ def _changes(judge: Judge, followed: Followed, step: int) -> dict[str, _Change]:
         )
     seen = {observation for observation in shown.values() if observation}
     for other in judge.followed.values():
-        if other is followed or (row := other.expected_at(step)) is None:
+        if other is followed or (row := other.expected.get(step)) is None:
             continue
         by_all = len(shown) > 1 and seen == {row.observation}
 
         def swapped(now: Row, _: Row, of: Followed, at: int, *, other: Followed = other, by_all: bool = by_all) -> Row:
             if of is followed or by_all:
-                now = of.found[at]._replace(observation=(other.expected_at(at) or now).observation)
+                now = of.found[at]._replace(observation=(other.expected.get(at) or now).observation)
             return now
 
         words = (

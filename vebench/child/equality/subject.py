@@ -38,16 +38,7 @@ from numpy.typing import NDArray
 
 from vebench.backends import bracketed, trees
 from vebench.backends.batched import arrays
-from vebench.backends.environments.making import (
-    DISABLED,
-    NEXT_STEP,
-    SAME_STEP,
-    keep_opencv_to_one_thread,
-    make_of_library,
-    mode_of,
-    parameters_of,
-    read_spaces,
-)
+from vebench.backends.environments import making
 from vebench.backends.environments.suites import OTHER, library_of, load_target
 from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
 from vebench.child.actions import make_policy, parse_policy, uploaded
@@ -181,7 +172,7 @@ class _Named(_Subject):
         register(request["plugins"])
         name, self.values = request["name"], request["values"]
         module, _, attribute = name.rpartition(":")
-        found: Any = make_of_library
+        found: Any = making.make_of_library
         if library_of(name) is not None:
             self.values = {"name": bracketed.written(name, self.values)}
         else:
@@ -190,7 +181,7 @@ class _Named(_Subject):
         self.called, self.takes, self.function = "", set[str](), found or gymnasium.make
         if found is not None:
             self.called = f"{found.__module__}:{found.__qualname__}"
-            self.takes = parameters_of(found) & {"num_envs", "seed"}
+            self.takes = making.parameters_of(found) & {"num_envs", "seed"}
             return
         if module and not ids and attribute not in gymnasium.registry:
             raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
@@ -203,7 +194,7 @@ class _Named(_Subject):
     def _made(self, num_envs: int, seed: int) -> Any:
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env: Any = self.function(**{**self.values, **given})
-        keep_opencv_to_one_thread()
+        making.keep_opencv_to_one_thread()
         if _is_vector(env) and "num_envs" in self.takes and getattr(env, "num_envs", num_envs) != num_envs:
             raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
         single = "single_" if _is_vector(env) else ""
@@ -219,11 +210,11 @@ class _Named(_Subject):
         single = "single_" if vector else ""
         try:
             observed, taken = (getattr(env, f"{single}{kind}_space") for kind in ("observation", "action"))
-            spaces = read_spaces(Task("", OTHER.name, 1), observed, taken)
+            spaces = making.read_spaces(Task("", OTHER.name, 1), observed, taken)
             self.actions = spaces.actions
             count = None if not vector or "num_envs" in self.takes else int(env.num_envs)
             how = {"called": self.called, "takes": sorted(self.takes), "values": self.values, "spec": _spec_of(env)}
-            mode = mode_of(env) if vector else ""
+            mode = making.mode_of(env) if vector else ""
             return self.described(spaces.observations, vector=vector, num_envs=count, mode=mode, **how)
         except ValueError as error:  # vebench does not support the spaces
             raise RefusedError(str(error)) from None
@@ -249,7 +240,7 @@ class _Named(_Subject):
             return (*arrays.to_host(tuple(row)), env_ids, infos)
 
         calls.append((None, "reset", seed))
-        return _of_batches(mode_of(env), reset(), step, lanes, calls, reset)
+        return _of_batches(making.mode_of(env), reset(), step, lanes, calls, reset)
 
 
 class _Lanes:
@@ -307,7 +298,7 @@ def _spec_of(env: Any) -> dict[str, Any]:
 
 def _reset(env: Any, seed: int | None) -> tuple[Any, dict[str, Any]]:
     """Reset, with the seed if ``reset`` takes one. Some environments take their seed in the constructor."""
-    takes = parameters_of(env.reset)
+    takes = making.parameters_of(env.reset)
     observation, infos = env.reset(**({"seed": seed} if seed is not None and takes & {"seed", "**"} else {}))
     return observation, infos
 
@@ -360,13 +351,13 @@ def _of_batches(
                     yield index, (RESET, *row)
                 continue
             taken[index] += 1
-            resets[index] = mode == NEXT_STEP and bool(ends[place])
-            found = _of_end(row, infos, index) if mode == SAME_STEP and ends[place] else [(STEP, *row)]
+            resets[index] = mode == making.NEXT_STEP and bool(ends[place])
+            found = _of_end(row, infos, index) if mode == making.SAME_STEP and ends[place] else [(STEP, *row)]
             # No reset follows the last action.
             yield from ((index, each) for each in found[: max(0, length + 1 - taken[index])])
         if min(taken) >= length:
             return
-        if reset is not None and mode == DISABLED and ends.any():
+        if reset is not None and mode == making.DISABLED and ends.any():
             calls.append((None, "mask", ends.tolist()))
             observations, *_, infos = reset(ends)
             for index in np.flatnonzero(ends & (np.array(taken) < length)).tolist():

@@ -27,7 +27,7 @@ from vebench.backends.environments.making import (
 )
 from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import Setup, Task
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, RowsOfAll
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight
 from vebench.backends.trees import Tree
 
 _NEEDED = ("reset", "step", "close", "single_observation_space", "single_action_space")
@@ -180,9 +180,9 @@ class Native(OneInFlight):
         self._is_numpy = all(type(leaf) is np.ndarray for leaf in trees.leaves(observations))
         return observations if self._stays else arrays.to_host(observations)
 
-    def _receive(self) -> RowsOfAll:
+    def _receive(self) -> Any:
         actions = self._actions if self._stays or self._is_numpy else self.upload(self._actions)
-        rows: RowsOfAll = self._batch.vector.step(actions)[:4]
+        rows = self._batch.vector.step(actions)[:4]
         if self._mode == DISABLED:
             flags = [np.array(arrays.to_host(array)) for array in rows[2:]]  # the reset may clear the simulator's own
             ends = flags[0] | flags[1]
@@ -192,7 +192,7 @@ class Native(OneInFlight):
         if not self._stays:
             return rows if self._is_numpy else arrays.to_host(rows)
         if isinstance(rows[1], np.ndarray):
-            raise ValueError("its rows are NumPy arrays, on the host: leave out deliver=device")
+            raise TypeError("its rows are NumPy arrays, on the host: leave out deliver=device")
         return rows
 
     def _end(self) -> None:

@@ -7,7 +7,7 @@ calling process. The state of each new episode is copied to mjbatch.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ class MjBatch(OneInFlight):
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
         threads = min(setup.workers, len(setup.cpus))
         self._report(setup, spaces, threads=threads, reuses_buffers=True)
-        self._rows: Any = spaces.rows(setup.batch_size)  # observations are one array in all of MuJoCo's tasks
+        # Observations are one array in all of MuJoCo's tasks.
+        self._rows = cast("Any", spaces.rows(setup.batch_size))
         self._mujoco = mujoco
         self._origin = environment.unwrapped
         self._limit = environment.spec.max_episode_steps or np.inf

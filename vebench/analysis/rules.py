@@ -18,7 +18,7 @@ from vebench.analysis.cell import NO_REASON, CellSummary, Code, Exclusion, Findi
 from vebench.analysis.statistics import Contrast, Sample, contrast, estimate, slower
 from vebench.analysis.unevenness import cheaper
 from vebench.analysis.windows import DRIFT, trend
-from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES
+from vebench.backends.environments.suites import DRIFTING_ENGINES, SUITES, library_of
 from vebench.backends.packages import Package, how_to_install
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE, Standing
 from vebench.child.answers import TAKEN_SHARE

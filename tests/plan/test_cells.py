@@ -134,7 +134,8 @@ def test_without_a_choice_the_usual_backends_are_planned_or_skipped_with_the_rea
     assert {cell.backend.name for cell in cells}.isdisjoint(("ceiling", "native"))
     cells = plan(replace(SPEC, backends=()), Task("mine:make_vec", "vectors", 1)).cells
     able = {cell.backend.name for cell in cells if cell.skip is None}
-    assert able >= {"for-loop", "gym-sync", "gym-async", "native", "shm-sync", "shm-async"}
+    assert able >= {"for-loop", "gym-sync", "native"}
+    assert able.isdisjoint({"gym-async", "shm-sync", "shm-async"})  # a library may keep threads that forks lose
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ class _Method:
     def remote(self, *arguments: object) -> Future[Any] | None:
         if self._actor.itself is None:
             return None
-        return self._actor.threads.submit(getattr(self._actor.itself, self._name), *arguments)
+        ready = self._name == "__ray_ready__"  # Ray adds this method to every actor
+        return self._actor.threads.submit(bool if ready else getattr(self._actor.itself, self._name), *arguments)
 
 
 class _Actor:

@@ -40,7 +40,7 @@ UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was dis
 _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
     r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
-    r"RESOURCE_EXHAUSTED|OutOfMemory": "measure fewer environments (--envs-per-worker), or a shorter rollout",
+    r"RESOURCE_EXHAUSTED|OutOfMemory|Unable to allocate": "measure fewer environments (--envs-per-worker), or a shorter rollout",
     r"ended by SIGKILL": "find why memory grows (finding leak), or measure fewer environments",
     r"TypeError.*'Setup'": "write an adapter such as docs/examples/threads.py",
     r"daemonic processes": "choose a backend without workers, start a child by subprocess, or train with daemon=False",

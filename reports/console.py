@@ -261,7 +261,7 @@ class RunScreen(Screen):
         cell, rates, words = event.cell, self._rates[event.cell.task.id], ""
         if isinstance(event, WindowDone):
             self._done = min(self._done + 1, self._windows)  # disturbed windows are measured again
-            if not cell.entry.reference_row:
+            if cell.entry.candidate:
                 frames = cell.task.frame_skip * event.window.transitions
                 rates[_setting(cell)].append(frames * 1e9 / max(event.window.ns, 1))
         elif isinstance(event, CellFinished):

@@ -11,11 +11,6 @@ def by_the_pole(observations: NDArray[np.floating]) -> NDArray[np.int64]:
     return (observations[:, 2] > 0).astype(np.int64)
 
 
-def one_for_all(observations: NDArray[np.floating]) -> int:
-    """Return a single action, however many rows there are."""
-    return int(observations[0, 2] > 0)
-
-
 def by_the_camera(observations: dict[str, Any]) -> dict[str, Any]:
     """Move the nested environment's arm by what its camera shows."""
     seen = observations["camera"][:, 0, 0].astype(np.int64) + observations["arm"][1]

@@ -34,10 +34,6 @@ def words(element: ET.Element) -> str:
     return " ".join(" ".join(parts).split())
 
 
-def table_named(root: ET.Element, caption: str) -> ET.Element:
-    return next(table for table in root.iter("table") if words(table[0]) == caption)
-
-
 @pytest.fixture(scope="module")
 def of_sweep() -> RunPage:
     """Return the page of a run with every outcome that a cell can have."""

@@ -18,7 +18,7 @@ from vebench.reports import columns
 from vebench.reports.document import Document, View
 from vebench.reports.formats import data, markdown
 from vebench.reports.run import RunPage
-from vebench.results.records import CellRecord, Run
+from vebench.results.records import Run
 
 ALL = View(every_finding=True)
 
@@ -27,11 +27,6 @@ ALL = View(every_finding=True)
 def everything(sweep: Run) -> RunPage:
     """Return the page of a run with every outcome that a cell can have, with nothing left out."""
     return RunPage.of([("pong.jsonl", sweep)], ALL)
-
-
-def everything_of(*cells: CellRecord) -> Document:
-    """Return the document of a run with these cells, with nothing left out."""
-    return document_of(RunPage.of([("a.jsonl", Run(make_header(), cells))], ALL))
 
 
 def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: RunPage) -> None:

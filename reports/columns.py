@@ -67,13 +67,13 @@ def _what_it_steps(cell: CellSummary) -> str | None:
 
 
 def _parts_of_startup(cell: CellSummary) -> str | None:
-    """Return the seconds of building, compiling, and the rest up to the end of the first step, if JAX compiled."""
+    """Return the seconds of imports, of compiling, and of the rest up to the end of the first step, if JAX compiled."""
     found = cell.figures
     if not found.compile_seconds:
         return None
-    built = (found.imports_seconds or 0) + (found.making_seconds or 0)
-    rest = (found.reset_seconds or 0) + (found.first_step_seconds or 0) - found.compile_seconds
-    return f"{built:.1f} + {found.compile_seconds:.1f} + {max(0.0, rest):.1f} s"
+    later = (found.making_seconds or 0) + (found.reset_seconds or 0) + (found.first_step_seconds or 0)
+    rest = max(0.0, later - found.compile_seconds)
+    return f"{found.imports_seconds or 0:.1f} + {found.compile_seconds:.1f} + {rest:.1f} s"
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -158,7 +158,7 @@ COLUMNS: tuple[Column, ...] = (
     RateColumn("figures.growth.bytes_per_step", "growth of memory with each step", "bytes/step", named="leak"),
     Column("figures.first_step_seconds", "the first step after startup, in which libraries compile", "s"),
     Column("figures.compile_seconds", "the part of startup and first step in which JAX compiles", "s"),
-    Column("parts_of_startup", "build + compile + rest of reset and first step, if JAX compiles", of=_parts_of_startup),
+    Column("parts_of_startup", "imports + compile + rest up to the first step, if JAX compiles", of=_parts_of_startup),
     Column("figures.gpu_bytes_per_env", "peak memory on GPUs over the number of environments", "bytes"),
     RateColumn("figures.steps_per_joule", "steps/s per watt of all CPU packages and GPUs", "steps/J"),
 )

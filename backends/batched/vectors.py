@@ -59,16 +59,16 @@ def make_single(task: Task) -> Single:
 def drawn_together(task: Task) -> bool:
     """Return whether one generator draws for all environments of a batch.
 
-    Then a batch of two starts unlike two single copies with the same seeds, or a batch of three goes on unlike it.
+    Then a batch of two starts unlike two single copies with the same seeds, or a batch of four goes on unlike it.
     """
-    two, three = (_first_rows(task, count) for count in (2, 3))
+    two, four = (_first_rows(task, count) for count in (2, 4))
     for index in range(2):
         with closing(make_single(task)) as copy:
             if _apart(trees.part(two[0], index), copy.reset(seed=_SEED + index)[0]):
                 return True
-    for some, more in zip(two, three, strict=True):
+    for some, more in zip(two, four, strict=True):
         for index in range(2):  # in any order: a row in another's place is a fault, which a comparison of rows names
-            if all(_apart(trees.part(some, index), trees.part(more, other)) for other in range(3)):
+            if all(_apart(trees.part(some, index), trees.part(more, other)) for other in range(4)):
                 return True
     return False
 
@@ -78,7 +78,7 @@ def _first_rows(task: Task, count: int) -> list[Tree]:
     with closing(Native(Setup(task, count, seed=_SEED))) as batch:
         batch.reset(_SEED)
         seen = [trees.mapped(np.copy, batch.recv().observations)]
-        for actions in trees.as_rows(sample(batch.info.action_space, np.random.default_rng(0), 20, 3)):
+        for actions in trees.as_rows(sample(batch.info.action_space, np.random.default_rng(0), 20, 4)):
             batch.send(trees.part(actions, slice(count)))
             seen.append(trees.mapped(np.copy, batch.recv().observations))
     return seen
@@ -190,7 +190,8 @@ class Native(OneInFlight):
                 kept = rows[1:] if self._stays else (np.array(arrays.to_host(rows[1])), *flags)
                 rows = (self._batch.reset_ended(ends), *kept)
         if not self._stays:
-            return rows if self._is_numpy else arrays.to_host(rows)
+            plain = self._is_numpy and all(type(array) is np.ndarray for array in rows[1:])
+            return rows if plain else arrays.to_host(rows)
         if isinstance(rows[1], np.ndarray):
             raise TypeError("its rows are NumPy arrays, on the host: leave out deliver=device")
         return rows

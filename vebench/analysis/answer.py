@@ -264,8 +264,7 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     """Yield the planned cells of the backends that may still be the fastest on their task.
 
     The first decision follows the passes of all cells, and there is a decision after each later pass. A backend that
-    was dropped stays out. The reference rows of a task stay while one of its backends does. Rows on a device and
-    rollouts stay while their backend does.
+    was dropped stays out. Reference rows, rollouts and rows on a device stay while a backend of their task does.
     """
     passes: dict[str, int] = {}
     for record in run.cells:
@@ -277,9 +276,8 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     for planned in cells:
         if planned.key.without_repeat not in going:
             continue
-        beside = planned.entry.role in ("device", "rollout")
-        backend = planned.backend.name if beside else planned.backend.label
-        if (planned.task.id, backend) in alive or (planned.in_every_pass and planned.task.id in tasks):
+        stays = planned.in_every_pass or planned.entry.role in ("device", "rollout")
+        if (planned.task.id, planned.backend.label) in alive or (stays and planned.task.id in tasks):
             yield planned
 
 

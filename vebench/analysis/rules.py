@@ -40,7 +40,7 @@ UNUSABLE_ABOVE = 0.5  # a run is unusable if a larger share of its cells was dis
 _WAYS_OUT = {
     r"Too many open files": "allow more open files (ulimit -n 65536), or measure fewer environments",
     r"Resource temporarily|start new thread": "allow more processes (ulimit -u), or measure fewer environments",
-    r"RESOURCE_EXHAUSTED|OutOfMemory|Unable to allocate": "measure fewer environments (--envs-per-worker), or a shorter rollout",
+    r"RESOURCE_EXHAUSTED|OutOfMemory|Unable to allocate": "measure fewer environments, or a shorter rollout",
     r"ended by SIGKILL": "find why memory grows (finding leak), or measure fewer environments",
     r"TypeError.*'Setup'": "write an adapter such as docs/examples/threads.py",
     r"daemonic processes": "choose a backend without workers, start a child by subprocess, or train with daemon=False",
@@ -388,7 +388,7 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
     # The lengths of episodes and resets belong to the task: the smallest plain loop shows them best.
-    loops = [one for key, one in sweep.by_key.items() if key.env == cell.env and one.label == REFERENCE]
+    loops = [one for one in sweep.cells if (one.env, one.label) == (cell.env, REFERENCE) and one.sample.measurable]
     base = min(loops, key=lambda one: (one.workers, one.envs_per_worker), default=cell)
     loop = base.figures.stability
     steps = cell.figures.rows - cell.figures.resets

@@ -130,7 +130,7 @@ class Stability:
 
     ended: bool = False  # whether any episode ended
     reset_share: float = 0.0  # a lower bound of the share of time that resets take; see the function ``reset_share``
-    episode: float = 0.0  # the mean number of steps of an episode, or of a process if no episode ended
+    episode: float = 0.0  # the mean steps of an episode; of an environment in one process if no episode ended
     outliers: int = 0  # the number of windows that differ clearly from the others of their process
     drift: float = 0.0  # the relative change from the first window to the last; 0 if it may be chance
     fewest_batches: int | None = None  # the mean number of batches in a window, of the process with the fewest
@@ -267,8 +267,8 @@ def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     """Return a lower bound of the share of time that resets take: the estimate less two standard errors.
 
     A regression of the times of windows on their steps and resets gives the estimate. It passes through the origin, and
-    variances are proportional to times. If no episode ended, use the time of the first reset. It says nothing if it
-    compiled, or if steps reset.
+    variances are proportional to times. If no episode ended, use the time of the first reset. Return 0 if JAX or
+    torch may have compiled in it, or if the step that ends an episode resets.
     """
     ns, made, ended = windows["ns"], windows["steps"], windows["resets"]
     span, resets = float(ns.sum()), float(ended.sum())

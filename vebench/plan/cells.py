@@ -207,7 +207,7 @@ def _pairs(spec: RunSpec, tasks: Sequence[Task]) -> Iterator[tuple[Task, Backend
     """Yield each task with its backends. One that means nothing for a task is left out if it steps another one."""
     for task in tasks:
         usual = [BackendChoice(one.name) for one in registry.ENTRIES if one.by_default and one.is_usual_for(task)]
-        meant = [one for one in spec.backends if not one.entry.means_nothing_for(task)] or usual
+        meant = [one for one in spec.backends or usual if not one.entry.means_nothing_for(task)]
         for choice in spec.backends or usual:
             elsewhere = any(choice.entry.has(other) for other in tasks)
             if choice in meant or not (meant and elsewhere):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -158,9 +159,12 @@ def compared(
     taken = [each for each in (*one, *other) if each[1]]
     labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
     starts = _predictors(np.array([start for start, _ in taken], np.float64))
-    # An environment may begin each episode in the same state (brax). Such a start, drawn once, is one sample.
-    drawn = np.unique(np.column_stack((starts, labels)), axis=0, return_index=True)[1]
-    first = drawn if any(number % 1 for start, _ in taken for number in start) else np.arange(len(taken))
+    # Environments of both sides may begin each episode as the one before (brax). Such a start is one sample.
+    begun = [[tuple(start) for start, steps in side if steps] for side in (one, other)]
+    repeats = all(2 * sum(map(eq, side, side[1:])) > len(side) and len({*side}) > 1 for side in begun)
+    first = np.arange(len(taken))
+    if repeats:
+        first = np.unique(np.column_stack((starts, labels)), axis=0, return_index=True)[1]
     steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]), level)
     chances = {
         "returns": _smirnov(*returns),

@@ -370,7 +370,7 @@ class TrialReset:
     most: int  # most steps of each environment to wait for ``ends``
     ends: int = 0  # least ends of all environments together
     goes_on: bool = False  # whether to step for LEAST_S seconds if steps are cheap
-    seconds: float = math.inf  # limit for all steps but the first, which may compile
+    seconds: float = math.inf  # limit after the first step, which may compile; the least steps may take longer
 
 
 @dataclass(frozen=True)
@@ -538,10 +538,11 @@ class _Transcript:
             return True
         if made and self._deadline == math.inf:
             self._deadline = time.monotonic() + reset.seconds
+        late = time.monotonic() - self._deadline
+        if late > 10 * reset.seconds or (late > 0 and made >= reset.steps):
+            return True
         if made < reset.steps:
             return False
-        if time.monotonic() > self._deadline:
-            return True
         if reset.goes_on and time.monotonic() < self._until and made < _MOST_TIMES * reset.steps:
             self._longest = max(reset.most, made)
             return False

@@ -133,7 +133,7 @@ def test_a_fault_in_one_array_of_many_is_named(vebench: Command, monkeypatch: py
     honest = ("nested:Honest", "shm-async")
     backends = ",".join((*honest, *(f"nested:{adapter}" for adapter in FAULTS)))
     asked = ("verify", *NESTED, "-b", backends, "--steps", "45", "--num-envs", "3", "--seed", "1", "-f", "json")
-    done = vebench(*asked, world=world_here(layouts=2))
+    done = vebench(*asked, world=world_here(layouts=1))
     verdicts = {each["backend"]: each for each in json.loads(done.out)}
     assert done.status == 1
     for name in honest:

@@ -108,7 +108,7 @@ def test_the_command_to_compare_backends_has_the_policy(vebench: Command) -> Non
     (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     (found,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
     command = found["remedy"].partition("compare it with: vebench ")[2]
-    assert vebench(*shlex.split(command), "--steps", "60", world=world_here(layouts=2)).status == 0
+    assert vebench(*shlex.split(command), "--steps", "60", world=world_here(layouts=1)).status == 0
 
 
 def test_a_cell_of_an_environment_with_a_global_generator_is_not_called_the_same(

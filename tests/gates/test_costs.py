@@ -145,11 +145,10 @@ def test_a_run_has_the_parts_of_its_startup(vebench: Command) -> None:
 
 def test_memory_that_a_real_environment_keeps_is_found(vebench: Command) -> None:
     brief = ("--duration", "0.05", "--warmup", "0.05", "--windows", "5", "--passes", "2", "--no-base", "-w", "1", "-q")
-    for leak, codes in ((0, set()), (2048, {"leak"})):
-        plan = ("-e", f"planted:Planted[leak={leak}]", "-b", "for-loop", *brief, "--proof", "off")
-        vebench("run", *plan, "-o", f"{leak}.jsonl")
-        (cell,) = json.loads(vebench("report", f"{leak}.jsonl", "-f", "json").out)
-        assert {finding["code"] for finding in cell["findings"]} & {"leak"} == codes
+    plan = ("-e", "planted:Planted[leak=2048]", "-b", "for-loop", *brief, "--proof", "off")
+    vebench("run", *plan, "-o", "leak.jsonl")
+    (cell,) = json.loads(vebench("report", "leak.jsonl", "-f", "json").out)
+    assert "leak" in {finding["code"] for finding in cell["findings"]}
     assert cell["leak"]["median"] == pytest.approx(2048, rel=0.1)
 
 

@@ -42,9 +42,9 @@ def _check_name(name: str, known: Collection[str]) -> None:
 
 
 def _batched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a batch, given the function of one environment. It computes a batch of one as two rows.
+    """Return the function of a batch, given the function of one environment.
 
-    XLA rounds a batch of one differently from every larger batch, so that no copy would equal a row.
+    It computes a batch of one as two rows. XLA rounds a batch of one differently, so no copy would equal a row.
     """
 
     def batched(*arguments: Any) -> Any:
@@ -73,7 +73,7 @@ def _gymnax(name: str, arguments: Mapping[str, Any]) -> Functions:
 
     def step(counted: Any, action: Any) -> tuple[Any, ...]:
         key, count, state = counted
-        # One key derived for each step, as where a batch splits one key. Splitting each environment's takes twice that.
+        # Derive one key for each step: a split of the key would make two, and one is enough.
         observation, state, *flags = env.step(jax.random.fold_in(key, count), state, action, params)
         return observation, (key, count + 1, state), *flags
 
@@ -207,7 +207,7 @@ class JaxVector:
 class Jax(Native):
     """A batch of environments of a JAX library. ``rollout=K``: K steps in one call, with random actions.
 
-    The rows of a rollout are those of PureJaxRL's: observations, rewards and flags of each step, on the device.
+    A rollout returns what PureJaxRL collects: observations, rewards and flags of each step, on the device.
     """
 
     def __init__(self, setup: Setup, *, deliver: str = "host", rollout: int = 0) -> None:

@@ -1,7 +1,7 @@
 """The adapter of simulators that step a whole batch in one call, and one of their copies as a single environment.
 
 A vector environment has ``reset``, ``step``, ``close`` and the single spaces of ``gymnasium.vector.VectorEnv``. Its
-arrays may be those of any library.
+arrays may belong to any library.
 """
 
 from __future__ import annotations

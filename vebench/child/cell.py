@@ -139,7 +139,7 @@ def build(
     info = backend.info
     made = clock()
     if info.on_device and info.autoreset == "next_step":
-        raise ValueError("rows on a device need autoreset in the same step: nobody counts rows of resets there")
+        raise ValueError("rows on a device need autoreset in the same step: the loop cannot count rows of resets there")
     backend.reset(request.start_seed)
     first = backend.recv()
     if info.on_device:
@@ -168,7 +168,7 @@ def _actions(
 ) -> tuple[Actions, tuple[int, ...]]:
     """Return the actions of a cell, and its policy's own CPUs, if any. The policy acts once, to load its code."""
     setup, info, chosen = request.setup, backend.info, request.settings.policy
-    if request.entry.role == "rollout":  # it chooses its actions itself
+    if request.entry.role == "rollout":  # it draws its own actions
         nothing: Any = None
         return Tape([nothing]), ()
     tape = action_tape(info.action_space, request.tape_seed, info.batch_size)

@@ -166,7 +166,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a run, in order. ``interpreters`` has those that are not vebench's own, by ``python_name``."""
+    """The cells of a run, in order. ``interpreters``: all but vebench's own, by ``python_name``."""
 
     spec: RunSpec
     cells: tuple[Cell, ...]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures two commits of the project in the current folder in turn, on any machine with bash, git and Python:
+# Measures two commits of the project in the current folder, interleaved, on any machine with bash, git and Python:
 #
 #     action/compare.sh BASE HEAD FOLDER --env CartPole --workers 2 --budget 10m
 #

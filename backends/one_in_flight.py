@@ -80,7 +80,7 @@ class OneInFlight(ABC):
     """An adapter whose batches have all environments, in the order of their ids.
 
     A subclass calls ``_report`` in its constructor, and defines ``_reset``, ``_receive`` and ``_end``. It also defines
-    ``_send`` if environments can step while the caller does other work.
+    ``_send`` if environments can step while the caller works on.
     """
 
     info: BackendInfo
@@ -160,7 +160,7 @@ class GymSync(CountsInside, OneInFlight):
 class GymAsync(OneInFlight):
     """``AsyncVectorEnv``: a process for each environment, shared memory on, observations not copied.
 
-    ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
+    ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None: no limit).
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
     """
 

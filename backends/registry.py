@@ -95,7 +95,7 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         return ()
     note, setting = _RESETS if built.of_library else _READ_ONLY if fast else _OVERWRITES
     if is_async:
-        setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in turn"
+        setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in a loop"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (

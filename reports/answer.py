@@ -27,7 +27,7 @@ from vebench.reports.document import AnswerText
 from vebench.results.records import Run, RunRecord
 
 DOUBTS = {
-    Exclusion.OTHER_WORK: "does other work",
+    Exclusion.OTHER_WORK: "does different work",
     Exclusion.UNVERIFIED: "is not known to do the same work",
     Exclusion.ABOVE_CEILING: "is significantly faster than the bare simulator",
     Exclusion.BELOW_SIMULATOR: "takes less CPU time than the bare simulator",

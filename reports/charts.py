@@ -134,15 +134,15 @@ def forecast_tables(cells: Sequence[CellSummary], header: RunRecord, workers: in
         )
 
 
-class NoFigureError(UsageError):
+class NoChartError(UsageError):
     """A page has nothing to draw."""
 
 
 def _file_of(page: Page, form: Literal["svg", "png", "pdf"]) -> str | bytes:
-    """Return all charts of ``page`` in one file. Raises NoFigureError if it has none."""
+    """Return all charts of ``page`` in one file. Raises NoChartError if it has none."""
     charts = [chart for document in figures.shortened(page.documents) for chart in document.charts]
     if not charts:
-        raise NoFigureError("no figure: no task has two rates that a chart can show")
+        raise NoChartError("no chart: no task has two rates that a chart can show")
     return svg(charts) if form == "svg" else drawn(charts, form)
 
 
@@ -198,7 +198,7 @@ def drawn(
 
 
 def _figure(charts: Sequence[Chart], among: Sequence[Chart]) -> Figure:
-    """Return ``charts`` as a figure, one below the other. Series have the same looks in all charts ``among``."""
+    """Return ``charts`` as one picture, one below the other. Series have the same looks in all charts ``among``."""
     from matplotlib.figure import Figure
 
     # In inches: narrow, so that texts can be read on a phone, and higher for the names of many series.

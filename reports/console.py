@@ -105,12 +105,12 @@ class Outlet:
             save(page, form, path)
             if self.printed is not None and not quiet:
                 note(f"wrote {path}")
-        except charts.NoFigureError as error:
+        except charts.NoChartError as error:
             if self.printed is None:
                 raise
             note(f"-o {path}: {error}")
         if form.beside and any(one.charts for one in page.documents) and not importable(MATPLOTLIB.module):
-            note(f"{path} has no figures: figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})")
+            note(f"{path} has no charts: charts need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})")
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
@@ -239,7 +239,7 @@ class Screen:
 
 
 class RunScreen(Screen):
-    """The screen of a plan: a line for each finished cell, each cell with other work, and each reason to skip cells.
+    """The screen of a plan: a line for each finished or different cell, and each reason to skip cells.
 
     ``done`` cells and ``before`` windows were measured earlier. ``later`` cells follow the plan's cells.
     """
@@ -270,7 +270,7 @@ class RunScreen(Screen):
             words = ", comparing rows with the reference"
         elif event.proof.verdict == "different":
             rates.pop(_setting(cell), None)
-            why = f"{_name(cell)}: other work while it was measured: {proof_difference(event.proof)}"
+            why = f"{_name(cell)}: different work while it was measured: {proof_difference(event.proof)}"
             self.say(why, "yellow")
         best = max(((median(found), setting) for setting, found in rates.items()), default=None)
         if best is not None:

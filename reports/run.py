@@ -397,7 +397,7 @@ def _side_by_side(sides: Sequence[Section]) -> Document | None:
             words = one_line("; ".join(differences)) or "nothing known: same machine and plan"
             facts.append((f"{side.letter} differs", words))
     spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
-    cancels = "measured in turn, so disturbances affected both"
+    cancels = "interleaved, so disturbances affected both"
     facts.append(("compared", f"frames/s; {cancels if all(in_turn) else spread}"))
     alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
     if alone:

@@ -1,4 +1,4 @@
-"""Measure which vector-env backend is fastest on this machine, and how far to trust the figure.
+"""Measure which vector-env backend is fastest on this machine, and how far to trust the rates.
 
 From Python: ``measure``, ``load``, ``check``, ``compare`` and ``verify``, which are loaded on use (docs/python.md).
 
@@ -7,6 +7,7 @@ An editable install maps ``vebench.backends`` and ``vebench.reports`` to the clo
 """
 
 __version__ = "0.1.0"
+HOME = "https://github.com/example/vebench"  # the repository, with the documentation
 __all__ = [
     "Comparison", "PairVerification", "Ratio", "Run", "VebenchError", "Verification",
     "check", "compare", "load", "measure", "verify",

@@ -103,7 +103,7 @@ class Run(Result[RunPage]):
 
     @property
     def notice(self) -> str:
-        """Why no figure of the run should be used, such as other processes on its CPUs; otherwise empty."""
+        """Why no rate of the run should be used, such as other processes on its CPUs; otherwise empty."""
         return self.page.sections[0].notice
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
@@ -291,7 +291,7 @@ def compare(
     world: World | None = None,
     **plan: Any,
 ) -> Comparison:
-    """Measure in the Pythons ``a`` and ``b`` in turn, and judge whether ``b`` is slower, as ``vebench compare`` does.
+    """Measure the Pythons ``a`` and ``b``, interleaved, and judge whether ``b`` is slower (``vebench compare``).
 
     Parameters
     ----------

@@ -58,11 +58,15 @@ def _fail(text: str, status: int) -> int:
 @click.group(
     cls=options.Commands,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND ...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="vebench", message="%(prog)s %(version)s")
 def app() -> None:
-    """Measure which vector-env backend is fastest on this machine, and how far to trust the result."""
+    """Find the fastest way to step RL environments on this machine.
+
+    vebench COMMAND --help explains a command.
+    """
 
 
 @command(
@@ -70,19 +74,19 @@ def app() -> None:
     "Measure",
     options.NAMED,
     *options.of_plan("run"),
-    option(HOW_LONG, "--quick", "The same as --effort low."),
-    option(VERDICT, "--verify", "First compare backends with a plain loop."),
+    option(HOW_LONG, "--quick", "Short for --effort low."),
+    option(VERDICT, "--verify", "First compare backends with a plain loop, as vebench verify does."),
     options.output("run", "Run file"),
-    option(OUTPUT, "--resume FILE", "Finish the run in this file, by its own plan.", FILE),
+    option(OUTPUT, "--resume FILE", "Finish the run in this file, with its own plan.", FILE),
     options.ALLOW_CODE,
-    option(OUTPUT, "--dry-run", "Print the plan; measure and write nothing."),
-    option(OUTPUT, "--quiet -q", "No progress and no table."),
+    option(OUTPUT, "--dry-run", "Print the plan and its time; measure nothing."),
+    option(OUTPUT, "--quiet -q", "Show no progress and no table."),
 )
 def run_(call: Call) -> int:
-    """Measure, and print a table and an answer.
+    """Measure backends, and say which is fastest and how sure that is.
 
-    ENV is an environment, as for --env. Join several environments, backends or counts by commas, or repeat the option.
-    Exit status: 0 done, 1 a cell failed or did other work, 2 bad input, 3 most cells disturbed, or no rate.
+    ENV is an environment, as for --env. Separate several values by commas, or repeat the option.
+    Exit status: 0 done, 1 a cell failed or did different work, 2 bad input, 3 most cells disturbed, or no rate.
 
     \b
     vebench run Pong
@@ -110,8 +114,8 @@ def run_(call: Call) -> int:
     "Measure",
     options.NAMED,
     *options.of_plan("tune"),
-    option(WHAT, "--batch N", "Rows that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
-    option(WHAT, "--async ok|no", "Allow asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
+    option(WHAT, "--batch N", "Rows of a batch that the learner takes.  [default: any number]", whole(1, MAX_COUNT)),
+    option(WHAT, "--async ok|no", "Whether to try asynchronous backends.", word("ok", "no"), "ok", "asynchronous"),
     option(HOW_LONG, "--budget TIME", "Longest time to measure.", grammar.seconds(), 120.0),
     option(VERDICT, "--margin SHARE", "Accept this much less throughput for a simpler setup.", share(), MARGIN),
     *options.pages("tune", "Run file"),
@@ -119,11 +123,11 @@ def run_(call: Call) -> int:
     options.ALLOW_CODE,
 )
 def tune(call: Call) -> int:
-    """Find which backend, workers and environments to use.
+    """Recommend a backend, workers and environments, in two minutes.
 
-    ENV is an environment, as for --env. Settings race: significantly slower ones are dropped. Here, the usual backends
-    include ale-vector-* and installed ones of other projects. `vebench report` reads the run file. Exit status:
-    0 decided, 2 bad input, 3 undecided within the budget, or nothing to recommend.
+    ENV is an environment, as for --env. Settings race: significantly slower ones are dropped. By default, ale-vector-*
+    and installed backends of other projects take part, too. vebench report reads the run file.
+    Exit status: 0 decided, 2 bad input, 3 undecided within the budget, or nothing to recommend.
 
     \b
     vebench tune Pong
@@ -149,15 +153,14 @@ def tune(call: Call) -> int:
     argument("files", "[FILE]...", Path),
     *options.pages("run"),
     option(OUTPUT, "--all", "Also show notes, the loop's cost, all numbers, and each run alone.", name="everything"),
-    option(OUTPUT, "--columns NAME", "Also show these: efficiency, peak_rss ... Comma or repeat.", listed(), ()),
+    option(OUTPUT, "--columns NAME", "Also show these columns, such as efficiency,peak_rss.", listed(), ()),
     option(OUTPUT, "--forecast N", "Also predict rates of N workers, at most twice the measured.", whole(1, MAX_COUNT)),
 )
 def report_(call: Call) -> None:
-    """Render a run as tables and charts, or compare several runs.
+    """Show runs as tables and charts, or side by side (no verdict).
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
-    with -o, must be named. Several runs are shown side by side, relative to the first. -o NAME.md also writes charts
-    to files next to it.
+    with -o, must be named. Several runs are shown relative to the first. -o NAME.md also writes files of charts.
 
     \b
     vebench report
@@ -181,20 +184,20 @@ def report_(call: Call) -> None:
     argument("baseline", "BASELINE", Path),
     argument("candidate", "[CANDIDATE]", Path),
     *options.ONLY,
-    option(HOW_LONG, "--budget TIME", "Longest time to measure, from two passes on.", grammar.seconds(), 600.0),
+    option(HOW_LONG, "--budget TIME", "Longest time, but at least two passes are measured.", grammar.seconds(), 600.0),
     options.WORSE,
     options.METRIC,
-    option(VERDICT, "--calibrate", "The code is unchanged: print the smallest tolerance that each task holds."),
-    option(VERDICT, "--history DIR", "Earlier runs, which show how much runs differ.  [default: an assumption]", FILE),
+    option(VERDICT, "--calibrate", "Given unchanged code, print the smallest tolerance that does not fail, by task."),
+    option(VERDICT, "--history DIR", "Earlier runs, which show how runs differ.  [default: a usual spread]", FILE),
     *options.pages("check", "Run file of the candidate"),
     options.ALLOW_CODE,
 )
 def check_(call: Call) -> int:
-    """Judge whether a run is slower than a baseline.
+    """Judge speed: two run files, or a run file and this machine.
 
     BASELINE and CANDIDATE are run files. Without a candidate, the baseline's plan is measured again here, until every
-    backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed or did other
-    work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
+    backend has a verdict or the budget is spent.
+    Exit status: 0 not slower, 1 the candidate alone is slower, fails or does different work, 2 bad input, 3 no verdict.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -218,17 +221,17 @@ def check_(call: Call) -> int:
     argument("a", "PYTHON_A"),
     argument("b", "PYTHON_B"),
     *options.of_plan("compare"),
-    option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, this long at most.", grammar.seconds()),
+    option(HOW_LONG, "--budget TIME", "Add passes until all have a verdict, for this long at most.", grammar.seconds()),
     options.WORSE,
     options.METRIC,
     *options.pages("check", "Run files, with -a and -b added to the name"),
 )
 def compare_(call: Call) -> int:
-    """Measure two Pythons, interleaved, and judge whether B is slower.
+    """Judge speed: two Pythons, measured here and interleaved.
 
-    Both measure the same cells on the same CPUs. Each needs the simulators and numpy, but not vebench, and version 3.10
-    or later. By default, the usual backends are measured, without reference rows. Exit status: 0 B is not slower than
-    A, 1 slower, or a cell failed or did other work in B alone, 2 bad input, 3 not comparable or inconclusive.
+    PYTHON_A and PYTHON_B are paths. Both measure the same cells on the same CPUs. Each needs version 3.10 or later, the
+    simulators and numpy, but not vebench. Reference rows are not measured by default.
+    Exit status: 0 B is not slower, 1 B alone is slower, fails or does different work, 2 bad input, 3 no verdict.
 
     \b
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
@@ -246,15 +249,15 @@ def compare_(call: Call) -> int:
     app,
     "Regressions",
     *options.of_plan("bisect"),
-    option(WHAT, "--good NAME", "A commit or release before the change.", Kind()),
-    option(WHAT, "--bad NAME", "A commit or release after the change.", Kind()),
+    option(WHAT, "--good NAME", "A commit or release from before the change.", Kind()),
+    option(WHAT, "--bad NAME", "A commit or release from after the change.", Kind()),
     *options.OF_PAST,
-    option(HOW_LONG, "--budget TIME", "Begin no step after this time.", grammar.seconds(), 3600.0),
+    option(HOW_LONG, "--budget TIME", "Start no new comparison after this time.", grammar.seconds(), 3600.0),
     *options.pages("bisect", "File of steps"),
     options.RESUME,
 )
 def bisect_(call: Call) -> int:
-    """Find the commit or release that made sampling slower, or faster.
+    """Find the commit or release that made sampling slower or faster.
 
     Installs candidates into temporary environments, and compares each with the good end as vebench compare does, until
     one has made the change with a probability of 99 %. Candidates that cannot be installed or measured are skipped.
@@ -262,8 +265,10 @@ def bisect_(call: Call) -> int:
 
     \b
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
-    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
-    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 --repo . -e mypackage:make_env -w 1
+    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 --with gymnasium \\
+      -e CartPole -b gym-sync -w 1
+    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 --repo . \\
+      -e mypackage:make_env -w 1
     """
     from vebench.gates import bisect, past
 
@@ -280,24 +285,25 @@ def bisect_(call: Call) -> int:
     "Regressions",
     argument("folder", "[DIR]", Path, default=Path(".vebench")),
     *options.of_plan("history"),
-    option(WHAT, "--backfill A..B", "First measure the commits from A to B, or releases, into DIR.", Kind()),
+    option(WHAT, "--backfill A..B", "First measure commits A to B (releases, given --package) into DIR.", Kind()),
     *options.OF_PAST,
-    option(HOW_LONG, "--budget TIME", "Begin no candidate after this time.", grammar.seconds(), 3600.0),
-    option(OUTPUT, "--store RUN", "Copy this run file to DIR first.", FILE),
+    option(HOW_LONG, "--budget TIME", "Start no further commit or release after this time.", grammar.seconds(), 3600.0),
+    option(OUTPUT, "--store RUN", "First copy this run file to DIR.", FILE),
     *options.pages("history"),
 )
 def history_(call: Call) -> int:
-    """Show the rates of many runs over time, and when they changed.
+    """Show rates of many runs over time, and when they changed.
 
     DIR is a folder of run files. Default: .vebench/. With --backfill, old commits or releases are measured there first,
-    the oldest and the newest before others. Those that cannot be measured are skipped. Exit status: 0 no new change for
-    the worse, 1 slower in the newest runs than before, 2 bad input, 3 too few runs to say.
+    the oldest and the newest before others. Commits that cannot be measured are skipped.
+    Exit status: 0 no new slowdown, 1 slower in the newest runs than before, 2 bad input, 3 too few runs to say.
 
     \b
     vebench history
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
-    vebench history runs --backfill v1.0..main -e mypackage:make_env -b for-loop -w 1 --budget 1h
+    vebench history runs --backfill v1.0..main -e mypackage:make_env \\
+      -b for-loop -w 1 --budget 1h
     """
     from vebench.gates import history, past
 
@@ -320,29 +326,32 @@ def history_(call: Call) -> int:
     "Same results",
     argument("pair", "[A B]", nargs=-1),
     *options.of_plan("verify"),
-    option(HOW_LONG, "--steps N", "Least steps of each environment in the first layout.", whole(1, 10**7), 400),
-    option(WHAT, "--num-envs N", "Environments in the first layout, or one more.", whole(1, MAX_COUNT), 2),
-    option(ADVANCED, "--within LIMIT", "For A B: rewards=0.1%, FIELD=4ulp@STEPS, or distribution.", listed(), ()),
-    option(WHAT, "--policy POLICY", "MODULE:FUNCTION; for A B also hold, sweep or actions.npy.", Kind()),
+    option(HOW_LONG, "--steps N", "Fewest steps of each environment in the first layout.", whole(1, 10**7), 400),
+    option(WHAT, "--num-envs N", "Environments in the first layout, or at random one more.", whole(1, MAX_COUNT), 2),
+    option(
+        ADVANCED, "--within LIMIT", "A and B may differ: rewards=0.1%, FIELD=4ulp@STEPS, distribution.", listed(), ()
+    ),
+    option(WHAT, "--policy POLICY", "Chooses actions: MODULE:FUNCTION; for A B also hold, sweep, actions.npy.", Kind()),
     *options.pages("verify"),
 )
 def verify_(call: Call) -> int:
-    """Compare the rows of backends with a plain loop's, or of any two implementations.
+    """Judge equality: backends and a plain loop, or any A and B.
 
     Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
     deterministic variant of the task, then one environment, then up to eight. Layouts, lengths and actions are drawn
-    anew each time, unless --seed is given. Verdicts on known backends and tasks are kept for later runs. Exit status: 0
-    the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared.
+    anew each time, unless --seed is given. Work statuses of known backends and tasks are kept for later runs.
 
     A and B are two environments or vector environments, by Gymnasium's id or as module:callable, each with arguments in
     brackets and @PYTHON if it runs in another one. A callable with parameters num_envs and seed gets them. Where the
     two differ, the smallest example is written as a script to .vebench/example.py.
+    Exit status: 0 the same, 1 a backend does different work or fails, 2 bad input, 3 none could be compared.
 
     \b
     vebench verify -e Pong
     vebench verify -e CartPole -b mymodule:MyBackend --num-envs 8 --steps 5000
     vebench verify CartPole-v1 mymodule:make_vector
-    vebench verify HalfCheetah-v5 HalfCheetah-v5@other/bin/python --within observations=1e-9@100
+    vebench verify HalfCheetah-v5 HalfCheetah-v5@other/bin/python \\
+      --within observations=1e-9@100
     """
     _, outlet = call.outlet("verify")
     spec = asked("verify", call.plan)
@@ -367,7 +376,7 @@ def verify_(call: Call) -> int:
 
 @app.group("share", cls=options.Commands)
 def share_group() -> None:
-    """Submit a run for others to check, publish submissions, or quote a run."""
+    """Submit a run, check or publish submissions, or quote a run."""
 
 
 @command(
@@ -380,8 +389,8 @@ def make_(call: Call) -> int:
     """Make a submission of a run with a fixed plan.
 
     RUN is a run file of vebench run --suite. Shows whether the submission would be accepted; with -o, also writes it:
-    the run, the machine, the packages, and the rates with checksums, without folders of this machine. Exit status: 0
-    accepted, 1 it would be refused, 2 bad input.
+    the run, the machine, the packages, and the rates with checksums, without folders of this machine.
+    Exit status: 0 accepted, 1 it would be refused, 2 bad input.
 
     \b
     vebench run --suite classic-3 -o classic.jsonl
@@ -396,8 +405,8 @@ def make_(call: Call) -> int:
 def share_check_(call: Call) -> int:
     """Check submissions for mistakes, and say how to correct them.
 
-    Each DIR is a folder that vebench share make has written. Nothing in it is executed. Exit status: 0 all are
-    accepted, 1 one is refused, 2 bad input.
+    Each DIR is a folder that vebench share make has written. Nothing in it is executed.
+    Exit status: 0 all are accepted, 1 one is refused, 2 bad input.
 
     \b
     vebench share check submissions/*/
@@ -415,10 +424,11 @@ def share_check_(call: Call) -> int:
     option(OUTPUT, "--output -o DIR", "Write to this folder: a new one, or an earlier site.", FILE, name="site"),
 )
 def site_(call: Call) -> None:
-    """Write a static site of submissions: an index, and a page for each machine.
+    """Write a static site of submissions, with a page for each machine.
 
     DIR is a folder of folders that vebench share make has written. Damaged ones are left out, with the reason. The site
-    needs no server. Exit status: 0 done, 2 bad input, or no submission.
+    needs no server.
+    Exit status: 0 done, 2 bad input, or no submission.
 
     \b
     vebench share site submissions -o site
@@ -432,7 +442,7 @@ def site_(call: Call) -> None:
 
 @command(share_group, "Share", argument("run", "RUN", Path), options.output("cite"))
 def cite_(call: Call) -> None:
-    """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
+    """Quote a run: a sentence for each task, and an entry for BibTeX.
 
     RUN is a run file. The text has the rates of the fastest backends, and the command that repeats them.
 
@@ -448,7 +458,7 @@ def cite_(call: Call) -> None:
 
 @command(app, "This machine", name="list")
 def list_(_call: Call) -> None:
-    """Show what can be measured here, and why the rest cannot."""
+    """Show backends and tasks, and why some cannot be measured here."""
     from vebench.reports.console import show
     from vebench.reports.overview import list_page
 
@@ -457,10 +467,11 @@ def list_(_call: Call) -> None:
 
 @command(app, "This machine", argument("names", "NAME..."))
 def install_(call: Call) -> int:
-    """Set up the backends of other projects.
+    """Set up backends of other projects.
 
     Makes a virtual environment for each NAME in the cache folder, with the same simulators as vebench's. vebench list
-    shows the names; all means all of them. Exit status: 0 done, 1 something could not be installed, 2 bad input.
+    shows the names; all means all of them.
+    Exit status: 0 done, 1 something could not be installed, 2 bad input.
 
     \b
     vebench install sb3 tianshou
@@ -474,13 +485,16 @@ def install_(call: Call) -> int:
 @command(
     app,
     "This machine",
-    option(OUTPUT, "--workers -w N", "Show where this many would be.", whole(1, MAX_COUNT)),
-    options.Parameter(OPTIONS["pin"], RunSpec.pin),
-    option(OUTPUT, "--sysroot DIR", "Show a copy of another's /sys and /proc.", FILE),
+    option(OUTPUT, "--workers -w N", "Show the CPUs that this number of workers would get.", whole(1, MAX_COUNT)),
+    options.Parameter(OPTIONS["pin"], RunSpec.pin, RunSpec.pin),
+    option(OUTPUT, "--sysroot DIR", "Describe another machine, from a copy of its /sys and /proc.", FILE),
     options.form("machine"),
 )
 def doctor_(call: Call) -> None:
-    """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
+    """Show CPUs, memory and settings that affect rates, and what to fix.
+
+    Changes nothing.
+    """
     from vebench.commands import core
     from vebench.reports.formats import format_for
 

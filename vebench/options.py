@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from vebench import HOME
 from vebench.errors import UsageError
 from vebench.plan import grammar
 from vebench.plan.grammar import ADVANCED, GROUPS, HOW_LONG, OUTPUT, WHAT, Kind, Option
@@ -20,6 +21,15 @@ if TYPE_CHECKING:  # these load msgspec and Rich, which the help does not need
     from vebench.commands.session import World
     from vebench.reports.console import Outlet
     from vebench.reports.document import PageKind
+
+
+# The pages in docs/ that help names, by section or command.
+_PAGES = {
+    "Share": "guides/submit", "run": "guides/measure", "tune": "guides/tune", "report": "start", "check": "guides/ci",
+    "compare": "guides/ci", "bisect": "guides/find-the-change", "history": "guides/find-the-change",
+    "verify": "concepts/same-work", "list": "reference/backends", "install": "guides/other-backends",
+    "doctor": "guides/measure",
+}  # fmt: skip
 
 
 class Parameter(click.Option):
@@ -88,9 +98,9 @@ class Call:
             found["envs"] = OPTIONS["envs"].value(self.named) + found.get("envs", ())
         return found
 
-    def refuse_others(self, why: str, besides: Collection[str]) -> None:
-        """Raise UsageError, with the options to leave out, if the command line has options not in ``besides``."""
-        if excess := self.given.difference(besides):
+    def refuse_others(self, why: str, allowed: Collection[str]) -> None:
+        """Raise UsageError, with the options to leave out, if the command line has options that are not ``allowed``."""
+        if excess := self.given.difference(allowed):
             typed = [one for one in self._context.command.params if one.name in excess]
             options = [one.opts[0] for one in typed if isinstance(one, click.Option)]
             arguments = [str(one.metavar).strip("[].") for one in typed if isinstance(one, click.Argument)]
@@ -102,7 +112,7 @@ class Call:
             reports = () if file else ("output",)
             self.refuse_others("--resume takes its plan from the file", {"resume", "allow_code", *kept, *reports})
         elif self.allow_code:
-            raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
+            raise UsageError("--allow-code applies to --resume only: code named on the command line is always allowed")
 
     def outlet(self, kind: PageKind, *, measures: bool = False) -> tuple[Path | None, Outlet]:
         """Return the run file from ``-o``, or None, and the outlet for the page of the command.
@@ -140,6 +150,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
         self.section = section
+        settings["help"] = settings["help"].replace("\n    Exit status:", "\n\n    Exit status:")  # a paragraph
         super().__init__(*args, **settings)
         if any(getattr(one, "group", "") == ADVANCED for one in self.params):
             how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
@@ -171,7 +182,16 @@ class Command(click.Command):
         for name, lines in groups.items():
             if lines:
                 with formatter.section(name):
-                    formatter.write_dl(lines)
+                    formatter.write_dl([(flags, text.replace("-", "\u2011")) for flags, text in lines])
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help. Lines do not break at hyphens, so that readers can search for and copy all names."""
+        return super().get_help(ctx).replace("\u2011", "-")
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the address of the command's page."""
+        with formatter.section("Documentation"):
+            formatter.write_text(f"{HOME}/blob/HEAD/docs/{_PAGES.get(self.section) or _PAGES[self.name or '']}.md")
 
 
 def _show_all(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
@@ -203,6 +223,11 @@ class Commands(click.Group):
             with formatter.section(section):
                 formatter.write_dl(lines, col_max=12)
 
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the address of the documentation."""
+        with formatter.section("Documentation"):
+            formatter.write_text(HOME)
+
 
 def command(
     group: click.Group, section: str, *params: click.Parameter, name: str | None = None
@@ -217,7 +242,8 @@ def command(
 
 def of_plan(command: str) -> Iterator[Parameter]:
     """Yield the parameters of a command for the fields of ``RunSpec``. Absent options have the value None."""
-    usual = {"timeout": RunSpec.timeout, **defaults(command)}
+    always = ("timeout", "seed", "pin", "replicas", "proof")
+    usual = {name: getattr(RunSpec, name) for name in always} | defaults(command)
     for name in FIELDS[command]:
         yield Parameter(OPTIONS[name], shown=usual.get(name))
     if command in {"run", "compare"}:
@@ -225,7 +251,7 @@ def of_plan(command: str) -> Iterator[Parameter]:
             f"{level} = {passes} x {windows} of {grammar.time_of(seconds)}{' (race)' if race else ''}"
             for level, (passes, windows, seconds, _, race) in EFFORTS[command].items()
         ]
-        meaning = f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
+        meaning = f"Passes x windows: {', '.join(levels)}. --passes, --windows and --duration override it."
         yield option(HOW_LONG, "--effort LEVEL", meaning, grammar.word(*EFFORTS[command]), "normal")
 
 
@@ -264,7 +290,7 @@ def output(kind: PageKind, run_file: str = "") -> Parameter:
     suffixes = f"{', '.join(first)} or {last}"
     meaning = f"Write a report to this file, by its suffix: {suffixes}."
     if run_file:
-        meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({suffixes}), or both."
+        meaning = f"{run_file} (.jsonl), or a report ({suffixes}). Repeat for both.  [default: a .jsonl in .vebench/]"
     return option(OUTPUT, "--output -o FILE", meaning, grammar.listed(files), ())
 
 
@@ -284,15 +310,15 @@ NAMED = argument(
     "named", "[ENV]...", shell_complete=lambda _context, _parameter, typed: completed(OPTIONS["envs"], typed)
 )
 ONLY = (
-    option(WHAT, "--env -e ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, (), "envs"),
-    option(WHAT, "--backend -b NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, (), "backends"),
+    option(WHAT, "--env -e ENV", "Only these environments (A,B).", OPTIONS["envs"].kind, (), "envs"),
+    option(WHAT, "--backend -b NAME", "Only these backends (A,B).", OPTIONS["backends"].kind, (), "backends"),
 )
 WORSE = Parameter(MOST_WORSE, MOST_WORSE.value(TOLERANCE), MOST_WORSE.value(TOLERANCE))
 METRIC = Parameter(METRICS, METRICS.value("rate"), ("rate",))
-ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the file: use its code, Pythons and hosts.")
+ALLOW_CODE = option(ADVANCED, "--allow-code", "Trust the run file: use the code, Pythons and hosts that it names.")
 OF_PAST = (
     option(WHAT, "--repo DIR", "Folder that pip installs, in a git repository.  [default: .]", grammar.FILE),
-    option(WHAT, "--package NAME", "Releases of this package, not commits. --repo adds your project.", Kind(), ""),
-    option(WHAT, "--with PACKAGE", "Also install this with each. Repeat.", grammar.listed(), (), "needed"),
+    option(WHAT, "--package NAME", "Try releases of this package, not commits. --repo adds your project.", Kind(), ""),
+    option(WHAT, "--with PACKAGE", "Also install this with each. May be repeated.", grammar.listed(), (), "needed"),
 )
-RESUME = option(OUTPUT, "--resume FILE", "Go on with this file, for another --budget.", grammar.FILE)
+RESUME = option(OUTPUT, "--resume FILE", "Continue the run in this file, for another --budget.", grammar.FILE)

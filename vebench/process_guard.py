@@ -29,7 +29,7 @@ from vebench.child.process import CHECK_S, Guardian, Process
 from vebench.errors import StorageError
 from vebench.machine import guardian
 
-CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # the modules that a child may import, besides adapters
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # the modules that a child may import, like adapters
 PREFIX = "vebench-"
 LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
 

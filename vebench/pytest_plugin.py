@@ -59,7 +59,7 @@ class VectorEnvRate:
         tolerance: float | str = 0.1,  # as TOLERANCE in plan/spec.py
         metric: str = "rate",
     ) -> None:
-        """Measure. Fail the test if a backend is slower than the baseline, does other work, or fails.
+        """Measure. Fail the test if a backend is slower than the baseline, does different work, or fails.
 
         The test is skipped, with the reason, if the data are inconclusive after ``--vebench-budget``. Bad input fails
         it with one line. The property ``verdict`` in JUnit XML is the deciding verdict, ``failed`` for a failed cell.

@@ -325,7 +325,7 @@ static bool start_thread(struct pool *pool, const int32_t *cpu)
 	return started;
 }
 
-/* Returns a pool with `threads` threads besides the caller, or NULL if memory or threads are lacking. Each thread runs
+/* Returns a pool with `threads` threads and the caller, or NULL if memory or threads are lacking. Each thread runs
  * on one of the `cpus`, unless that is NULL. */
 struct pool *vebench_pool_start(work work, void *context, int64_t environments, int64_t chunk, int64_t threads,
 				int64_t caller_steps, int64_t most_poll_ns, const int32_t *cpus)

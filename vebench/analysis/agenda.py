@@ -66,7 +66,7 @@ def _early(planned: Mapping[CellKey, Cell], spec: RunSpec, cpus: int) -> dict[Ce
 def _useful(
     planned: Mapping[CellKey, Cell], spec: RunSpec, run: Run, costs: Costs, left: float, memory: int | None
 ) -> list[Cell]:
-    """Return the cells that fit into ``left`` seconds, those that decide most first, and the bases of their tasks."""
+    """Return the cells that fit into ``left`` seconds, the most decisive first, and the bases of their tasks."""
     cells = {cell.key: cell for cell in rated(run)}
     again = next_repeats(run).keys() & planned.keys()
     alive = may_win([*cells.values()], look=1 + max(record.repeat for record in run.cells))

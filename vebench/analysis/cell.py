@@ -27,9 +27,9 @@ NO_REASON = "no reason was recorded"  # why a cell failed
 class Gravity(StrEnum):
     """The consequence of a finding for the results that it concerns. The gravest level comes first."""
 
-    FAULT = "fault"  # the figure is missing or must not be used
-    WARNING = "warning"  # the figure is uncertain, incomplete, or was measured in another way than requested
-    NOTE = "note"  # the figure is valid; the finding explains it, or says how to get a higher figure
+    FAULT = "fault"  # the rate is missing or must not be used
+    WARNING = "warning"  # the rate is uncertain, incomplete, or was measured in another way than requested
+    NOTE = "note"  # the rate is valid; the finding explains it, or says how to get a higher rate
 
 
 class Code(StrEnum):
@@ -39,50 +39,87 @@ class Code(StrEnum):
     """
 
     gravity: Gravity
+    meaning: str  # what was found, for docs/reference/findings.md
+    remedy: str  # what to do; the rules have more exact ones for some cases
 
-    def __new__(cls, text: str, gravity: Gravity) -> Self:
+    def __new__(cls, text: str, gravity: Gravity, meaning: str, remedy: str) -> Self:
         """Return the member whose value is ``text``."""
         code = str.__new__(cls, text)
-        code._value_ = text
-        code.gravity = gravity
+        code._value_, code.gravity, code.meaning, code.remedy = text, gravity, meaning, remedy
         return code
 
-    FAILED = "failed", Gravity.FAULT
-    DIFFERENT_WORK = "different-work", Gravity.FAULT
-    ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # significantly faster: this rate or the ceiling is wrong
-    BELOW_SIMULATOR = "below-simulator", Gravity.FAULT  # too little CPU time: this time or the ceiling is wrong
-    UNUSABLE = "unusable", Gravity.FAULT  # most cells were disturbed or throttled
+    # fmt: off
+    FAILED = ("failed", Gravity.FAULT, "a cell was not measured: its process failed, crashed or hung",
+        "read the log beside the run file, correct the cause, and measure the cell again with --resume")
+    DIFFERENT_WORK = ("different-work", Gravity.FAULT, "rows of the backend differ from the plain loop's",
+        "leave the backend out with -b, choose another task, or look for the fault with vebench verify")
+    ABOVE_CEILING = ("above-ceiling", Gravity.FAULT, "the rate is significantly above the bare simulator's",
+        "do not trust it: measure again with more --windows, and check that it resets finished environments")
+    BELOW_SIMULATOR = ("below-simulator", Gravity.FAULT, "steps take much less CPU time than the bare simulator's",
+        "do not trust it: measure again with more --windows, and look for processes that it does not start")
+    UNUSABLE = ("unusable", Gravity.FAULT, "most cells of the run were disturbed or throttled",
+        "measure on an idle machine, on more CPUs, or with fewer --workers")
 
-    INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged
-    OTHER_PACKAGES = "other-packages", Gravity.WARNING  # versions differ; versions of MuJoCo simulate differently
-    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped, not vebench's own
-    POLLING = "polling", Gravity.WARNING  # a backend that polls shares CPUs, or has fewer CPUs than processes
-    THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than the CPUs requested
-    UNPINNED = "unpinned", Gravity.WARNING  # CPUs or memory are not bound as the user asked
-    PRIORITY = "priority", Gravity.WARNING  # a changed priority gives a backend more or less CPU time than the others
-    EXTRA_THREADS = "extra-threads", Gravity.WARNING
-    DISTURBED = "disturbed", Gravity.WARNING
-    IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested
-    DRIFTING = "drifting", Gravity.WARNING  # the rate changed during measurement, or had not settled when warm-up ended
-    AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
-    LEAK = "leak", Gravity.WARNING  # memory grows with steps
-    RECOMPILED = "recompiled", Gravity.WARNING  # a library compiles while the cell is measured
-    LOOP_COST = "loop-cost", Gravity.WARNING  # the measuring loop lowers the rate, by a roughly known share
-    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
-    NO_RESETS = "no-resets", Gravity.WARNING  # no episode of a batched simulator ended
-    FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
-    CHEAPER_STEPS = "cheaper-steps", Gravity.WARNING  # batches of the rows that are ready first have fewer slow steps
-    UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs
-    INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment returns them; the work may still be the same
-    CLOCKS = "clocks", Gravity.WARNING
-    MEMORY = "memory", Gravity.WARNING  # the machine has little shared memory
+    INCOMPLETE = ("incomplete", Gravity.WARNING, "cells are missing, or lines of the run file are damaged",
+        "measure the rest with --resume")
+    OTHER_PACKAGES = ("other-packages", Gravity.WARNING, "the backend has another version of a simulator or package",
+        "install the same version on both sides: versions of MuJoCo simulate differently")
+    FALLBACK = ("fallback", Gravity.WARNING, "the backend steps Gymnasium's class, not vebench's own",
+        "do what the message says, such as installing a compiler, or leave the backend out with -b")
+    POLLING = ("polling", Gravity.WARNING, "a backend that busy-waits shares CPUs, or has fewer CPUs than processes",
+        "measure on an idle machine, with fewer --workers than CPUs and --pin none")
+    THROTTLED = ("throttled", Gravity.WARNING, "a CPU quota is less than the CPUs that cells use",
+        "give the container more CPUs (--cpus), or measure with fewer --workers")
+    UNPINNED = ("unpinned", Gravity.WARNING, "CPUs or memory are not bound as requested",
+        "measure on Linux, which can set CPU affinity, or accept it with --pin none")
+    PRIORITY = ("priority", Gravity.WARNING, "the backend changes the priority of its threads",
+        "let it leave priorities as they are, or give all backends the same: nice -n N vebench ...")
+    EXTRA_THREADS = ("extra-threads", Gravity.WARNING, "a library has started threads of its own in each process",
+        "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1")
+    DISTURBED = ("disturbed", Gravity.WARNING, "other processes or virtual machines used the cell's CPUs",
+        "measure on an idle machine; vebench doctor shows the load of others")
+    IMPRECISE = ("imprecise", Gravity.WARNING, "the rate has no interval, or a wide one",
+        "measure on an idle machine, with a longer --duration, more --windows or more --passes")
+    DRIFTING = ("drifting", Gravity.WARNING, "the rate changed during measurement, or had not settled before it",
+        "measure with a longer warm-up (--warmup 1s), or on a cooler or idle machine")
+    AGEING = ("ageing", Gravity.WARNING, "the rate depends on how many steps an environment has made",
+        "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)")
+    LEAK = ("leak", Gravity.WARNING, "memory grows with each step",
+        "look for a list, a cache or reference cycles that grow; a longer --duration shows whether this lasts")
+    RECOMPILED = ("recompiled", Gravity.WARNING, "a library compiles while the cell is measured",
+        "give all steps arrays of equal shapes and types (JAX_LOG_COMPILES=1)")
+    LOOP_COST = ("loop-cost", Gravity.WARNING, "the measuring loop lowers the rate noticeably",
+        "measure on an idle machine, or with a larger --envs-per-worker")
+    SHORT_WINDOWS = ("short-windows", Gravity.WARNING, "windows have few batches",
+        "measure with a longer --duration, or with fewer --workers or --envs-per-worker")
+    NO_RESETS = ("no-resets", Gravity.WARNING, "no episode of a batched simulator ended, so the rate has no resets",
+        "limit episodes, or compare the rate only with others without resets")
+    FEW_RESETS = ("few-resets", Gravity.WARNING, "resets take much of the time, and windows hold few of them",
+        "measure with a longer --duration")
+    CHEAPER_STEPS = ("cheaper-steps", Gravity.WARNING, "batches of the rows that are ready first have fewer slow steps",
+        "compare the stated rate with others, or measure backends with whole batches")
+    UNVERIFIED = ("unverified", Gravity.WARNING, "too few rows were compared to know whether the work is the same",
+        "compare them with vebench verify, or measure with a longer --duration")
+    INVALID_VALUES = ("invalid-values", Gravity.WARNING, "the environment returns NaN, or values outside its spaces",
+        "fix the environment, or the spaces that it declares")
+    CLOCKS = ("clocks", Gravity.WARNING, "clock speeds of the CPUs depend on the load",
+        "as root: cpupower frequency-set -g performance; to compare machines, turn boost off")
+    MEMORY = ("memory", Gravity.WARNING, "little shared memory is free",
+        "give the container more (--shm-size 1g), or free some")
 
-    OUTLIERS = "outliers", Gravity.NOTE  # outliers are kept, and the interval includes them
-    SLOWER = "slower", Gravity.NOTE  # slower than the plain loop; the rate is valid
-    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
-    WAITING = "waiting", Gravity.NOTE  # steps wait, and more workers would give a higher rate
-    VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
-    SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here; the finding has the reason and the remedy
+    OUTLIERS = ("outliers", Gravity.NOTE, "a few windows differ much from the others; the interval includes them",
+        "ignore a few; if there are many, look for other programs, timers or virtual machines")
+    SLOWER = ("slower", Gravity.NOTE, "the backend is slower than a plain Python loop with one worker",
+        "use the plain loop here, or try a larger --envs-per-worker")
+    OVERSUBSCRIBED = ("oversubscribed", Gravity.NOTE, "there are more workers, processes or threads than CPUs or cores",
+        "measure with fewer --workers, a smaller --envs-per-worker, or on more CPUs")
+    WAITING = ("waiting", Gravity.NOTE, "steps wait, and more workers would give a higher rate",
+        "measure with more --workers: each is a process or thread")
+    VIRTUAL_MACHINE = ("virtual-machine", Gravity.NOTE, "other virtual machines may use the CPUs of this one",
+        "use more --passes, compare only within one run, and check the stolen time")
+    SKIPPED = ("skipped", Gravity.NOTE, "a cell cannot run here, or a package is missing",
+        "provide what is missing, or leave it out with -b and --workers")
+    # fmt: on
 
 
 @dataclass(frozen=True)
@@ -202,7 +239,7 @@ class CellSummary:
     by_cpu_time: Sample = _NO_RATES  # frames per second of CPU time
     startup: Sample = _NO_RATES  # nanoseconds from the start of the process to the first batch
     memory: Sample = _NO_RATES  # the peak memory of all processes, in bytes for each environment
-    excluded_for: Exclusion | None = None  # why the rate is excluded; other work is in ``work``
+    excluded_for: Exclusion | None = None  # why the rate is excluded; different work is in ``work``
     frames_per_second: Estimate | None = None  # the rate with its 95 % interval; None if nothing was measured
     speedup: Estimate | None = None  # over the reference with one worker in the same run; None without one of them
     figures: Figures = Figures()

@@ -84,7 +84,7 @@ class CellComparison:
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None  # the divisor and the dividend of the ratio: baseline, then candidate
     why: str | None = None  # the reason for the verdict, if the verdict needs one
-    failed: str | None = None  # why only the candidate's cell failed; other work or a leak is a failure, too
+    failed: str | None = None  # why only the candidate's cell failed; different work or a leak is a failure, too
     terms: tuple[Term, ...] = ()  # the samples of the ratio with their powers; empty without a ratio
     metric: Metric = "fps"
 
@@ -416,7 +416,7 @@ class _Sides:
 
     def _differ(self, key: CellKey, old: CellSummary, new: CellSummary) -> Iterator[_Verdict]:
         """Yield the differences between the two sides of a cell that prevent a comparison."""
-        both_excluded = old.exclusion and new.exclusion  # for known other work, they do the same other work
+        both_excluded = old.exclusion and new.exclusion  # work that is known to differ is the same on both sides
         for name, cell in self._named(key):
             if cell.excluded_for or cell.work.found_to_differ or (cell.exclusion and not both_excluded):
                 yield "not comparable", f"{name}: {_why_excluded(cell)}"
@@ -455,7 +455,7 @@ def _skipped(cell: CellSummary | None) -> bool:
 def _how_failed(old: CellSummary, new: CellSummary | None) -> str | None:
     """Return how the new cell failed; None if it did not fail, or if the old cell has failed in the same way.
 
-    A cell that was found to do other work has failed. A cell that the user interrupted has not.
+    A cell that was found to do different work has failed. A cell that the user interrupted has not.
     """
     if old.status != "ok" or new is None:
         return None

@@ -175,7 +175,7 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         message = f"{_of_passes(cell.failed_repeats, cell)}{cell.reason}"
         yield Finding(Code.INCOMPLETE, message, f"measure it again with: {sweep.resume}")
     if cell.status == "skipped":
-        yield Finding(Code.SKIPPED, reason, "provide what is missing, or leave it out with -b and --workers")
+        yield Finding(Code.SKIPPED, reason, Code.SKIPPED.remedy)
 
 
 def _of_passes(number: int, cell: CellSummary) -> str:
@@ -217,7 +217,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.UNVERIFIED, message, remedy)
     if proof is not None and proof.invalid is not None:
         message = f"the environment returns invalid values, with every backend: {proof.invalid}"
-        yield Finding(Code.INVALID_VALUES, message, "fix the environment, or the spaces that it declares")
+        yield Finding(Code.INVALID_VALUES, message, Code.INVALID_VALUES.remedy)
 
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -243,8 +243,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     slowed = cell.conditions.disturbed or cell.conditions.throttled_windows > 0
     if half is not None and half > WIDE and asked is None and not (slowed or few):
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
-        remedy = "measure on an idle machine, with a longer --duration, more --windows or more --passes"
-        yield Finding(Code.IMPRECISE, message, remedy)
+        yield Finding(Code.IMPRECISE, message, Code.IMPRECISE.remedy)
     if asked is not None and (half is None or half > asked):
         message = f"the interval was still wider than ±{100 * asked:.3g}% when the time was up (--until)"
         remedy = f"measure with a larger --budget, on an idle machine, or continue with: {sweep.resume}"
@@ -254,23 +253,20 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.key in sweep.above_ceiling:
         message = "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed"
-        remedy = "do not trust it: measure again with more --windows, and check that it resets finished environments"
-        yield Finding(Code.ABOVE_CEILING, message, remedy)
+        yield Finding(Code.ABOVE_CEILING, message, Code.ABOVE_CEILING.remedy)
     elif cell.key in sweep.below_simulator:
         message = f"a step takes significantly less than {LEAST_CPU_TIME:.0%} of the bare simulator's CPU time: "
         message += "it does less work, processes that are not its own do it, or the ceiling was disturbed"
-        remedy = "do not trust it: measure again with more --windows, and look for processes that it does not start"
-        yield Finding(Code.BELOW_SIMULATOR, message, remedy)
+        yield Finding(Code.BELOW_SIMULATOR, message, Code.BELOW_SIMULATOR.remedy)
     if cell.key in sweep.below_loop:
         # If each environment has a process, more environments do not give a process more work.
         more = "" if cell.entry.steppers == "process each" else ", or try a larger --envs-per-worker"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", f"use {REFERENCE} here{more}")
     if cell.figures.recompiled:
         message = f"compiles while it is measured, in {cell.figures.recompiled} of {cell.conditions.windows} windows"
-        yield Finding(Code.RECOMPILED, message, "give all steps arrays of equal shapes and types (JAX_LOG_COMPILES=1)")
+        yield Finding(Code.RECOMPILED, message, Code.RECOMPILED.remedy)
     if words := cheaper(cell.work.proof):
-        remedy = "compare that rate with others, or measure backends with whole batches"
-        yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", remedy)
+        yield Finding(Code.CHEAPER_STEPS, f"its batches hold cheaper steps: {words}", Code.CHEAPER_STEPS.remedy)
 
 
 def _versions(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
@@ -297,21 +293,21 @@ def _contention(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         few = cell.entry.at_work(cell.built.processes, cell.built.threads, cell.built.options) < cell.built.batch_size
         if few and cell.status == "ok" and cell.entry.steppers not in ("caller", "process each"):
             message = "steps wait, but only a part of a batch is stepped at the same time"
-            yield Finding(Code.WAITING, message, "measure with more --workers: each is a process or thread")
+            yield Finding(Code.WAITING, message, Code.WAITING.remedy)
     elif conditions.oversubscribed and cell.status != "skipped":
         what = "workers" if cell.workers > owned else "processes or threads"
         remedy = f"measure with --workers up to {owned}, a smaller --envs-per-worker, or on more CPUs"
         yield Finding(Code.OVERSUBSCRIBED, f"more {what} than {cpus}", remedy)
     if conditions.throttled_windows:
         message = "throttled by the container's CPU quota; throttled windows are left out if others remain"
-        yield Finding(Code.THROTTLED, message, "give the container more CPUs (--cpus), or measure with fewer --workers")
+        yield Finding(Code.THROTTLED, message, Code.THROTTLED.remedy)
     if conditions.disturbed:
         takers = {"other processes": conditions.others_share, "the hypervisor": conditions.stolen_share}
         culprits = [name for name, share in takers.items() if share > TAKEN_SHARE / 2]
         hosts = dict.fromkeys(share.host for share in conditions.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}"
-        yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows the load of others")
+        yield Finding(Code.DISTURBED, message, Code.DISTURBED.remedy)
     if cell.exclusion is Exclusion.CONTESTED:
         message = "its processes busy-wait, and others used the same CPUs: its rate is excluded from comparisons"
         yield Finding(Code.POLLING, message, "measure on an idle machine, with no more --workers than CPUs")
@@ -332,8 +328,7 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
         yield Finding(Code.UNPINNED, message, remedy)
     if conditions.priorities:
         message = f"changed the priority of its threads to {', '.join(conditions.priorities)}"
-        remedy = "let it leave priorities as they are, or give all backends the same: nice -n N vebench ..."
-        yield Finding(Code.PRIORITY, message, remedy)
+        yield Finding(Code.PRIORITY, message, Code.PRIORITY.remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are checked, because EnvPool needs threads that wait and distribute work.
     in_threads = entry.steppers == "threads" or cell.built.threads > 1
@@ -342,12 +337,11 @@ def _placement(cell: CellSummary, _: Sweep) -> Iterator[Finding]:
     in_processes = entry.steps_gymnasium and not excused
     if in_processes and conditions.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
-        remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
-        yield Finding(Code.EXTRA_THREADS, message, remedy)
+        yield Finding(Code.EXTRA_THREADS, message, Code.EXTRA_THREADS.remedy)
 
 
 def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    remedy = "measure on an idle machine, or with a larger --envs-per-worker"
+    remedy = Code.LOOP_COST.remedy
     loop, batch = cell.loop_ns_per_batch, cell.figures.ns_per_batch
     most_ns = 1_000
     if loop is not None and loop.median > most_ns:
@@ -366,8 +360,7 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     plain = sweep.ageing.get(cell.env)
     own = plain if cell.label == REFERENCE or plain is None else ageing([cell])
     if plain is not None and own is not None and plain.slope * own.slope > 0:
-        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)"
-        yield Finding(Code.AGEING, f"{plain.words} of the plain loop", remedy)
+        yield Finding(Code.AGEING, f"{plain.words} of the plain loop", Code.AGEING.remedy)
     elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
@@ -381,12 +374,11 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.DRIFTING, message, remedy)
     enough_batches = 30
     if steady.fewest_batches is not None and steady.fewest_batches < enough_batches:
-        remedy = "measure with a longer --duration, or with fewer --workers or --envs-per-worker"
-        yield Finding(Code.SHORT_WINDOWS, f"windows have fewer than {enough_batches} batches", remedy)
+        message = f"windows have fewer than {enough_batches} batches"
+        yield Finding(Code.SHORT_WINDOWS, message, Code.SHORT_WINDOWS.remedy)
     if steady.outliers:
         what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
-        remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
-        yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", remedy)
+        yield Finding(Code.OUTLIERS, f"{what}; kept, and included in the interval", Code.OUTLIERS.remedy)
     # The lengths of episodes and resets belong to the task: the smallest plain loop shows them best.
     loops = [one for one in sweep.cells if (one.env, one.label) == (cell.env, REFERENCE) and one.sample.measurable]
     base = min(loops, key=lambda one: (one.workers, one.envs_per_worker), default=cell)
@@ -404,7 +396,7 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     batched = any(SUITES[suite].make_vec for suite in cell.entry.scope.suites or ())
     if batched and base is not cell and not loop.ended and loop.episode > ENOUGH_STEPS:
         message = f"no episode ended in {loop.episode:,.0f} steps of {REFERENCE}: the rate has no resets"
-        yield Finding(Code.NO_RESETS, message, "limit episodes, or compare the rate only with others without resets")
+        yield Finding(Code.NO_RESETS, message, Code.NO_RESETS.remedy)
 
 
 def _memory(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -413,8 +405,7 @@ def _memory(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if growth is not None and growth.chance <= 0.001 / len(sweep.cells) and not cell.reference_row:
         low, high = growth.bytes_per_step.low or 0.0, growth.bytes_per_step.high or 0.0
         message = f"memory grows by {growth.bytes_per_step.median:,.0f} bytes a step ({low:,.0f} to {high:,.0f})"
-        remedy = "look for a list, a cache or reference cycles that grow; a longer --duration shows whether this lasts"
-        yield Finding(Code.LEAK, message, remedy)
+        yield Finding(Code.LEAK, message, Code.LEAK.remedy)
 
 
 @dataclass(frozen=True)
@@ -436,7 +427,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         yield Finding(Code.DISTURBED, message, "end them, or wait until they finish")
     if now.shared_memory_bytes is not None and now.shared_memory_bytes < enough_memory:
         message = f"only {now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are free for shared memory"
-        yield Finding(Code.MEMORY, message, "give the container more (--shm-size 1g), or free some")
+        yield Finding(Code.MEMORY, message, Code.MEMORY.remedy)
     if host.governor is not None and set(host.governor.split(", ")) != {"performance"}:
         message = f"the frequency governor is {host.governor}: clock speeds, and so the rates, follow the load"
         yield Finding(Code.CLOCKS, message, "as root: cpupower frequency-set -g performance")
@@ -450,8 +441,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         yield Finding(Code.OVERSUBSCRIBED, message, remedy)
     if host.virtual:
         message = "this is a virtual machine: other machines may use its CPUs and change the rates"
-        remedy = "use more --passes, compare only within one run, and check the stolen time"
-        yield Finding(Code.VIRTUAL_MACHINE, message, remedy)
+        yield Finding(Code.VIRTUAL_MACHINE, message, Code.VIRTUAL_MACHINE.remedy)
     if now.missing:
         names = ", ".join(package.name for package in now.missing)
         yield Finding(Code.SKIPPED, f"not installed: {names}", how_to_install(now.missing))

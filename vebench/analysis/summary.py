@@ -107,7 +107,7 @@ def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell with its sample and exclusion, in a fraction of the time that figures and findings take."""
+    """Return every cell with its sample and exclusion, in a fraction of the time that all numbers and findings take."""
     return _rated(_repeats_of(run), run.header, "").cells
 
 

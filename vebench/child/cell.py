@@ -188,7 +188,7 @@ def _actions(
 
 
 class Schedule:
-    """Warms a cell up, and measures its windows: alone, in turn with other cells, or in step with replicas.
+    """Warms a cell up, and measures its windows: alone, interleaved with other cells, or in step with replicas.
 
     Windows sample the time that the cell spends stepping, without regard to its episodes. The pauses between windows
     are random, and only time spent stepping counts. A window begins with the first batch after it is due, and ends

@@ -90,7 +90,7 @@ def _shown(plan: Plan, whose: str = "") -> int:
 def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool) -> int:
     """Measure the cells that are ``left`` of a plan, and show the run. Show it also at the first look and on Ctrl-C.
 
-    The exit status is 1 if a cell failed or did other work, 3 if the run is unusable or has no rate, otherwise 0.
+    The exit status is 1 if a cell failed or did different work, 3 if the run is unusable or has no rate, otherwise 0.
     """
 
     def page(run: Run, *, early: bool = False) -> RunPage:
@@ -107,7 +107,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Out
     outlet.publish(whole, quiet=quiet)
     (section,) = whole.sections
     if other := next((cell for cell in section.cells if cell.work.found_to_differ), None):
-        console.note(one_line(f"{other.label} with {other.key.size} did other work: its rate is struck, not removed"))
+        console.note(one_line(f"{other.label} with {other.key.size} did different work: its rate is struck out"))
         return 1
     useless = section.notice or not any(cell.rate for cell in section.cells)
     return 3 if status == 0 and useless else status

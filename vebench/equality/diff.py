@@ -47,7 +47,7 @@ _MEANINGS = {
     "equal": "the same after a cast of numbers, which the table names",
     "within limits": "no further apart than --within allows",
     "same distribution": "no significant difference in starts, steps, returns or lengths of episodes (5 % level)",
-    "different": "other work",
+    "different": "different work",
     "unverified": "the comparison has no result",
 }
 _AGREE = "identical", "equal", "within limits"

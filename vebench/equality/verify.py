@@ -125,7 +125,7 @@ class VerifyPage(Page):
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
+        """The exit status: 1 if a backend does different work or failed, 3 if none could be compared."""
         verdicts = {proof.verdict for _, proof in self.proofs}
         crashed = any(proof.failed and cell.skip is None for cell, proof in self.proofs)
         if crashed or "different" in verdicts:

@@ -73,7 +73,7 @@ def checked(request: CheckRequest, world: World) -> CheckPage:
             spread = spread_of_runs(earlier, before.header, rate)
             if spread is None:
                 few = f"fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages"
-                raise UsageError(f"--history {request.history}: {few}: leave it out, and a documented spread is used")
+                raise UsageError(f"--history {request.history}: {few}: leave it out, to assume a usual spread")
             spreads[rate] = spread
     compare = partial(compare_runs, metrics=request.metrics, tolerance=request.tolerance, run_spreads=spreads)
     if request.candidate is None:

@@ -351,12 +351,12 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     """Return the allowed CPUs in the order in which workers take them, each once.
 
     ``compact`` fills one package after another, and one of its nodes after another. In a node, it takes the fastest
-    kind of core first, and fills one last-level cache after another. ``scatter`` takes nodes in turn. With ``smt``
+    kind of core first, and fills one last-level cache after another. ``scatter`` alternates between nodes. With ``smt``
     ``last``, every core gets one worker before any gets two. ``close`` fills a core before the next. ``off`` uses only
     the first allowed CPU of each core.
     """
     cores = _compact(topology, frozenset(allowed))
-    if policy == "scatter":  # one core from each node in turn, or from each package if no node is known
+    if policy == "scatter":  # alternates between nodes, or between packages if no node is known
         by_node = any(core.node is not None for core in cores)
         nodes = grouped(cores, attrgetter("node" if by_node else "package"))
         packages = grouped(nodes, lambda members: members[0].package)

@@ -103,7 +103,7 @@ class Cell:
     replicas: tuple[Replica, ...] = ()  # empty if there is only one, on this machine
     interpreter: CellPython = _HERE
     group: int | None = None  # consecutive cells with the same number take turns, window by window
-    patience: float | None = None  # time limit in seconds, besides --timeout; rests are not counted
+    patience: float | None = None  # time limit in seconds, in addition to --timeout; rests are not counted
 
     @property
     def entry(self) -> BackendEntry:

@@ -21,7 +21,7 @@ from vebench.errors import UsageError, did_you_mean, shown
 from vebench.machine.kernel import SMT_POLICIES
 
 # Groups of options, in the order of the help. Options of the last group are rare, so only --help-all shows them.
-GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")
+GROUPS = ("What to measure", "How long", "Where", "How to judge", "Output and files", "Advanced")
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 
 MISSING_NAME = "a name is missing; vebench list shows them"
@@ -210,7 +210,7 @@ def share() -> Kind:
         number = _quantity(given, {"": 1, "%": 1}, "write a share such as 5% or 0.05")
         value = number / 100 if isinstance(given, str) and "%" in given else number
         if not 0 < value < 1:
-            raise ValueError("must be between 0% and 100%")
+            raise ValueError("must be between 0% and 100%: write a share such as 5% or 0.05")
         return value
 
     return Kind(read, lambda value: f"{100 * value:g}%")

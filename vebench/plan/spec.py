@@ -28,7 +28,7 @@ TOLERANCE = 0.1  # the share by which a backend may become worse, by default
 MARGIN = 0.05  # the share of the highest rate that a simpler setting may lack, by default
 _WORSE = "How much worse a backend may be: 5%, or by task 10%,Pong=5%,Ant=off (off never fails)."
 MOST_WORSE = Option("tolerance", ("--tolerance",), grammar.VERDICT, "SHARE", _WORSE, grammar.tolerance(TOLERANCE))
-_JUDGED = "rate, startup, memory, or several. For check, rate is yardstick, or give speedup or fps."
+_JUDGED = "What to judge: rate, startup, memory, or several. check also takes yardstick (its rate), speedup, fps."
 METRICS = Option("metrics", ("--metric",), grammar.VERDICT, "METRIC", _JUDGED, grammar.judged())
 
 
@@ -45,20 +45,27 @@ _CHOICES = grammar.listed(grammar.parse_backends, lambda: [entry.name for entry 
 _WARMUP = grammar.seconds(or_none=True)
 _TIME, _SEED = grammar.seconds(), grammar.whole(0, 2_000_000_000)  # environment i gets seed + i, of 32 bits
 _OFF, _LEARNS = grammar.switch(named=False), grammar.parsed(grammar.parse_learner)
-_ENVS = "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ..."
-_BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
-_COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..CPUS]"
+_ENVS = "Environments: Pong, 'CartPole[max_episode_steps=50]', MODULE:ID or MODULE:CALLABLE."
+_USUAL = "for-loop, gym-*, shm-*, fast-*, envpool-*"  # the backends that a run measures by default
+_BACKENDS = f"Backends: NAME, 'NAME[KEY=VALUE]', NAME@PYTHON, MODULE:CLASS or all-peers.  [default: {_USUAL}]"
+_COUNTS = "Numbers of workers: 8, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies).  [default: 1..CPUS]"
 _EACH = "Environments of each worker.  [default: 1]"
-_UNTIL = "Add passes until intervals are this narrow (2%)."
-_BUDGET = "Longest time; cells that decide most come first. none: measure all."
-_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
-_LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
-_FOR = f"What will train: {', '.join(ALGORITHMS)}. Sets what it needs, and measures its learner."
-_LIBRARY = f"Only backends that it takes: {', '.join(LIBRARIES)}."
-_PIN = "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."
-_COPIES = "Copies of the backend: N, or node (one on each node)."
-_PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
-_HOSTS = "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8]."
+_UNTIL = "Add passes until each interval is within this share of its rate, such as 2%."
+_BUDGET = "Longest time of the run. Cells that decide most come first. none: no limit."
+_POLICY = "Chooses actions: mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape (random)]"
+_LEARNER = "Learning time to assume for each batch (4ms), or for each STEPS steps (300ms/2048). Units: us, ms, s, m, h."
+_FOR = f"Algorithm that will train: {', '.join(ALGORITHMS)}. vebench measures its time of learning."
+_LIBRARY = f"Only backends that this library takes: {', '.join(LIBRARIES)}."
+_PIN = "CPUs of cells: compact, scatter, none or 0-3,8; details: 'compact[smt=off,reserve=2,mem=bind]'."
+_COPIES = "Copies of each backend at once: a number, or node (one on each memory node)."
+_PROOF = "How many rows of each measured cell to compare with a plain loop's: auto, full or off."
+_HOSTS = "Hosts that step one replica each: a,b or @FILE or ray; details: 'a,b[via=srun,count=1..8]'.  [default: here]"
+_PASSES = "Passes over all cells, each in new processes."
+_NO_BASE = "Leave out the rows that speedups are relative to: for-loop and yardstick with one worker."
+_ALONE = "Measure cells one after another, not interleaved."
+_MEMORY = "Leave out cells that need more memory than this, such as 8G."
+_START = "How cells start: fork (from a warm process) or fresh (a new Python)."
+_SUITE = "The fixed plan of submissions: atari-5, mujoco-5 or classic-3."
 _COMPACT = Pinning()
 
 
@@ -81,36 +88,34 @@ class RunSpec:
     # The ids of tasks whose steps wait, as ``run`` and ``tune`` have timed. Then each worker is a process or thread,
     # even if there are more workers than CPUs.
     waiting: tuple[str, ...] = ()
-    duration: float = setting(_TIME, ADVANCED, "TIME", "Length of one window.", default=1.0)
-    windows: int = setting(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of a cell in each pass.", default=6)
-    warmup: float = setting(_WARMUP, ADVANCED, "TIME", "Least time before the first window.", default=1.0)
+    duration: float = setting(_TIME, ADVANCED, "TIME", "Length of a window.", default=1.0)
+    windows: int = setting(grammar.whole(1, MAX_COUNT), ADVANCED, "N", "Windows of each cell in a pass.", default=6)
+    warmup: float = setting(_WARMUP, ADVANCED, "TIME", "Shortest warm-up, before the first window.", default=1.0)
     # In a race, the number of passes per cell on average.
-    passes: int = setting(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", "Passes, each of all cells.", default=1)
+    passes: int = setting(grammar.whole(1, MAX_PASSES), HOW_LONG, "N", _PASSES, default=1)
     # Passes are added until each interval is within this share of its level, or the budget is spent.
     until: float | None = setting(grammar.share(), HOW_LONG, "SHARE", _UNTIL, default=None)
     # The longest time of a run. 0: no limit.
     budget: float = setting(grammar.seconds(or_none=True), HOW_LONG, "TIME", _BUDGET, default=0.0)
-    base: bool = setting(
-        _OFF, ADVANCED, "", "Leave out the rows that speedups are relative to.", "--no-base", default=False
-    )
+    base: bool = setting(_OFF, ADVANCED, "", _NO_BASE, "--no-base", default=False)
     # Cells take turns, window by window.
-    interleave: bool = setting(_OFF, ADVANCED, "", "Measure cells one by one.", "--no-interleave", default=False)
+    interleave: bool = setting(_OFF, ADVANCED, "", _ALONE, "--no-interleave", default=False)
     # After ``PASSES_OF_ALL`` passes, only backends that may be the fastest are measured. See ``Session.measure``.
     race: bool = False
-    seed: int = setting(_SEED, ADVANCED, "N", "Seed of all that is drawn at random.", default=0)
+    seed: int = setting(_SEED, ADVANCED, "N", "Random seed.", default=0)
     pin: Pinning = setting(grammar.parsed(grammar.parse_pin), WHERE, "CPUS", _PIN, default=_COMPACT)
     replicas: int | Literal["node"] = setting(grammar.whole(1, 1 << 10, PER_NODE), ADVANCED, "N", _COPIES, default=1)
     hosts: Hosts | None = setting(grammar.parsed(grammar.parse_hosts), WHERE, "HOSTS", _HOSTS, default=None)
-    memory: int | None = setting(grammar.size(), ADVANCED, "SIZE", "Leave out cells that need more (8G).", default=None)
+    memory: int | None = setting(grammar.size(), ADVANCED, "SIZE", _MEMORY, default=None)
     timeout: float = setting(_TIME, ADVANCED, "TIME", "Longest time for one cell or backend.", default=300.0)
     proof: str = setting(grammar.word("auto", "full", "off"), ADVANCED, "HOW", _PROOF, default="off")
-    isolation: str = setting(grammar.word(FRESH, FORK), ADVANCED, "HOW", "Start cells by fork or fresh.", default=FRESH)
+    isolation: str = setting(grammar.word(FRESH, FORK), ADVANCED, "HOW", _START, default=FRESH)
     policy: PolicyChoice = setting(grammar.parsed(parse_policy), WHAT, "POLICY", _POLICY, default=TAPED)
     learner: LearnerStep | None = setting(_LEARNS, WHAT, "TIME[/STEPS]", _LEARNER, default=None)
     algorithm: str | None = setting(grammar.word(*ALGORITHMS), WHAT, "ALGORITHM", _FOR, "--for", default=None)
     library: str | None = setting(grammar.word(*LIBRARIES), WHAT, "LIBRARY", _LIBRARY, default=None)
     # The key in ``SUBMISSION_SUITES``, if this is the plan of a suite.
-    suite: str = setting(grammar.Kind(), WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", default="")
+    suite: str = setting(grammar.Kind(), WHAT, "NAME", _SUITE, default="")
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Return whether the user requested a cell. Otherwise ``base`` has added it."""
@@ -118,11 +123,11 @@ class RunSpec:
         counts = {each * number for each in self.workers for number in hosts}
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
-    def conditions(self, besides: Collection[str] = ()) -> dict[str, str]:
-        """Return the fields that rates depend on, without the fields ``besides``: field to value in words."""
+    def conditions(self, without: Collection[str] = ()) -> dict[str, str]:
+        """Return the fields that rates depend on, ``without`` some fields: field to value in words."""
         found = {}
         for name in self.__dataclass_fields__:
-            if name not in _OF_CELLS and name not in besides:
+            if name not in _OF_CELLS and name not in without:
                 value = getattr(self, name)
                 found[name] = f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
         return found

@@ -40,8 +40,8 @@ _COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
 _MEANING = (
     "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
     "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
-    "excluded, did other work than a plain loop, or could not be compared with one. Nobody can verify that the named "
-    "machine gave these rates."
+    "excluded, did different work from a plain loop, or could not be compared with one. Nobody can verify that the "
+    "named machine gave these rates."
 )
 
 

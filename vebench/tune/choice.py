@@ -318,7 +318,7 @@ class TunePage(Page):
     def _training(self) -> tuple[Estimate | None, Estimate | None]:
         """The training speed with the recommended setting in steps/s, and its ratio to the usual backend's.
 
-        The usual backend has as many environments, on the most CPUs.
+        The usual backend has the same number of environments, on the most CPUs.
         """
         chosen = self.choice.chosen
         if chosen is None:

@@ -392,7 +392,7 @@ class TuneRace:
         return tuple(capped)
 
     def _measure_usual(self, found: Choice) -> None:
-        """Measure the recommended setting along with the usual backend and as many environments, if there is time."""
+        """Measure the recommended setting along with the usual backend with the same number of environments."""
         spec, key = self._plan.spec, found.chosen and found.chosen.key
         chosen = next((cell for cell in self._plan.cells if cell.key.without_repeat == key), None)
         if spec.learner is None or chosen is None or chosen.backend.name == registry.USUAL:

@@ -147,11 +147,12 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         own_classes=classes.expected_classes,
         without_own=f"shm-{style}",
     )
-    layout = "more environments than a batch takes" if is_async else "one process per CPU owned, shared memory"
+    how = "vebench's own classes in native threads" if fast else "vebench's own: processes with shared memory"
+    layout = "more environments than a batch takes" if is_async else "every environment in each batch"
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
         f"vebench.backends.{'fast.backend:Fast' if fast else 'shared_memory.backend:Shm'}{style.title()}",
-        f"our own{',' if is_async else ':'} {layout}",
+        f"{how}, {layout}",
         "threads" if fast else "processes",
         scope=own_classes if fast else Scope(),
         environment_seconds={"atari": 0.09, "mujoco": 0.0004} if fast else {},
@@ -275,21 +276,21 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "threads",
         "vebench.backends.workers:Threads",
-        "a thread for each CPU owned, from a pool, in one process",
+        "a pool of Python threads in one process",
         "threads",
         by_default=False,
     ),
     BackendEntry(
         "queue",
         "vebench.backends.workers:QueueBackend",
-        "a process for each CPU owned, coordinated through multiprocessing.Queue",
+        "processes, coordinated through multiprocessing.Queue",
         "processes",
         by_default=False,
     ),
     BackendEntry(
         "torch-mp",
         "vebench.backends.workers:TorchMultiprocessing",
-        "a process for each CPU owned, with torch's shared tensors and semaphores",
+        "processes, with torch's shared tensors and semaphores",
         "processes",
         library=Library(packages=(TORCH,)),
         by_default=False,
@@ -297,7 +298,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         CEILING,
         "vebench.backends.reference_rows:Ceiling",
-        "the bare simulator on every CPU owned: the bound to expect",
+        "the bare simulator on the same CPUs, without observations: a rough upper bound",
         role="ceiling",
         environment_seconds={"atari": 0.09},
         scope=Scope(

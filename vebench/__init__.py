@@ -1,9 +1,9 @@
 """Measure which vector-env backend is fastest on this machine, and how far to trust the rates.
 
-From Python: ``measure``, ``load``, ``check``, ``compare`` and ``verify``, which are loaded on use (docs/python.md).
+From Python: ``measure``, ``load``, ``check``, ``compare``, ``verify``, loaded on use (docs/reference/python.md).
 
 An editable install maps ``vebench.backends`` and ``vebench.reports`` to the clone's top folders ``backends`` and
-``reports``. docs/structure.md has a map.
+``reports``. docs/reference/structure.md has a map.
 """
 
 __version__ = "0.1.0"

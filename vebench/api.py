@@ -1,4 +1,4 @@
-"""The Python interface: measures and compares as the command line does (docs/python.md).
+"""The Python interface: measures and compares as the command line does (docs/reference/python.md).
 
 Functions only print progress, and only if asked to. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises
 ``KeyboardInterrupt``, whose text names the run file and the command that finishes the run. No process is left behind.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # these load msgspec and Rich, which the help does not need
 
 
 # The pages in docs/ that help names, by section or command.
-_PAGES = {
+PAGES = {
     "Share": "guides/submit", "run": "guides/measure", "tune": "guides/tune", "report": "start", "check": "guides/ci",
     "compare": "guides/ci", "bisect": "guides/find-the-change", "history": "guides/find-the-change",
     "verify": "concepts/same-work", "list": "reference/backends", "install": "guides/other-backends",
@@ -156,6 +156,11 @@ class Command(click.Command):
             how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
             self.params.append(click.Option(["--help-all"], help="Show rare options, too.", **how))
 
+    @property
+    def page(self) -> str:
+        """The page in docs/ that describes the command, without suffix."""
+        return PAGES.get(self.section) or PAGES[self.name or ""]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. The error for the option that other libraries have names vebench's options."""
         try:
@@ -191,7 +196,7 @@ class Command(click.Command):
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the address of the command's page."""
         with formatter.section("Documentation"):
-            formatter.write_text(f"{HOME}/blob/HEAD/docs/{_PAGES.get(self.section) or _PAGES[self.name or '']}.md")
+            formatter.write_text(f"{HOME}/blob/HEAD/docs/{self.page}.md")
 
 
 def _show_all(context: click.Context, _parameter: click.Parameter, given: bool) -> None:

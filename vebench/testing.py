@@ -1,4 +1,4 @@
-"""The contract of Gymnasium's vector environments as tests for pytest (docs/contract.md)."""
+"""The contract of Gymnasium's vector environments as tests for pytest (docs/reference/contract.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-Start reading with ``team``: the caller and its workers. docs/shared-memory.md explains how processes wait for each
+Start reading with ``team``: the caller and its workers. docs/reference/vector-envs.md explains how they wait for each
 other, and why no row is torn and no wake-up lost. Exports are loaded on use, since ``vector_env`` imports Gymnasium.
 """
 

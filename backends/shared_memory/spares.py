@@ -19,7 +19,7 @@ class ResetAhead(gymnasium.Wrapper[Any, Any, Any, Any]):
     At the end of an episode, the next spare takes the place of the environment, which then becomes a spare. A reset
     ahead begins with the state in which the last reset left ``np_random``. So rows are the same as without spares if a
     reset depends on ``np_random`` alone, and steps do not draw from it. If a step drew, the next reset raises
-    RuntimeError. docs/shared-memory.md says which environments cannot have spares.
+    RuntimeError. docs/reference/vector-envs.md says which environments cannot have spares.
     """
 
     def __init__(self, make_env: Callable[[], Environment], spares: int = 1) -> None:

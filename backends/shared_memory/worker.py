@@ -7,7 +7,7 @@ after the data that belong to it. So whoever sees the number change can read the
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
     either:  polled too long -> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps until a byte comes
 
-docs/shared-memory.md ("The handshake") explains why the other side then sees the data, and why no wake-up is lost.
+docs/reference/vector-envs.md explains why the other side then sees the data, and why no wake-up is lost.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Each metric is tested by itself, and spends an equal part of the level.
 
 For ``slower`` and for ``faster``, all groups are tested together at half of 5 %, and so are all cells (Holm). So in
 95 % of comparisons, no group is wrongly called slower. ``same`` is a one-sided test at 5 % without a correction
-(docs/method.md). Then only the cells of a slower or faster group are tested individually. All other cells get the
-verdict of their group.
+(docs/reference/statistics.md). Then only the cells of a slower or faster group are tested individually. All other
+cells get the verdict of their group.
 """
 
 from __future__ import annotations

@@ -386,7 +386,7 @@ def _stability(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steps = cell.figures.rows - cell.figures.resets
     steps_of_each = steps / max(1, cell.built.num_envs) / max(1, cell.sample.processes)  # environment, in one pass
     # If resets take much time, a pass should hold this many episodes of each environment. With fewer, or while
-    # environments that began together still end together, intervals hold too rarely (docs/method.md).
+    # environments that began together still end together, intervals hold too rarely (docs/evidence/simulations.md).
     episodes, much = 5, 0.02
     if cell.status == "ok" and loop.reset_share > much and steps_of_each < episodes * loop.episode:
         longer = episodes / max(steps_of_each / loop.episode, 1 / episodes)

@@ -1,7 +1,7 @@
 """Samples of rates, and their levels, ratios and products with intervals and tests. Pure functions.
 
 Rates are positive and their noise is multiplicative, so errors and intervals are for log rates. An interval that is
-symmetric on the log scale never reaches below zero. docs/method.md says how often intervals hold the true value.
+symmetric on the log scale never reaches below zero. docs/evidence/simulations.md says how often intervals hold.
 
 The level of a cell, a ratio, a ratio of two speedups and a geometric mean of ratios are weighted sums of log levels.
 Each is a ``Contrast`` with a variance and degrees of freedom, and therefore has intervals and tests of any level.
@@ -33,7 +33,7 @@ SIDE_LEVEL = 0.025  # the level of a one-sided test, like each side of a 95 % in
 PROCESS_SPREAD = 0.02
 
 # Standard deviation of log rates between runs of one command, because the machine changes. It cancels in ratios within
-# a run. docs/method.md describes the runs that show it.
+# a run. docs/evidence/repeated-runs.md describes the runs that show it.
 RUN_SPREAD = 0.05
 
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it.

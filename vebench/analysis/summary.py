@@ -29,7 +29,7 @@ from vebench.results.records import CellRecord, Run, RunRecord
 _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
 # Stopping at the first narrow interval favours intervals that are narrow by chance. After this many processes, the
-# effect is small (docs/method.md).
+# effect is small (docs/reference/statistics.md).
 FEWEST_PROCESSES = 5
 
 

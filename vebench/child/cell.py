@@ -193,7 +193,7 @@ class Schedule:
     Windows sample the time that the cell spends stepping, without regard to its episodes. The pauses between windows
     are random, and only time spent stepping counts. A window begins with the first batch after it is due, and ends
     with the first batch after the next pause is due. So a slow reset counts for its share of the time. See
-    docs/method.md.
+    docs/concepts/measurement.md.
 
     ``started`` is when the cell started, by ``clock``.
     """

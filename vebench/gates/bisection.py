@@ -2,7 +2,7 @@
 
 Candidate 0 is the good end and ``last`` the bad one. One candidate from 1 to ``last`` made the change. A comparison of
 a candidate with the good end multiplies the posterior of each position by a likelihood: how likely the measured ratio
-is if that position is true. The next candidate to compare is at the posterior's median (docs/method.md has the source).
+is if that position is true. The next candidate is at the posterior's median (docs/reference/statistics.md).
 
 A log ratio has Student's distribution with few degrees of freedom, mixed with an answer by chance, so that no single
 ratio can decide. All comparisons of a build share its bias, so likelihoods are integrated over biases. The model has

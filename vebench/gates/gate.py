@@ -1,9 +1,9 @@
 """The decisions of ``check`` and ``compare``: look at two sides, add passes, and stop at a verdict on every backend.
 
 Repeated tests at 5 % find differences that do not exist in far more than 5 % of cases. So each look spends a part of
-the 5 %: the growth of a spending function since the look before (docs/method.md). All looks together keep the level,
-for any dependence between them. The function is nearly proportional to the share of time used, so the first looks find
-a clear difference, even within a long budget.
+the 5 %: the growth of a spending function since the look before (docs/reference/statistics.md). All looks together
+keep the level, for any dependence between them. The function is nearly proportional to the share of time used, so the
+first looks find a clear difference, even within a long budget.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A series has the levels of one cell under the same conditions: on the same machine with the same packages or, for
 speedups, with the same packages on any machine. E-divisive finds the places of changes, in windows, so that a long
-history hides nothing. Student's t tests them, so that a series always has the same answer (docs/method.md).
+history hides nothing. Student's t tests them, so a series always has the same answer (docs/reference/statistics.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from vebench.results.records import Run, RunRecord, fingerprint, with_current_ve
 RECENT = 5  # a change is new if the series without its newest ``RECENT`` runs does not show it
 FEWEST_FOR_SPREAD = 5  # with fewer runs, their spread is too uncertain to be used
 # The level of the test of one place in a series of at least WINDOW values. Shorter series are tested at a stricter
-# level: they show the correlation of runs less well, and CI looks at them after each run (docs/method.md).
+# level: they show the correlation of runs less well, and CI looks at them after each run. docs/reference/statistics.md
 _LEVEL = 0.002
 _LENIENT = 10.0  # the factor of the level for the first test of a place, before the final test, as in Hunter
 WINDOW = 50  # the number of values in a window of the search, as in Hunter; windows overlap by half

@@ -181,8 +181,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "verify": ("envs", "backends", "timeout", "seed"),
 }
 # The passes, windows, duration, warmup and race that --effort sets. There are several passes of few windows, because
-# processes differ more than windows do (docs/method.md). ``compare`` has short windows, so that a change of the
-# machine's speed within seconds affects both sides.
+# processes differ more than windows do (docs/concepts/intervals.md). ``compare`` has short windows, so that a change
+# of the machine's speed within seconds affects both sides.
 EFFORTS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 12, 0.2, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
     "compare": {

@@ -114,7 +114,7 @@ def _of_winner(subject: str, winner: CellSummary, answer: TaskAnswer) -> Iterato
         most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
         faster = f" (at most {figures.number(most)}x as fast)" if most > 1 else ""
         others = _listed([setting_of(cell) for cell in answer.tied])
-        yield f"Named is the simplest within {MARGIN:.0%} of the fastest; others not distinguishable{faster}: {others}."
+        yield f"Statistically tied{faster}: {others}. The simplest within {MARGIN:.0%} of the fastest is named."
     interface, whole = answer.in_gymnasium, answer.of_gymnasium
     if interface is not None:
         yield f"The fastest with Gymnasium's interface is {_over_loop(interface)}."

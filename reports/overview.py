@@ -296,7 +296,7 @@ def _plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.races and (further or spec.until):
         rest = f", with the cells of {further} such pass{'es' if further > 1 else ''}" if further else ""
         yield "race", f"then the fastest backends alone{rest}"
-    turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
+    turns = ", interleaved with the others of its pass" if spec.takes_turns else ""
     windows = f"{counted(spec.windows, 'window')} of {spec.duration:g} s"
     yield "each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"
     replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"

@@ -210,7 +210,7 @@ def _measured(header: RunRecord) -> Iterator[str]:
     if spec.until is not None:
         yield f"repeated until ±{100 * spec.until:.3g}%"
     if spec.takes_turns:
-        yield "cells taking turns"
+        yield "cells interleaved"
     if spec.replicas != 1:
         yield "a replica for each memory node" if spec.replicas == PER_NODE else f"in {spec.replicas} replicas"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vebench import __version__, options
+from vebench import HOME, __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.training import ALGORITHMS
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, discard, one_line, write_error
@@ -59,6 +59,7 @@ def _fail(text: str, status: int) -> int:
     cls=options.Commands,
     invoke_without_command=True,
     subcommand_metavar="COMMAND ...",
+    epilog=f"Documentation: {HOME}",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="vebench", message="%(prog)s %(version)s")
@@ -350,8 +351,8 @@ def verify_(call: Call) -> int:
     vebench verify -e Pong
     vebench verify -e CartPole -b mymodule:MyBackend --num-envs 8 --steps 5000
     vebench verify CartPole-v1 mymodule:make_vector
-    vebench verify HalfCheetah-v5 HalfCheetah-v5@other/bin/python \\
-      --within observations=1e-9@100
+    vebench verify HalfCheetah-v5 \\
+      HalfCheetah-v5@other/bin/python --within observations=1e-9@100
     """
     _, outlet = call.outlet("verify")
     spec = asked("verify", call.plan)
@@ -374,7 +375,7 @@ def verify_(call: Call) -> int:
     return page.status
 
 
-@app.group("share", cls=options.Commands)
+@app.group("share", cls=options.Commands, epilog=f"Documentation: {HOME}")
 def share_group() -> None:
     """Submit a run, check or publish submissions, or quote a run."""
 

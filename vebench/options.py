@@ -152,14 +152,11 @@ class Command(click.Command):
         self.section = section
         settings["help"] = settings["help"].replace("\n    Exit status:", "\n\n    Exit status:")  # a paragraph
         super().__init__(*args, **settings)
+        self.page = PAGES.get(section) or PAGES[self.name or ""]
+        self.epilog = f"Documentation: {HOME}/blob/HEAD/docs/{self.page}.md"
         if any(getattr(one, "group", "") == ADVANCED for one in self.params):
             how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
             self.params.append(click.Option(["--help-all"], help="Show rare options, too.", **how))
-
-    @property
-    def page(self) -> str:
-        """The page in docs/ that describes the command, without suffix."""
-        return PAGES.get(self.section) or PAGES[self.name or ""]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. The error for the option that other libraries have names vebench's options."""
@@ -193,11 +190,6 @@ class Command(click.Command):
         """Return the help. Lines do not break at hyphens, so that readers can search for and copy all names."""
         return super().get_help(ctx).replace("\u2011", "-")
 
-    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the address of the command's page."""
-        with formatter.section("Documentation"):
-            formatter.write_text(f"{HOME}/blob/HEAD/docs/{self.page}.md")
-
 
 def _show_all(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
     if given and not context.resilient_parsing:
@@ -227,11 +219,6 @@ class Commands(click.Group):
         for section, lines in sections.items():
             with formatter.section(section):
                 formatter.write_dl(lines, col_max=12)
-
-    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the address of the documentation."""
-        with formatter.section("Documentation"):
-            formatter.write_text(HOME)
 
 
 def command(

@@ -105,7 +105,7 @@ class VectorEnvRate:
 
         if (run is None) == (not (env or backend or python)):
             raise UsageError(
-                "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
+                "not_slower_than: give the path of a run file, or keywords for the baseline (env, backend, python)"
             )
         longest = Option("budget", ("--vebench-budget",), HOW_LONG, "TIME", "", seconds())
         usual = "60s" if how["metric"] == "rate" else "5m"

@@ -2,12 +2,19 @@
 
 import os
 import re
+import shlex
 
 import pytest
 from support.commands import Command, registered
+from support.places import EXAMPLES
 
+from vebench import HOME
+from vebench.backends.interface import Task
+from vebench.backends.registry import ENTRIES
 from vebench.options import Parameter
 from vebench.plan.grammar import ADVANCED
+
+PONG = Task("ALE/Pong-v5", "atari", 4)
 
 
 def words(text: str) -> str:
@@ -34,24 +41,46 @@ def test_without_a_command_the_help_is_on_standard_error(vebench: Command) -> No
     assert "\n  make " in group.err
     sections = ["Measure", "Read", "Regressions", "Same results", "Share", "This machine"]
     assert re.findall(r"^([A-Z][\w ]+):$", result.err, re.MULTILINE)[-6:] == sections
+    assert "..." not in result.err.partition("Measure:")[2]  # no command's line is cut
 
 
 def test_help_names_values_as_users_do(vebench: Command) -> None:
     assert len(vebench("run", "--help").out.splitlines()) <= 64
     text = words(vebench("run", "--help-all").out)
-    for example in ("vebench run Pong", "--env ENV", "--workers COUNTS", "--duration TIME", "1..81:*3"):
+    for example in (
+        "vebench run Pong",
+        "--env ENV",
+        "--workers COUNTS",
+        "1..81:*3",
+        "[default: 200ms]",
+        "[default: 0]",
+    ):
         assert example in text
-    assert "[default: 200ms]" in text
-    assert "newest run in .vebench/" in words(vebench("report", "--help").out)
+    usual = [one.family for one in ENTRIES if one.by_default and not one.reference_row and one.is_usual_for(PONG)]
+    assert f"[default: {', '.join(dict.fromkeys(f'{one}-*' for one in usual))}]".replace("loop-*", "loop") in text
 
 
 @pytest.mark.parametrize("name", registered())
-def test_rare_options_are_in_the_long_help_alone(vebench: Command, name: str) -> None:
+def test_help_fits_80_columns_with_rare_options_in_the_long_help_alone(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     own = [one for one in registered()[name].params if isinstance(one, Parameter)]
     short, full = (vebench(*name.split(), option).out for option in ("--help", "--help-all"))
     rare = {one.opts[0] for one in own if one.group == ADVANCED}
-    assert {option for option in rare if f"  {option} " in short} == set()
+    assert {option for option in rare if re.search(rf"^  {option} ", short, re.MULTILINE)} == set()
     assert {one.opts[0] for one in own if f"{one.opts[0]} " not in (full if rare else short)} == set()
+    assert [line for line in f"{short}{full}".splitlines() if len(line) > 80] == []
+    (page,) = re.findall(rf"{HOME}/blob/HEAD/(docs/\S+\.md)$", short, re.MULTILINE)
+    assert (EXAMPLES.parents[1] / page).exists()
+
+
+@pytest.mark.parametrize("name", registered())
+def test_the_examples_in_help_can_be_typed(vebench: Command, name: str) -> None:
+    help_ = vebench(*name.split(), "--help").out.replace("\\\n", " ")
+    for line in re.findall(r"^  vebench (.+)$", help_, re.MULTILINE):
+        command, arguments = registered()[name], shlex.split(line)[len(name.split()) :]
+        assert command.make_context(name, arguments, resilient_parsing="=" in line) is not None
 
 
 def test_an_option_means_one_thing_wherever_it_is() -> None:

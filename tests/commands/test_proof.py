@@ -210,7 +210,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart(proofs={"gym-sync": [KeyboardInterrupt()]})
     stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
-    assert (stopped.status, "1 of 1 cells are in run.jsonl (1 without proof" in stopped.err) == (130, True)
+    assert (stopped.status, "1 of 1 cells are in run.jsonl (of 1, no rows" in stopped.err) == (130, True)
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
     assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(start)).status == 0
     assert len(start.started) == 1

@@ -164,7 +164,7 @@ def test_interleaved_sides_of_a_comparison_have_narrower_ratios() -> None:
     again = {cell: 1.06 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD, head), make_repeated(again, other))
     assert document.answers[0].sentences[0].startswith("Pong: B is 1.06x (±<0.1%)")
-    assert dict(document.facts)["compared"] == "frames/s; measured in turn, so disturbances affected both"
+    assert dict(document.facts)["compared"] == "frames/s; interleaved, so disturbances affected both"
     apart = msgspec.structs.replace(other, started="2026-11-21T09:15:00+00:00")
     (answer, *_) = together(make_repeated(OLD, head), make_repeated(again, apart)).answers
     assert "are not distinguishable" in answer.sentences[0]

@@ -325,7 +325,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("asked", "refusal"),
     [
-        ((), "nothing but null can run here: not installed: ale-py, opencv-python-headless (in vebench's clone: "),
+        ((), "only null can run here: not installed: ale-py, opencv-python-headless (in vebench's clone: "),
         (("-b", "ceiling,envpool-sync"), "no cell of this plan can run here: not installed: envpool "),
         (("-b", "null", "-q"), ""),
     ],
@@ -352,7 +352,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     world = fake_world(memory_available=lambda: 16 << 30)
     refused = vebench(*asked, world=world)
     assert refused.status == 2
-    assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
+    assert refused.refusal.startswith("vebench: only ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
     assert re.search(r"\b2 cells in 2 passes, \d+ skipped", shown.out)

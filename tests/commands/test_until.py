@@ -64,7 +64,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
         (backend, repeat) for backend in ("for-loop", "null", "yardstick") for repeat in range(len(cells) // 3)
     ]
     assert all(len(cell["windows"]) == 2 for cell in cells)
-    assert "cells taking turns" in vebench("report", "run.jsonl", "--all").out
+    assert "cells interleaved" in vebench("report", "run.jsonl", "--all").out
 
 
 PLAN = ("--passes", "5", "--windows", "3")

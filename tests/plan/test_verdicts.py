@@ -59,7 +59,7 @@ def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(vebench: C
     assert vebench("report", "run.jsonl").status == 0
     verified = vebench("verify", *pong, "--steps", "1100", world=fake_world())
     assert verified.status == 0
-    assert ("verdict not kept" in verified.err) == (damage == "a folder")
+    assert ("work status not kept" in verified.err) == (damage == "a folder")
 
 
 def test_a_line_that_was_cut_off_costs_no_later_one() -> None:

@@ -134,12 +134,12 @@ def test_no_picture_goes_to_a_terminal(vebench: Command, run: Path, form: str, m
 
 
 @pytest.mark.parametrize(("script", "status"), [(steady, 0), (failing("boom"), 1)], ids=["done", "failed"])
-def test_without_a_figure_a_report_is_refused_and_a_run_keeps_its_status(
+def test_without_a_chart_a_report_is_refused_and_a_run_keeps_its_status(
     vebench: Command, script: Callable[[Cell, RunSpec], Script], status: int
 ) -> None:
     world = fake_world(FakeStart({"for-loop": script}))
     result = vebench("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "-q", "-o", "one.png", world=world)
-    assert (result.status, "-o one.png: no figure" in result.err) == (status, True)
+    assert (result.status, "-o one.png: no chart" in result.err) == (status, True)
     refused = vebench("report", "-o", "one.png")
     assert (refused.status, "no figure" in refused.refusal) == (2, True)
     assert not Path("one.png").exists()

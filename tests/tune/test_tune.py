@@ -179,7 +179,7 @@ def test_a_faster_setting_that_does_other_work_is_named_in_the_headline(vebench:
     status, found, _ = slept(vebench, [Proof("different", rows=100, ends=3, fault="actions are ignored")])
     assert (status, found["chosen"]["backend"], found["lack"]) == (0, "for-loop", None)
     assert [one["setting"] for one in found["faster"]][:1] == ["gym-async:2x16"]
-    assert ["gym-async:2x16", "does other work"] in [[*one.values()] for one in found["not_offered"]]
+    assert ["gym-async:2x16", "does different work"] in [[*one.values()] for one in found["not_offered"]]
 
 
 def test_nothing_is_recommended_from_a_disturbed_run(vebench: Command) -> None:
@@ -322,7 +322,7 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "all backends named with -b are asynchronous"),
-        (("-e", "Acrobot", "--allow-code"), "needs --resume"),
+        (("-e", "Acrobot", "--allow-code"), "applies to --resume only"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...], complaint: str) -> None:

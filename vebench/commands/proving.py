@@ -108,7 +108,7 @@ def prove(
                 try:
                     verdicts.keep(verdicts.key(cell.task, stepped, versions), found)
                 except OSError as error:
-                    screen.say(f"verdict not kept for later runs: {verdicts.kept_file()}: {error.strerror}")
+                    screen.say(f"work status not kept for later runs: {verdicts.kept_file()}: {error.strerror}")
     return proofs
 
 

@@ -200,7 +200,7 @@ def refuse_useless(plan: Plan) -> None:
     backends = contestants(plan)
     if backends and all(cell.skip for cell in backends):
         rows = " and ".join(sorted({cell.backend.name for cell in plan.cells if not cell.skip}))
-        raise UsageError(f"nothing but {rows} can run here: {reasons(backends)}")
+        raise UsageError(f"only {rows} can run here: {reasons(backends)}")
 
 
 def contestants(plan: Plan) -> list[Cell]:
@@ -486,5 +486,5 @@ class Session:
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
-            what += f" ({lost} without proof of the same work, which --resume does not redo)"
+            what += f" (of {lost}, no rows were compared; --resume does not repeat these)"
         return f"interrupted: {what}; {self.go_on}"

@@ -286,7 +286,7 @@ class PairPage(Page):
         facts = tuple((name, one_line(text)) for name, text in self._facts() if text)
         legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
         if verdict.word in _AGREE and not stats.ends:
-            legend.append("No episode ended, so that resets after an end were not compared: more --steps.")
+            legend.append("No episode ended, so resets after an end were not compared: use more --steps.")
         title = "; ".join([f"{' and '.join(self.asked.names)}: {verdict.word}", *self._not_covered()])
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 

@@ -232,7 +232,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
             lines.append(f"what it printed: {proof.log}")
         first, *others = map(one_line, lines or ["no reason was given"])
         where = f" on {cell.task.id}" if several else ""
-        remedy, command = f"{way_out(proof.reason or '')}the same again:", page.again(cell)
+        remedy, command = f"{way_out(proof.reason or '')}compare again:", page.again(cell)
         if no_end:
             remedy, command = "compare more:", page.again(cell, steps=max(5000, 5 * page.steps))
         elif proof.verdict == "unverified" and not proof.failed:

@@ -288,12 +288,12 @@ class CheckPage(Page):
         resolved = [group.resolves for group in found.groups if group.resolves is not None]
         if resolved:
             cases = f"{comparison.POWER:.0%} of cases"
-            yield "resolves", f"a change for the worse by {max(resolved):.0%} is found in {cases}"
+            yield "detectable", f"a change for the worse by {max(resolved):.0%}, in {cases}"
         if (spread := found.run_spread) is not None:
             whole = f"by {sqrt(spread.shared.variance):.1%} as a whole and " if spread.shared is not None else ""
             assumed = spread == comparison.prior_run_spread(found.metrics[0])
             known = "assumed, without --history" if assumed else "from earlier runs"
-            yield "two runs", f"of the same code differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
+            yield "same code", f"two runs differ {whole}by {sqrt(spread.own.variance):.1%} per cell ({known})"
         if found.overall is not None and len(found.cells) > 1:
             yield "all cells", f"{figures.ratio_text(found.overall)}, geometric mean"
         if self.differences:

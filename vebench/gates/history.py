@@ -94,7 +94,7 @@ def runs_in(folder: Path) -> Iterator[tuple[str, Run]]:
     alone = [both[0] for both in sides.values() if len(both) == 1]
     yield from alone
     if not found and not alone:
-        raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
+        raise UsageError(f"no usable run in {folder}/: vebench run writes runs")
 
 
 @dataclass(frozen=True)

@@ -325,7 +325,7 @@ def _faults_of_run(submission: Submission) -> Iterator[_Fault]:
             if cell.repeat < PASSES_OF_ALL:
                 yield "work", "rows were not compared with a plain loop's rows", figures.cell_name(cell.key)
         elif proof.verdict not in SAME and not proof.impossible:
-            yield "work", f"its work is not proven: {why_not_same(proof)}", figures.cell_name(cell.key)
+            yield "work", f"it is not known to do the same work: {why_not_same(proof)}", figures.cell_name(cell.key)
 
 
 def _faults_of_rates(submission: Submission) -> Iterator[_Fault]:

@@ -285,8 +285,7 @@ class TunePage(Page):
         if best is not None and self.steps is not None:
             yield from step_words(self.steps, best)
         if others := [f"{setting_of(cell)} ({rate_of(cell)})" for cell in self.choice.tied]:
-            simplest = f"The simplest of those within {self.margin:.0%} of the fastest is named"
-            yield f"{simplest}; the others: {_listed(others)}."
+            yield f"The simplest setting within {self.margin:.0%} of the fastest is named; others: {_listed(others)}."
         yield f"{self._certainty}."
 
     def _training_sentences(self) -> Iterator[str]:

@@ -150,7 +150,7 @@ def compared(
     """
     whole = [complete(side) for side in (one, other)]
     if (fewest := min(map(len, whole))) < _FEWEST:
-        return "unverified", [], f"only {fewest} episodes ended: more --steps"
+        return "unverified", [], f"only {fewest} episodes ended: use more --steps"
     returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
     lengths = ([len(steps) for steps in side] for side in whole)
     # The least significant distance plus _POWER standard errors. At one point, a standard error is at most spread / 2.

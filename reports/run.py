@@ -115,8 +115,8 @@ def _document(section: Section, letter: str, view: View) -> Document:
         names[2:] = [f"{len(names) - 2} other tasks"]
     legend = ["No cell has been measured yet."]
     if shown:
-        as_many = " and as many environments" if len({cell.envs_per_worker for cell in shown}) > 1 else ""
-        over = f"{REFERENCE} with one worker{as_many}"
+        of_same = " and the same number of environments" if len({cell.envs_per_worker for cell in shown}) > 1 else ""
+        over = f"{REFERENCE} with one worker{of_same}"
         legend = [f"In each cell: frames/s with its 95 % confidence interval (±), and the speedup over {over}."]
     if any(cell.sample.one_process for cell in shown):
         legend.append(

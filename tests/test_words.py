@@ -14,10 +14,8 @@ from support.places import TOOLS
 from vebench import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("[!c]*/*.md"), *(ROOT / "docs").glob("concepts/*.md"))
-TOP = [
-    ROOT / "docs" / f"{name}.md" for name in ("start", "install", "faq", "other-tools", "gallery", "glossary", "index")
-]
+TOP = ("start", "install", "faq", "other-tools", "gallery", "glossary", "index")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in TOP), *(ROOT / "docs").glob("[!e]*/*.md"))
 BANNED = re.compile(
     r"\bin turn\b|(?<![.\w-])figures?\b(?![.\w(])|(?<!twice )(?<!half )\bas many\b(?!.{0,60}\bas\b)"
     r"|(?<![Tt]here )\bis no (?!longer)|\b(do|does|did) other work\b|\bends? with (status )?\d|\bbesides\b|\bbut for\b",
@@ -27,7 +25,7 @@ BANNED = re.compile(
 
 def texts() -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each page, help and string literal."""
-    yield from ((str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")) for page in (*PAGES, *TOP))
+    yield from ((str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")) for page in PAGES)
     for name, command in {**registered(), "": cli.app}.items():
         context = Context(command, info_name=name)
         context.meta["help all"] = True

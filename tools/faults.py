@@ -7,8 +7,8 @@ starts slower, holds more and leaks is given to a gate (``--ways gates``, 40 min
 
 Printed is what was caught, under which name and in which time, and what has changed since the results on file. The exit
 status is 1 if an honest one is accused, or a mistake gets through that was found before. ``--write`` files the answers
-in ``docs/faults.json`` and renews the table in ``docs/same-work.md``. ``--only`` takes names of adapters, modules or
-pairs, also as patterns, such as ``Late*,wrong_ends``.
+and renews docs/evidence/faults.md. ``--only`` takes names of adapters, modules or pairs, also as patterns, such as
+``Late*,wrong_ends``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from evidence import record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -39,9 +41,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parents[1]
 ADAPTERS, ENVIRONMENTS = HERE / "tests" / "adapters", HERE / "tests" / "environments"
-FILED = HERE / "docs" / "faults.json"
-PAGE = HERE / "docs" / "same-work.md"
-BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+FILED = HERE / "docs" / "evidence" / "data" / "fault-answers.json"
 HONEST = "honest"
 # A run whose cell is short, and long enough for faults that begin after seconds or tens of thousands of steps.
 SHORT = ["--duration", "0.5", "--windows", "4", "--warmup", "0.5", "--passes", "1", "--no-interleave", "--no-base"]
@@ -133,7 +133,7 @@ def main() -> int:
         "--times", type=int, default=20, help="gates on planted costs; on unchanged ones twice as often"
     )
     parser.add_argument("--seed", default="0", help="of the commands")
-    parser.add_argument("--write", action="store_true", help="file all answers, and renew the table in the docs")
+    parser.add_argument("--write", action="store_true", help="file all answers, and renew the page")
     asked = parser.parse_args()
     ways = asked.ways.split(",")
     accused = "pairs" in ways and try_pairs(asked.only, asked.seed)
@@ -224,9 +224,7 @@ def try_adapters(asked: argparse.Namespace, ways: list[str]) -> bool:
     if asked.write:
         lines = ",\n".join(f"{json.dumps(target)}: {json.dumps(found)}" for target, found in sorted(filed.items()))
         FILED.write_text(f"{{\n{lines}\n}}\n")
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{section(filed)}\n{END}{after}")
+        record("faults", "Adapters", ("fault", "caught by `verify`", "caught in the cell"), rows(filed))
     return worse
 
 
@@ -316,30 +314,20 @@ def summary(results: list[tuple[Adapter, Answers]]) -> None:
                 print(f"  {adapter.place(found)}: {adapter.target}: {adapter.about}")
 
 
-def section(filed: Mapping[str, Any]) -> str:
-    """Return as Markdown how many were caught by which way, by kind, and each one that gets through both."""
+def rows(filed: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield how many were caught by which way, by kind, and each one that gets through both."""
     found = {
         adapter: {way: Found(**one) for way, one in filed[adapter.target].items()}
         for adapter in all_adapters()
         if adapter.target in filed
     }
-
-    def counted(module: str) -> str:
-        mine = [answers for adapter, answers in found.items() if adapter.module.startswith(module.removesuffix("s"))]
-        cells = []
-        for way in ("verify", "cell"):
-            seen = [answers[way].caught for answers in mine if way in answers]
-            cells.append(f"{sum(seen)} of {len(seen)}")
-        return " | ".join(cells)
-
-    rows = ["| fault | caught by `verify` | in the cell |", "| --- | ---: | ---: |"]
-    rows += [f"| {words} | {counted(module)} |" for module, words in KINDS.items()]
-    rows.append(f"| none: honest backends, accused | {counted(HONEST)} |")
-    through = [one for one, answers in found.items() if len(answers) > 1 and one.place(answers) == "THROUGH"]
-    if through:
-        rows += ["", "| gets through | what it does |", "| --- | --- |"]
-        rows += [f"| {one.name} | {one.about} |" for one in through]
-    return "\n".join(rows) + "\n"
+    for module, words in {**KINDS, HONEST: "none: honest backends, accused"}.items():
+        mine = [answers for adapter, answers in found.items() if adapter.module == module]
+        seen = [[answers[way].caught for answers in mine if way in answers] for way in ("verify", "cell")]
+        yield words, *(f"{sum(each)} of {len(each)}" for each in seen)
+    for adapter, answers in found.items():
+        if len(answers) > 1 and adapter.place(answers) == "THROUGH":
+            yield f"gets through: `{adapter.name}`, {adapter.about}", "no", "no"
 
 
 if __name__ == "__main__":

@@ -104,17 +104,16 @@ def pages() -> dict[str, str]:
     return found | {"index": f"# Evidence\n\n{about}\n\n{listed}\n"}
 
 
-def render() -> None:
-    """Write all pages."""
+def render(page: str = "", *titles: str) -> None:
+    """Write all pages. If one is named, first file the tables on standard input, one for each title."""
+    if page:
+        print(printed := sys.stdin.read())
+        for title, block in zip(titles, re.findall(r"(?:^\|.*\n)+", printed, re.MULTILINE), strict=True):
+            columns, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+            record(page, title, columns, rows)
     for name, text in pages().items():
         (DATA.parent / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(printed := sys.stdin.read())
-        blocks = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", printed, re.MULTILINE)]
-        for title, block in zip(sys.argv[2:], blocks, strict=True):
-            columns, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block]
-            record(sys.argv[1], title, columns, rows)
-    render()
+    render(*sys.argv[1:])

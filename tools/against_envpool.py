@@ -3,8 +3,7 @@
 ``python tools/against_envpool.py COMMAND FILE [--env NAMES] [--sizes N,N] [--repeats N] [--window SECONDS]``
 
 - ``beside``: with no, one and two busy processes next to them, and with Gymnasium's ``SyncVectorEnv`` as the third;
-- ``best``: the fastest settings of each, which are searched first;
-- ``classic``: classic control, with the fastest of four modes of EnvPool's.
+- ``best``: the fastest settings of each, which are searched first.
 
 Prints a Markdown table, with the median over repeats and the lowest and highest. Rates are rows per second, of which
 the same share begins an episode on all sides; ratios are ``make_vec``'s rate to the other's. A repeat is a window of
@@ -202,24 +201,11 @@ def searched(bench: Bench, library: str) -> Setup:
     return max(leaders, key=lambda setup: found[setup] + bench.rate(setup, bench.asked.window))
 
 
-def classic(bench: Bench) -> Iterator[tuple]:
-    libraries = (OURS, LOOP) if bench.count == 4096 else (OURS,)
-    setups = {library: bench.setup(library) for library in libraries}
-    for alive, threads in product((1, 2), (1, 2)):
-        setup = bench.setup(ENVPOOL)._replace(num_envs=alive * bench.count, threads=threads)
-        setups[f"{'sync' if alive == 1 else 'async'} with {threads}"] = setup
-    rates = bench.rates(setups)
-    fastest = max(setups.keys() - libraries, key=lambda name: median(rates[name]))
-    yield fastest, *compared(rates[OURS], rates[fastest], *(rates[other] for other in libraries[1:]))
-
-
 BOTH, SEVEN = "HalfCheetah,Pong", "Pong,Breakout,MsPacman,HalfCheetah,Ant,Swimmer,Humanoid"
-CLASSIC = "CartPole,Acrobot,MountainCar,MountainCarContinuous,Pendulum"
 # By command: rows, columns; then the defaults: tasks, sizes, repeats, seconds of a window.
 COMMANDS = {
     "beside": (beside, "busy,rows/s,to EnvPool,to SyncVectorEnv", BOTH, "1,2,8,64,256", 5, 0.4),
     "best": (best, "make_vec,EnvPool,rows/s,to EnvPool", SEVEN, "1,8,64,256", 10, 0.3),
-    "classic": (classic, "EnvPool's best,rows/s,to that,to SyncVectorEnv", CLASSIC, "1,8,64,1024,4096", 5, 0.2),
 }
 
 

@@ -7,8 +7,7 @@ starts slower, holds more and leaks is given to a gate (``--ways gates``, 40 min
 
 Printed is what was caught, under which name and in which time, and what has changed since the results on file. The exit
 status is 1 if an honest one is accused, or a mistake gets through that was found before. ``--write`` files the answers
-and renews docs/evidence/faults.md. ``--only`` takes names of adapters, modules or pairs, also as patterns, such as
-``Late*,wrong_ends``.
+and renews docs/evidence/faults.md. ``--only`` takes names of adapters, modules or pairs, or patterns (``Late*``).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ SAID = {"startup": "startup: slower", "memory": "memory: larger", "leak": "memor
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
     "wrong_layouts": "some environments or layouts only",
-    "wrong_async": "asynchronous: what belongs to whom",
+    "wrong_async": "asynchronous: rows of the wrong environment",
     "wrong_buffers": "buffers: overwritten, shared, torn",
     "wrong_seeds": "seeds and resets",
     "wrong_ends": "autoresets, flags, time limits",
@@ -64,7 +63,7 @@ KINDS = {
     "wrong_actions": "actions",
     "wrong_pictures": "observations",
     "wrong_variants": "in the measured variant only",
-    "wrong_claims": "reports and excuses",
+    "wrong_claims": "false reports and declarations",
     "wrong_arrays": "arrays, batches, ids, lazy rows",
     "wrong_for_all": "changes the whole process",
 }
@@ -301,7 +300,7 @@ def last_line(text: str) -> str:
 
 
 def summary(results: list[tuple[Adapter, Answers]]) -> None:
-    """Print the counts, and everything that got through, or is accused though it is honest."""
+    """Print the counts."""
     for kind in ("mistake", "honest"):
         mine = [(adapter, found) for adapter, found in results if adapter.kind == kind]
         places = Counter(adapter.place(found) for adapter, found in mine)
@@ -309,9 +308,6 @@ def summary(results: list[tuple[Adapter, Answers]]) -> None:
         outcomes = Counter((way, one.outcome(adapter)) for adapter, found in mine for way, one in found.items())
         for (way, outcome), count in sorted(outcomes.items()):
             print(f"  {way}: {count} {outcome}")
-        for adapter, found in mine:
-            if adapter.place(found) in ("accused", "THROUGH"):
-                print(f"  {adapter.place(found)}: {adapter.target}: {adapter.about}")
 
 
 def rows(filed: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -321,7 +317,7 @@ def rows(filed: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         for adapter in all_adapters()
         if adapter.target in filed
     }
-    for module, words in {**KINDS, HONEST: "none: honest backends, accused"}.items():
+    for module, words in {**KINDS, HONEST: "no fault: honest backends that were accused"}.items():
         mine = [answers for adapter, answers in found.items() if adapter.module == module]
         seen = [[answers[way].caught for answers in mine if way in answers] for way in ("verify", "cell")]
         yield words, *(f"{sum(each)} of {len(each)}" for each in seen)

@@ -17,7 +17,7 @@ by 2 %, and except in the first, processes by 2 %. ``World`` says what else happ
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log, sqrt
@@ -350,9 +350,9 @@ class Gate:
         return compare_runs(*map(summaries, sides), metrics=("fps",), tolerance=tolerance, in_turn=True)
 
 
-def share(part: float, whole: float) -> str:
-    """Return a share in percent."""
-    return f"{100 * part / whole:.1f}" if whole else "-"
+def percent(found: Sequence[bool]) -> str:
+    """Return the share of true answers in percent."""
+    return f"{100 * np.mean(found):.1f}"
 
 
 def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
@@ -368,35 +368,24 @@ def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
 def row(gate: Gate, world: World, runs: int) -> tuple[str, ...]:
     """Return a row of the table."""
     random = np.random.default_rng(11)
-    statuses: Counter[int] = Counter()
-    intervals: list[bool] = []
-    passes: list[int] = []
-    for _ in range(runs):
-        found, took = gate.judge(random, world, SAME)
-        statuses[exit_status(found)] += 1
-        intervals += held(found, SAME, gate.metric)
-        passes.append(took)
+
+    def judged(truth: Truth, number: int = runs) -> list[tuple[Comparison, int]]:
+        return [gate.judge(random, world, truth) for _ in range(number)]
+
+    found, passes = zip(*judged(SAME), strict=True)
+    statuses = [exit_status(one) for one in found]
     # Every ratio that is judged is exactly at the tolerance. Of speedups, the loop must stay as it is.
     unchanged = {YARDSTICK.backend} | ({LOOP.backend} if gate.metric == "speedup" else set())
     edge = {key: 1.0 if key.backend in unchanged else 1 - gate.tolerance for key in TEMPLATE}
-    alarms = sum(exit_status(gate.judge(random, world, edge)[0]) == 1 for _ in range(runs))
+    alarms = percent([exit_status(one) == 1 for one, _ in judged(edge)])
     power = []
     for slower in (0.10, 0.15, 0.25):
-        verdicts: Counter[str] = Counter()
         truth = {key: 1 - slower if key.backend == "mine" else 1.0 for key in TEMPLATE}
-        for _ in range(max(1, runs // 4)):
-            found, _ = gate.judge(random, world, truth)
-            verdicts += Counter(group.verdict for group in found.groups if group.key.backend == "mine")
-        power.append(share(verdicts["slower"], verdicts.total()))
-    return (
-        gate.name,
-        world.name,
-        *(share(statuses[status], runs) for status in (0, 1, 3)),
-        share(alarms, runs),
-        *power,
-        share(sum(intervals), len(intervals)),
-        f"{np.mean(passes):.1f}",
-    )
+        groups = [group for one, _ in judged(truth, max(1, runs // 4)) for group in one.groups]
+        power.append(percent([group.verdict == "slower" for group in groups if group.key.backend == "mine"]))
+    exits = (percent([one == status for one in statuses]) for status in (0, 1, 3))
+    holds = percent([holds for one in found for holds in held(one, SAME, gate.metric)])
+    return gate.name, world.name, *exits, alarms, *power, holds, f"{np.mean(passes):.1f}"
 
 
 GATES = {
@@ -418,7 +407,7 @@ def coverage(runs: int = 100) -> None:
     rows = []
     for world in (INTERVAL_WORLDS[1], *INTERVAL_WORLDS[-2:]):
         for passes, plan in ((1, Plan(6, in_turn=False)), (3, Plan(in_turn=False)), (2, Plan(6)), (3, Plan())):
-            ((tallies),) = cover(world, SIZES[-1], passes, plan, runs).values()
+            (tallies,) = cover(world, SIZES[-1], passes, plan, runs).values()
             order = "interleaved" if plan.in_turn else "one after another"
             rows.append((world.name, f"{passes} x {plan.windows}, {order}", *tallies))
     print(table(("drift", "passes x windows", "rate", "speedup"), rows), "\n")

@@ -312,11 +312,8 @@ def summary(results: list[tuple[Adapter, Answers]]) -> None:
 
 def rows(filed: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield how many were caught by which way, by kind, and each one that gets through both."""
-    found = {
-        adapter: {way: Found(**one) for way, one in filed[adapter.target].items()}
-        for adapter in all_adapters()
-        if adapter.target in filed
-    }
+    adapters = [adapter for adapter in all_adapters() if adapter.target in filed]
+    found = {one: {way: Found(**answer) for way, answer in filed[one.target].items()} for one in adapters}
     for module, words in {**KINDS, HONEST: "no fault: honest backends that were accused"}.items():
         mine = [answers for adapter, answers in found.items() if adapter.module == module]
         seen = [[answers[way].caught for answers in mine if way in answers] for way in ("verify", "cell")]

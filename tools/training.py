@@ -41,7 +41,7 @@ WARM_UP, LIMIT = 1.0, 60.0  # seconds: before the clock starts; for the rest of 
 TASKS = {"HalfCheetah": "HalfCheetah-v5", "Pong": "ALE/Pong-v5", "1ms": "vebench/Busy-1000us-v0"}
 ROWS = {"HalfCheetah": 2048, "Pong": 512, "1ms": 512}  # of an update of PPO
 SCRIPTS = {"HalfCheetah": "ppo_continuous_action.py", "Pong": "ppo_atari.py", "1ms": "ppo.py"}  # of CleanRL
-COLUMNS = ("algorithm", "environment", "sampler", "share", "envs", "steps/s", "to the baseline", "sampling, %")
+COLUMNS = ("algorithm", "environment", "sampler", "share", "envs", "steps/s", "relative to the baseline", "sampling, %")
 SAMPLERS, SHARES = ("sync", "async", "subproc", "envpool", "shm", "fast"), ("one", "all", "apart")
 ALGORITHMS = {  # with the samplers that their libraries take; the first is the baseline
     **dict.fromkeys(("cleanrl-ppo", "ppo"), ("async", "sync", "envpool", "shm", "fast")),

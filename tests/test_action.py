@@ -73,16 +73,12 @@ def commit(repository: Path, release: str) -> None:
 
 
 def of(repository: Path, name: str) -> str:
-    """Return the hash of a commit."""
     return subprocess.check_output([*GIT, "rev-parse", name], cwd=repository, text=True).strip()
 
 
 @pytest.fixture
 def run(tmp_path: Path, origin: Path) -> Ran:
-    """Return what runs a step of the action in a shallow clone, and its status and what was called.
-
-    ``given`` are variables, ``pushed`` is what a push went on top of, and others are inputs.
-    """
+    """Return a function that runs a step in a shallow clone. It returns the exit status and the log of calls."""
     repository, programs, log = tmp_path / "repository", tmp_path / "programs", tmp_path / "log"
     for folder in (programs, tmp_path / "temp"):
         folder.mkdir()
@@ -243,10 +239,11 @@ def test_nothing_is_said_where_nothing_was_compared(run: Ran) -> None:
     assert run("Comment") == (0, "")
 
 
-def test_the_workflow_of_the_readme_has_inputs_that_there_are() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/ci.md"])
+def test_the_workflow_of_a_page_has_inputs_that_exist(page: str) -> None:
     example = (ROOT / "docs" / "examples" / "github.yml").read_text().splitlines()[1:]
     lines = [line.partition("  #")[0] for line in example]
-    assert "\n".join(lines) in (ROOT / "README.md").read_text()
+    assert "\n".join(lines) in (ROOT / page).read_text()
     (job,) = yaml.safe_load("\n".join(lines))["jobs"].values()
     given = set(job["steps"][-1]["with"])
     needed = {name for name, spec in ACTION["inputs"].items() if spec.get("required")}
@@ -254,7 +251,10 @@ def test_the_workflow_of_the_readme_has_inputs_that_there_are() -> None:
 
 
 def test_each_input_is_described_and_reaches_a_shell_as_a_variable_alone() -> None:
-    text = (ROOT / "action.yml").read_text()
-    assert set(re.findall(r"inputs\.(\w+)", text)) == set(ACTION["inputs"])
+    text, guide = (ROOT / "action.yml").read_text(), (ROOT / "docs" / "guides" / "ci.md").read_text()
+    table = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", guide.partition("## Read the verdict")[0], re.MULTILINE))
+    defaults = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()}
+    assert set(re.findall(r"inputs\.(\w+)", text)) == set(table) == set(defaults)
+    assert {name: f"`{defaults[name]}`" for name in table if "`" in table[name]}.items() <= table.items()
     for step in STEPS.values():
         assert (step["shell"], "${{" in step["run"]) == ("bash", False)

@@ -3,10 +3,7 @@
 ``python tools/against_envpool.py COMMAND FILE [--env NAMES] [--sizes N,N] [--repeats N] [--window SECONDS]``
 
 - ``beside``: with no, one and two busy processes next to them, and with Gymnasium's ``SyncVectorEnv`` as the third;
-- ``best``: the fastest settings of each, which are searched first;
-- ``classic``: classic control, with the fastest of four modes of EnvPool's;
-- ``training``: PPO as in ``docs/examples/ppo.py``, with one thread of torch and torch's default (needs torch);
-- ``options``: what ``make_vec`` does not do by default.
+- ``best``: the fastest settings of each, which are searched first.
 
 Prints a Markdown table, with the median over repeats and the lowest and highest. Rates are rows per second, of which
 the same share begins an episode on all sides; ratios are ``make_vec``'s rate to the other's. A repeat is a window of
@@ -34,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import envpool
 import numpy as np
+from evidence import table
 from gymnasium.vector import SyncVectorEnv
 from orphans import end_with_parent
 
@@ -55,9 +53,7 @@ SPAWN = get_context("spawn")
 CPUS = len(os.sched_getaffinity(0))
 OURS, ENVPOOL, LOOP = "make_vec", "EnvPool", "SyncVectorEnv"
 TAPE = 64  # batches of actions, which are played again and again
-TRAINED = {"atari": 3_000, "mujoco": 20_000}  # steps of a training, at least
 STARTED: dict[Setup, Any] = {}  # in this process, as ``start`` returns it
-OPTIONS = {"copy": True}
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
 
 
@@ -70,29 +66,28 @@ class Setup(NamedTuple):
     batch: int
     threads: int = 0
     pinned: bool = False  # EnvPool's threads, by itself
-    settings: str = "{}"  # others, as JSON
 
     def __str__(self) -> str:
         return f"{self.num_envs} environments, {self.threads} threads{', pinned' if self.pinned else ''}"
 
 
 def quiet() -> None:
-    """End with the process that started this one, and drop what emulators and trainings print."""
+    """End with the process that started this one, and drop what emulators print."""
     end_with_parent()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
 
 
 def make_envs(setup: Setup) -> VectorEnv:
-    """Return what steps. Raises ValueError or TypeError if it is to be vebench's own class and that cannot."""
-    task, settings = TASKS[setup.task], json.loads(setup.settings)
+    """Return what steps. Raises ValueError if it is to be vebench's own class and that cannot."""
+    task = TASKS[setup.task]
     if setup.library == LOOP:
         return SyncVectorEnv([partial(make, task)] * setup.num_envs, copy=False)
     if setup.library == ENVPOOL:
-        settings |= envpool_settings(task) | {"num_envs": setup.num_envs, "batch_size": setup.batch}
+        settings = envpool_settings(task) | {"num_envs": setup.num_envs, "batch_size": setup.batch}
         settings |= {"num_threads": setup.threads, "thread_affinity_offset": 0 if setup.pinned else -1}
         return envpool.make_gymnasium(envpool_name(task), **settings)
-    settings = {"copy": False, "own_classes": True, "seed": 0, **fast_settings(task), **settings}
+    settings = {"copy": False, "own_classes": True, "seed": 0, **fast_settings(task)}
     batch = setup.batch if setup.batch < setup.num_envs else None
     return make_vec(task.id, setup.num_envs, num_processes=setup.threads or None, batch_size=batch, **settings)
 
@@ -129,17 +124,6 @@ def rate(setup: Setup, seconds: float, kept: Collection[Setup] | None = None) ->
     return rows / spent
 
 
-def trained(setup: Setup, torch_threads: int) -> float:
-    """Return the steps per second of a training, start and reset left out; with 0, torch has its default of threads."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "docs" / "examples"))
-    import ppo
-    import torch
-
-    torch.set_num_threads(torch_threads or torch.get_num_threads())
-    total = TRAINED[TASKS[setup.task].suite]
-    return ppo.train(ppo.wrapped(make_envs(setup)), total, seed=1)[1]
-
-
 class Bench(ExitStack):
     """Processes that stay alive, one for each library, for a task and a size; and the results on file."""
 
@@ -148,9 +132,9 @@ class Bench(ExitStack):
         self.asked, self.task, self.count = asked, TASKS[name], count
         self.processes: dict[str, ProcessPoolExecutor] = {}
 
-    def setup(self, library: str, **settings: object) -> Setup:
-        """Return how a library steps all environments at once, with more settings of its own."""
-        return Setup(library, self.task.id, self.count, self.count, settings=json.dumps(settings))
+    def setup(self, library: str) -> Setup:
+        """Return how a library steps all environments at once."""
+        return Setup(library, self.task.id, self.count, self.count)
 
     def kept(self, what: object, measure: Callable[..., Any], *arguments: object) -> Any:
         """Return what is on file, after measuring it if it is not there."""
@@ -217,52 +201,11 @@ def searched(bench: Bench, library: str) -> Setup:
     return max(leaders, key=lambda setup: found[setup] + bench.rate(setup, bench.asked.window))
 
 
-def classic(bench: Bench) -> Iterator[tuple]:
-    libraries = (OURS, LOOP) if bench.count == 4096 else (OURS,)
-    setups = {library: bench.setup(library) for library in libraries}
-    for alive, threads in product((1, 2), (1, 2)):
-        setup = bench.setup(ENVPOOL)._replace(num_envs=alive * bench.count, threads=threads)
-        setups[f"{'sync' if alive == 1 else 'async'} with {threads}"] = setup
-    rates = bench.rates(setups)
-    fastest = max(setups.keys() - libraries, key=lambda name: median(rates[name]))
-    yield fastest, *compared(rates[OURS], rates[fastest], *(rates[other] for other in libraries[1:]))
-
-
-def training(bench: Bench) -> Iterator[tuple]:
-    setups = bench.setup(OURS, copy=True), bench.setup(ENVPOOL)
-    for threads in (1, 0):
-        found: Rates = {OURS: [], ENVPOOL: []}
-        for repeat in range(bench.asked.repeats):
-            for setup in setups[:: -1 if repeat % 2 else 1]:
-                with ProcessPoolExecutor(1, SPAWN, quiet) as process:
-                    ask = process.submit
-                    rate = bench.kept([setup, threads, repeat], lambda: ask(trained, setup, threads).result())  # noqa: B023 - called now
-                found[setup.library].append(rate)
-        yield threads or "default", *compared(*found.values())
-
-
-def options(bench: Bench) -> Iterator[tuple]:
-    setups = {"none": bench.setup(OURS)}
-    for name, given in [*((name, {name: value}) for name, value in OPTIONS.items()), ("all", OPTIONS)]:
-        try:
-            bench.rate(bench.setup(OURS, **given), 0.0)
-            setups[name] = bench.setup(OURS, **given)
-        except (TypeError, ValueError) as error:
-            print(f"{bench.task.id} without {name}: {error}", file=sys.stderr)
-    rates = bench.rates(setups | {ENVPOOL: bench.setup(ENVPOOL)})
-    for name in setups:
-        yield name, *compared(rates[name], rates[ENVPOOL])
-
-
 BOTH, SEVEN = "HalfCheetah,Pong", "Pong,Breakout,MsPacman,HalfCheetah,Ant,Swimmer,Humanoid"
-CLASSIC = "CartPole,Acrobot,MountainCar,MountainCarContinuous,Pendulum"
 # By command: rows, columns; then the defaults: tasks, sizes, repeats, seconds of a window.
 COMMANDS = {
     "beside": (beside, "busy,rows/s,to EnvPool,to SyncVectorEnv", BOTH, "1,2,8,64,256", 5, 0.4),
     "best": (best, "make_vec,EnvPool,rows/s,to EnvPool", SEVEN, "1,8,64,256", 10, 0.3),
-    "classic": (classic, "EnvPool's best,rows/s,to that,to SyncVectorEnv", CLASSIC, "1,8,64,1024,4096", 5, 0.2),
-    "training": (training, "threads of torch,steps/s,to EnvPool", BOTH, "8,64", 3, 0.0),
-    "options": (options, "option,rows/s,to EnvPool", "HalfCheetah,Ant,Pong", "8,64", 5, 0.4),
 }
 
 
@@ -274,15 +217,15 @@ def main() -> None:
     parser.add_argument("--env")
     parser.add_argument("--sizes", help="environments of a batch")
     parser.add_argument("--repeats", type=int)
-    parser.add_argument("--window", type=float, help="seconds; trainings have none")
+    parser.add_argument("--window", type=float, help="seconds")
     rows, more, *defaults = COMMANDS[parser.parse_args().command]
     parser.set_defaults(**dict(zip(("env", "sizes", "repeats", "window"), defaults, strict=True)))
     asked, columns = parser.parse_args(), ["task", "environments", *more.split(",")]
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
+    found = []
     for name, count in product(asked.env.split(","), map(int, asked.sizes.split(","))):
         with Bench(asked, name, count) as bench:
-            for row in rows(bench):
-                print(f"| {bench.task.id} | {count} | {' | '.join(map(str, row))} |", flush=True)
+            found += [(bench.task.id, count, *row) for row in rows(bench)]
+    print(table(columns, found))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ starts slower, holds more and leaks is given to a gate (``--ways gates``, 40 min
 
 Printed is what was caught, under which name and in which time, and what has changed since the results on file. The exit
 status is 1 if an honest one is accused, or a mistake gets through that was found before. ``--write`` files the answers
-in ``docs/faults.json`` and renews the table in ``docs/same-work.md``. ``--only`` takes names of adapters, modules or
-pairs, also as patterns, such as ``Late*,wrong_ends``.
+and renews docs/evidence/faults.md. ``--only`` takes names of adapters, modules or pairs, or patterns (``Late*``).
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from evidence import record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parents[1]
 ADAPTERS, ENVIRONMENTS = HERE / "tests" / "adapters", HERE / "tests" / "environments"
-FILED = HERE / "docs" / "faults.json"
-PAGE = HERE / "docs" / "same-work.md"
-BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+FILED = HERE / "docs" / "evidence" / "data" / "fault-answers.json"
 HONEST = "honest"
 # A run whose cell is short, and long enough for faults that begin after seconds or tens of thousands of steps.
 SHORT = ["--duration", "0.5", "--windows", "4", "--warmup", "0.5", "--passes", "1", "--no-interleave", "--no-base"]
@@ -56,7 +55,7 @@ SAID = {"startup": "startup: slower", "memory": "memory: larger", "leak": "memor
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
     "wrong_layouts": "some environments or layouts only",
-    "wrong_async": "asynchronous: what belongs to whom",
+    "wrong_async": "asynchronous: rows of the wrong environment",
     "wrong_buffers": "buffers: overwritten, shared, torn",
     "wrong_seeds": "seeds and resets",
     "wrong_ends": "autoresets, flags, time limits",
@@ -64,7 +63,7 @@ KINDS = {
     "wrong_actions": "actions",
     "wrong_pictures": "observations",
     "wrong_variants": "in the measured variant only",
-    "wrong_claims": "reports and excuses",
+    "wrong_claims": "false reports and declarations",
     "wrong_arrays": "arrays, batches, ids, lazy rows",
     "wrong_for_all": "changes the whole process",
 }
@@ -133,7 +132,7 @@ def main() -> int:
         "--times", type=int, default=20, help="gates on planted costs; on unchanged ones twice as often"
     )
     parser.add_argument("--seed", default="0", help="of the commands")
-    parser.add_argument("--write", action="store_true", help="file all answers, and renew the table in the docs")
+    parser.add_argument("--write", action="store_true", help="file all answers, and renew the page")
     asked = parser.parse_args()
     ways = asked.ways.split(",")
     accused = "pairs" in ways and try_pairs(asked.only, asked.seed)
@@ -224,9 +223,7 @@ def try_adapters(asked: argparse.Namespace, ways: list[str]) -> bool:
     if asked.write:
         lines = ",\n".join(f"{json.dumps(target)}: {json.dumps(found)}" for target, found in sorted(filed.items()))
         FILED.write_text(f"{{\n{lines}\n}}\n")
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{section(filed)}\n{END}{after}")
+        record("faults", "Adapters", ("fault", "caught by `verify`", "caught in the cell"), rows(filed))
     return worse
 
 
@@ -303,7 +300,7 @@ def last_line(text: str) -> str:
 
 
 def summary(results: list[tuple[Adapter, Answers]]) -> None:
-    """Print the counts, and everything that got through, or is accused though it is honest."""
+    """Print the counts."""
     for kind in ("mistake", "honest"):
         mine = [(adapter, found) for adapter, found in results if adapter.kind == kind]
         places = Counter(adapter.place(found) for adapter, found in mine)
@@ -311,35 +308,19 @@ def summary(results: list[tuple[Adapter, Answers]]) -> None:
         outcomes = Counter((way, one.outcome(adapter)) for adapter, found in mine for way, one in found.items())
         for (way, outcome), count in sorted(outcomes.items()):
             print(f"  {way}: {count} {outcome}")
-        for adapter, found in mine:
-            if adapter.place(found) in ("accused", "THROUGH"):
-                print(f"  {adapter.place(found)}: {adapter.target}: {adapter.about}")
 
 
-def section(filed: Mapping[str, Any]) -> str:
-    """Return as Markdown how many were caught by which way, by kind, and each one that gets through both."""
-    found = {
-        adapter: {way: Found(**one) for way, one in filed[adapter.target].items()}
-        for adapter in all_adapters()
-        if adapter.target in filed
-    }
-
-    def counted(module: str) -> str:
-        mine = [answers for adapter, answers in found.items() if adapter.module.startswith(module.removesuffix("s"))]
-        cells = []
-        for way in ("verify", "cell"):
-            seen = [answers[way].caught for answers in mine if way in answers]
-            cells.append(f"{sum(seen)} of {len(seen)}")
-        return " | ".join(cells)
-
-    rows = ["| fault | caught by `verify` | in the cell |", "| --- | ---: | ---: |"]
-    rows += [f"| {words} | {counted(module)} |" for module, words in KINDS.items()]
-    rows.append(f"| none: honest backends, accused | {counted(HONEST)} |")
-    through = [one for one, answers in found.items() if len(answers) > 1 and one.place(answers) == "THROUGH"]
-    if through:
-        rows += ["", "| gets through | what it does |", "| --- | --- |"]
-        rows += [f"| {one.name} | {one.about} |" for one in through]
-    return "\n".join(rows) + "\n"
+def rows(filed: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield how many were caught by which way, by kind, and each one that gets through both."""
+    adapters = [adapter for adapter in all_adapters() if adapter.target in filed]
+    found = {one: {way: Found(**answer) for way, answer in filed[one.target].items()} for one in adapters}
+    for module, words in {**KINDS, HONEST: "no fault: honest backends that were accused"}.items():
+        mine = [answers for adapter, answers in found.items() if adapter.module == module]
+        seen = [[answers[way].caught for answers in mine if way in answers] for way in ("verify", "cell")]
+        yield words, *(f"{sum(each)} of {len(each)}" for each in seen)
+    for adapter, answers in found.items():
+        if len(answers) > 1 and adapter.place(answers) == "THROUGH":
+            yield f"gets through: `{adapter.name}`, {adapter.about}", "no", "no"
 
 
 if __name__ == "__main__":

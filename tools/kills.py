@@ -25,7 +25,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS)]  # as pytest has it
 
-from support.leaks import segments
+from support.leaks import runs, segments
 from support.waiting import eventually
 
 from vebench.errors import RunFileError
@@ -138,8 +138,7 @@ def of_run(folder: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            state = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-            if state != "Z" and f"TMPDIR={folder}".encode() in (process / "environ").read_bytes():
+            if runs(int(process.name)) and f"TMPDIR={folder}".encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
     return sorted(found)
 

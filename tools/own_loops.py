@@ -4,8 +4,8 @@
 
 LOOP is a name in ``LOOPS``, by default all. A pass measures a cell by ``vebench run``, and the own loop, which
 is written as its documentation does, on the same CPUs. The next pass has the other order. Actions are drawn beforehand,
-except in rollouts. Prints rows per second, and vebench's rate divided by the own loop's: the geometric mean over passes
-with a 95 % interval. Own loops run in the Pythons of ``vebench install``, unless ``--python`` names others. ``torch``
+except in rollouts. Prints vebench's rate divided by the own loop's: the geometric mean over passes with a 95 %
+interval. Own loops run in the Pythons of ``vebench install``, unless ``--python`` names others. ``torch``
 needs ``--python torch=PATH``, a Python with torch and vebench, where both sides run. About ten minutes on two CPUs.
 """
 
@@ -25,6 +25,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from evidence import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,14 +245,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     asked = parser.parse_args()
     sizes, pythons = (dict(each.split("=") for each in pairs) for pairs in (asked.sizes, asked.python))
-    print(
-        "| loop | environments | own loop, rows/s | vebench, rows/s | vebench / own |\n| --- | --- | --- | --- | --- |"
-    )
+    rows = []
     for name in asked.loops or LOOPS:
         loop = LOOPS[name]
         python = (pythons.get(loop.library) or python_of(loop.library)) if loop.library else sys.executable
         if python is None:
-            print(f"| {name} | left out: no Python with {loop.library} | | | |")
+            print(f"{name} is left out: no Python with {loop.library}", file=sys.stderr)
             continue
         if name == "warp":
             loop = loop._replace(argument=str(Path(mujoco.__file__).parent / "assets" / loop.argument))
@@ -259,9 +258,9 @@ def main() -> None:
             logs = np.log(compared(python, loop, name, n, asked))
             ratios = (logs[:, 1] - logs[:, 0]).tolist()
             half = t.ppf(0.975, len(ratios) - 1) * stdev(ratios) / math.sqrt(len(ratios))
-            rates = " | ".join(f"{math.exp(mean):,.0f}" for mean in logs.mean(0))
             low, middle, high = (math.exp(fmean(ratios) + far) for far in (-half, 0, half))
-            print(f"| {name} | {n} | {rates} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
+            rows.append((name, n, f"{middle:.2f} ({low:.2f} to {high:.2f})"))
+    print(table(("loop", "environments", "vebench's rate to the own loop's"), rows))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ cells takes ``PASS_S``. ``compare`` measures 6 passes of 40 windows of 50 ms.
 
 Log rates of windows are sums: of the cell's true rate, what the run, the cell in it, its process and the window have of
 their own, and the speed of the machine, which is a function of time. Times are in seconds. In every world windows vary
-by 2 % and, but in ``white``, processes by 2 %; ``World`` says what else happens.
+by 2 %, and except in the first, processes by 2 %. ``World`` says what else happens.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log, sqrt
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from evidence import table
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]  # as pytest has it
 
@@ -38,7 +39,7 @@ from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.random import Generator
 
@@ -208,15 +209,15 @@ def run_of(random: Generator, world: World, truth: dict[CellKey, float], passes:
 
 REAL = {"alike": True, "stalls": 0.01}
 INTERVAL_WORLDS = (
-    World("equal"),
-    World("alike", **REAL),
-    *(World(f"one by {spread:.0%}", one_noisy=spread) for spread in (0.04, 0.08, 0.20)),
-    World("1 to 27%", each_noisy=(0.01, 0.27)),
-    World("many workers", many_workers=0.08),
-    World("returning", returning=0.05, **REAL),
-    World("walk", walk=0.05, **REAL),
+    World("all by 2 %"),
+    World("all by 2 %, windows correlated", **REAL),
+    *(World(f"one by {100 * spread:.0f} %", one_noisy=spread) for spread in (0.04, 0.08, 0.20)),
+    World("each by 1 to 27 %", each_noisy=(0.01, 0.27)),
+    World("passes differ by 8 % for many workers", many_workers=0.08),
+    World("the machine drifts and returns", returning=0.05, **REAL),
+    World("the machine drifts without bound", walk=0.05, **REAL),
 )
-NOISY = 0.05  # the standard deviation of processes from which on a cell of ``1 to 27%`` counts as noisy
+NOISY = 0.05  # the standard deviation of processes from which on a cell counts as noisy if each differs
 SIZES = ((1, 1), (2, 1), (3, 1), (6, 1), (3, 2), (6, 3))  # backends, numbers of workers
 
 
@@ -235,16 +236,19 @@ class Tally:
 
     def __str__(self) -> str:
         """Return the share and the median half as a place of a table."""
-        return f"{np.mean(self.held):.1%}, ±{np.median(self.halves):.1%}" if self.held else "-"
+        return f"{100 * np.mean(self.held):.1f} %, ±{100 * np.median(self.halves):.1f} %" if self.held else "-"
 
 
 def classified(key: CellKey, world: World, luck: float) -> str:
-    """Return which cells of a world one of them is told with."""
+    """Return the world, and which of its cells this is one of."""
+    which = ""
     if world.many_workers:
-        return "many" if key.workers > 1 else "one"
-    if world.one_noisy or world.each_noisy:
-        return "noisy" if luck >= (world.one_noisy or NOISY) else "quiet"
-    return "all"
+        which = ": many" if key.workers > 1 else ": one"
+    elif world.one_noisy:
+        which = ": that one" if luck >= world.one_noisy else ": the others"
+    elif world.each_noisy:
+        which = ": 5 % and more" if luck >= NOISY else ": less than 5 %"
+    return world.name + which
 
 
 def cover(world: World, size: tuple[int, int], repeats: int, plan: Plan, runs: int) -> dict[str, tuple[Tally, Tally]]:
@@ -264,29 +268,25 @@ def cover(world: World, size: tuple[int, int], repeats: int, plan: Plan, runs: i
     return found
 
 
-def table(head: Iterable[str]) -> None:
-    """Print the head of a table."""
-    names = list(head)
-    print(f"\n| {' | '.join(names)} |\n| {' | '.join(['---', *['---:'] * (len(names) - 1)])} |", flush=True)
-
-
 RUN, COMPARE = Plan(), Plan(windows=40, window_s=0.05, turn_s=0.02)
 BUDGET_S = 600.0
 NAMES = [("yardstick", 1), *((backend, workers) for backend in ("for-loop", "mine", "other") for workers in (1, 2))]
 PASS_S = len(NAMES) * (RUN.start_s + RUN.windows * (RUN.window_s + RUN.turn_s))
 GATE_WORLDS = (
-    World("white", luck=0.0),
-    World("luck2"),
-    World("heavy", luck=0.03, heavy=True),
-    World("bimodal", bimodal=True),
-    World("stalls", stalls=0.05),
-    World("walk", walk=0.05),
-    World("day", day=0.05),
-    World("daycell", day=0.05, own=0.02),
-    World("neighbour", neighbour=(4.0, 16.0)),
-    World("two speeds", neighbour=(1.5, 1.5)),
-    World("sag", sag=True),
+    World("only windows vary", luck=0.0),
+    World("processes differ by 2 %"),
+    World("processes differ by 3 %, heavy tails", luck=0.03, heavy=True),
+    World("one process of five is 8 % slower", bimodal=True),
+    World("one window of 20 is 30 % slower", stalls=0.05),
+    World("the machine drifts by 5 % per root of a minute", walk=0.05),
+    World("runs differ by 5 %", day=0.05),
+    World("runs differ by 5 %, their cells by 2 %", day=0.05, own=0.02),
+    World("another job takes 30 % for 4 s every 20 s", neighbour=(4.0, 16.0)),
+    World("another job takes 30 % for 1.5 s every 3 s", neighbour=(1.5, 1.5)),
+    World("clocks fall by 10 %", sag=True),
 )
+JUDGED = ("unchanged: exit 0, %", "exit 1, %", "exit 3, %", "at the tolerance: exit 1, %")
+JUDGED += (*(f"{slower} % slower: found, %" for slower in (10, 15, 25)), "intervals that held, %", "passes")
 
 
 HEAD = records.make_header(64, envs=["CartPole"])
@@ -350,9 +350,9 @@ class Gate:
         return compare_runs(*map(summaries, sides), metrics=("fps",), tolerance=tolerance, in_turn=True)
 
 
-def share(part: float, whole: float) -> str:
-    """Return a share in percent."""
-    return f"{100 * part / whole:.1f}" if whole else "-"
+def percent(found: Sequence[bool]) -> str:
+    """Return the share of true answers in percent."""
+    return f"{100 * np.mean(found):.1f}"
 
 
 def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
@@ -365,78 +365,65 @@ def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
     return answers
 
 
-def row(gate: Gate, world: World, runs: int) -> str:
+def row(gate: Gate, world: World, runs: int) -> tuple[str, ...]:
     """Return a row of the table."""
     random = np.random.default_rng(11)
-    statuses: Counter[int] = Counter()
-    intervals: list[bool] = []
-    passes: list[int] = []
-    for _ in range(runs):
-        found, took = gate.judge(random, world, SAME)
-        statuses[exit_status(found)] += 1
-        intervals += held(found, SAME, gate.metric)
-        passes.append(took)
+
+    def judged(truth: Truth, number: int = runs) -> list[tuple[Comparison, int]]:
+        return [gate.judge(random, world, truth) for _ in range(number)]
+
+    found, passes = zip(*judged(SAME), strict=True)
+    statuses = [exit_status(one) for one in found]
     # Every ratio that is judged is exactly at the tolerance. Of speedups, the loop must stay as it is.
     unchanged = {YARDSTICK.backend} | ({LOOP.backend} if gate.metric == "speedup" else set())
     edge = {key: 1.0 if key.backend in unchanged else 1 - gate.tolerance for key in TEMPLATE}
-    alarms = sum(exit_status(gate.judge(random, world, edge)[0]) == 1 for _ in range(runs))
+    alarms = percent([exit_status(one) == 1 for one, _ in judged(edge)])
     power = []
     for slower in (0.10, 0.15, 0.25):
-        verdicts: Counter[str] = Counter()
         truth = {key: 1 - slower if key.backend == "mine" else 1.0 for key in TEMPLATE}
-        for _ in range(max(1, runs // 4)):
-            found, _ = gate.judge(random, world, truth)
-            verdicts += Counter(group.verdict for group in found.groups if group.key.backend == "mine")
-        power.append(f"{share(verdicts['slower'], verdicts.total())} ({share(verdicts['same'], verdicts.total())})")
-    places = (
-        world.name,
-        *(share(statuses[status], runs) for status in (0, 1, 3)),
-        share(alarms, runs),
-        *power,
-        share(sum(intervals), len(intervals)),
-        f"{np.mean(passes):.1f}",
-    )
-    return f"| {' | '.join(places)} |"
+        groups = [group for one, _ in judged(truth, max(1, runs // 4)) for group in one.groups]
+        power.append(percent([group.verdict == "slower" for group in groups if group.key.backend == "mine"]))
+    exits = (percent([one == status for one in statuses]) for status in (0, 1, 3))
+    holds = percent([holds for one in found for holds in held(one, SAME, gate.metric)])
+    return gate.name, world.name, *exits, alarms, *power, holds, f"{np.mean(passes):.1f}"
 
 
 GATES = {
-    "yardstick": Gate("check BASELINE --tolerance 10%", "yardstick", 0.10),
-    "speedup": Gate("check BASELINE --metric speedup --tolerance 10%", "speedup", 0.10),
-    "files": Gate("check A B --metric speedup --tolerance 10%, 5 passes", "speedup", 0.10, repeats=5, files=True),
-    "compare": Gate("compare --tolerance 10%", "fps", 0.10, repeats=6, in_turn=True),
+    "yardstick": Gate("`check BASELINE`", "yardstick", 0.10),
+    "speedup": Gate("`--metric speedup`", "speedup", 0.10),
+    "files": Gate("`check A B --metric speedup`, 5 passes", "speedup", 0.10, repeats=5, files=True),
+    "compare": Gate("`compare`", "fps", 0.10, repeats=6, in_turn=True),
 }
 
 
 def coverage(runs: int = 100) -> None:
-    """Print the tables of docs/method.md."""
-    table(("world: cells", "rate, 3 repeats", "speedup, 2 repeats", "speedup, 3 repeats", "speedup, 5 repeats"))
+    """Print three tables of docs/evidence/simulations.md."""
+    rows: list[tuple[object, ...]] = []
     for world in INTERVAL_WORLDS:
-        by_repeats = [cover(world, SIZES[-1], repeats, Plan(), runs) for repeats in (2, 3, 5)]
-        for name in sorted(by_repeats[0]):
-            speedups = " | ".join(str(found[name][1]) for found in by_repeats)
-            print(f"| {world.name}: {name} | {by_repeats[1][name][0]} | {speedups} |", flush=True)
-    table(("world", "repeats x windows", "rate", "speedup"))
+        two, three, five = (cover(world, SIZES[-1], passes, Plan(), runs) for passes in (2, 3, 5))
+        rows += [(name, three[name][0], *(found[name][1] for found in (two, three, five))) for name in sorted(two)]
+    speedups = (f"speedup, {passes} passes" for passes in (2, 3, 5))
+    print(table(("processes differ: cells", "rate, 3 passes", *speedups), rows), "\n")
+    rows = []
     for world in (INTERVAL_WORLDS[1], *INTERVAL_WORLDS[-2:]):
-        for repeats, plan in ((1, Plan(6, in_turn=False)), (3, Plan(in_turn=False)), (2, Plan(6)), (3, Plan())):
-            (rates, speedups), *_ = cover(world, SIZES[-1], repeats, plan, runs).values()
-            order = "in turn" if plan.in_turn else "one after another"
-            print(f"| {world.name} | {repeats} x {plan.windows}, {order} | {rates} | {speedups} |", flush=True)
-    table(("world", "cells", "rate", "speedup"))
+        for passes, plan in ((1, Plan(6, in_turn=False)), (3, Plan(in_turn=False)), (2, Plan(6)), (3, Plan())):
+            (tallies,) = cover(world, SIZES[-1], passes, plan, runs).values()
+            order = "interleaved" if plan.in_turn else "one after another"
+            rows.append((world.name, f"{passes} x {plan.windows}, {order}", *tallies))
+    print(table(("drift", "passes x windows", "rate", "speedup"), rows), "\n")
+    rows = []
     for world in (INTERVAL_WORLDS[1], INTERVAL_WORLDS[3], *INTERVAL_WORLDS[-2:]):
         for size in SIZES[1 if world.one_noisy else 0 : -1]:
-            for name, (rates, speedups) in cover(world, size, 3, Plan(), 3 * runs).items():
-                print(f"| {world.name}: {name} | {size[0]} x {size[1]} | {rates} | {speedups} |", flush=True)
+            for name, tallies in cover(world, size, 3, Plan(), 3 * runs).items():
+                rows.append((name, f"{size[0]} x {size[1]}", *tallies))
+    print(table(("processes differ: cells", "backends x numbers of workers", "rate", "speedup"), rows))
 
 
 def gates(runs: int = 200, *only: str) -> None:
-    """Print a table for each gate, or for those with these names."""
-    for gate in [GATES[name] for name in only or GATES]:
-        print(f"\n{gate.name}\n")
-        print("| world | unchanged: 0 | 1 | 3 | edge: 1 | 10 % slower | 15 % | 25 % | held | passes |")
-        print("| --- " * 10 + "|")
-        for world in GATE_WORLDS:
-            if not (gate.in_turn and world.own):
-                print(row(gate, world, runs), flush=True)
+    """Print a table of all gates, or of those with these names."""
+    asked = [GATES[name] for name in only or GATES]
+    tried = [(gate, world) for gate in asked for world in GATE_WORLDS if not (gate.in_turn and world.own)]
+    print(table(("gate", "world", *JUDGED), [row(gate, world, runs) for gate, world in tried]))
 
 
 if __name__ == "__main__":

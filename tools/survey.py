@@ -5,10 +5,10 @@ For each task that vebench knows, in interpreters of their own:
 - each backend is compared as ``vebench verify`` compares it, by the same code. ``vebench/plan/survey.json`` has the
   verdicts;
 - if a backend with classes of our own is among them, the class is compared with Gymnasium's environments, in all the
-  cases of ``tools/fast_cases.py``. ``docs/same-bytes.json`` has what was found.
+  cases of ``tools/fast_cases.py``. ``docs/evidence/data/same-bytes.json`` has what was found.
 
-Both, and the tables of ``docs/same-work.md``, take each answer as it comes, in place of what was known for the same
-Python and packages, and what has changed is printed. The exit status is 1 if bytes of our own classes differ.
+Both take each answer as it comes, in place of what was known for the same Python and packages, and what has changed is
+printed. docs/evidence/survey.md is renewed at the end. The exit status is 1 if bytes of our own classes differ.
 
 Answers are also in a file, so that a survey that was ended goes on where it was. To compare other code anew, delete it.
 For another Python: install vebench there, not as an editable package, and run this with that Python. Before new
@@ -33,6 +33,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from evidence import record
 from orphans import end_with_parent
 
 from vebench.api import PairVerification, verify
@@ -61,9 +62,7 @@ if TYPE_CHECKING:
     Job = tuple[Callable[..., list[Answer]], tuple[Any, ...]]  # what is to be called, with what
 
 HERE = Path(__file__).resolve().parents[1]
-FILES = {"verdicts": HERE / "vebench" / "plan" / "survey.json", "bytes": HERE / "docs" / "same-bytes.json"}
-PAGE = HERE / "docs" / "same-work.md"
-BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
+FILES = {"verdicts": HERE / "vebench" / "plan" / "survey.json", "bytes": HERE / "docs/evidence/data/same-bytes.json"}
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
@@ -105,7 +104,7 @@ def main() -> int:
     here = {"python": python, "packages": packages}
     lines = asked.answers.read_text().splitlines() if asked.answers.exists() else []
     there = [answer for answer in map(json.loads, lines) if answer["here"] == here]
-    put(here, there)
+    filed = put(here, there)
     answered = {(answer["env"], answer["backend"]) for answer in there}
     by_name = {**TASKS, OLDER.id: OLDER}
     tasks = [by_name[name] for name in asked.only.split(",") if name] or list(SURVEYED.values())
@@ -114,8 +113,10 @@ def main() -> int:
         dated = [{"here": here, "date": f"{datetime.now(UTC):%Y-%m-%d}", **answer} for answer in answers]
         with asked.answers.open("a") as file:
             file.writelines(json.dumps(answer) + "\n" for answer in dated)
-        put(here, dated)
+        filed = put(here, dated)
         there += dated
+    for title, (columns, rows) in tables(filed).items():
+        record("survey", title, columns.split(" | "), rows, versions="the packages of the first table")
     return any(answer.get("difference") for answer in there)
 
 
@@ -247,8 +248,8 @@ def _proof(request: Request, steps: int) -> Proof:
         return replay.compare_trials(request, Judging(steps, path=proving.path, failed=failed))
 
 
-def put(here: Answer, answers: Iterable[Answer]) -> None:
-    """Put answers into the files, and the files' tables into the page. Prints what has changed."""
+def put(here: Answer, answers: Iterable[Answer]) -> dict[str, list[Survey]]:
+    """Put answers into the files, and print what has changed. Returns what is on file."""
     filed = {kind: json.loads(path.read_text()) for kind, path in FILES.items()}
     for answer in answers:
         if answer["backend"] == OWN_CLASS:
@@ -268,9 +269,7 @@ def put(here: Answer, answers: Iterable[Answer]) -> None:
         known |= found
     for kind, path in FILES.items():
         path.write_text(_laid_out(filed[kind], kind))
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{tables(filed)}\n{END}{after}")
+    return filed
 
 
 def _laid_out(surveys: list[Survey], kind: str) -> str:
@@ -289,8 +288,8 @@ def _in_order(found: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(found.items(), key=lambda item: LABELS.index(item[0]) if item[0] in LABELS else 0))
 
 
-def tables(filed: dict[str, list[Survey]]) -> str:
-    """Return as Markdown what was surveyed with which Python. What holds for several is there once."""
+def tables(filed: dict[str, list[Survey]]) -> dict[str, tuple[str, Iterable[tuple[Any, ...]]]]:
+    """Return columns and rows of what was surveyed with which Python. What holds for several is there once."""
     joined: dict[tuple[Any, ...], Survey] = {}
     for kind, surveys in filed.items():
         for survey in surveys:
@@ -305,24 +304,12 @@ def tables(filed: dict[str, list[Survey]]) -> str:
         dates = merged([(date, label) for label, date in survey["dates"].items()], 1)
         when = "; ".join(f"{date}: {labels}" for date, labels in sorted(dates))
         versions.append((name, ", ".join(map(" ".join, packages)), when))
-    parts = [
-        table("Python | packages | last compared", versions),
-        table(f"Python | suite | backends | {' | '.join(COLUMNS)}", counts(named), numbers=len(COLUMNS)),
-        table("verdict | Python | backends | tasks | why", reasons(named)),
-        table("Python | suite | tasks | same bytes | rows | episodes ended by", own_classes(named)),
-    ]
-    for name, survey in named.items():
-        for env, found in survey["bytes"].items():
-            if found["difference"]:
-                parts.append(f"- {name}: {env}: {found['difference']}\n")
-    return "\n".join(parts)
-
-
-def table(title: str, rows: Iterable[tuple[object, ...]], numbers: int = 0) -> str:
-    """Return a table of Markdown; the last columns are numbers."""
-    names = title.split(" | ")
-    rules = ["---"] * (len(names) - numbers) + ["---:"] * numbers
-    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (names, rules, *rows))
+    return {
+        "Packages": ("Python | packages | last compared", versions),
+        "Backends": (f"Python | suite | backends | {' | '.join(COLUMNS)}", counts(named)),
+        "Tasks that are not plainly identical": ("work status | Python | backends | tasks | why", reasons(named)),
+        "Own classes": ("Python | suite | tasks | same bytes | rows | episodes ended by", own_classes(named)),
+    }
 
 
 def merged(rows: Iterable[tuple[Any, ...]], column: int) -> list[tuple[Any, ...]]:
@@ -353,6 +340,8 @@ def reasons(named: dict[str, Survey]) -> list[tuple[Any, ...]]:
             for backend, (verdict, why) in by_backend.items():
                 if verdict != "identical" or why:
                     rows.append((verdict, name, backend, short_name(env), why))
+        found = survey["bytes"].items()
+        rows += [("different", name, OWN_CLASS, env, each["difference"]) for env, each in found if each["difference"]]
     for column in (3, 2, 1):
         rows = merged(rows, column)
     return sorted(rows, key=lambda row: row[0])

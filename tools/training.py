@@ -1,9 +1,9 @@
 """How fast real algorithms train with each sampler: steps/s, learning included, and the share of sampling.
 
     pip install -c tests/constraints.txt -e '.[atari,envpool,mujoco,torch]' stable-baselines3 tensorboard tyro
-    git clone https://github.com/vwxyzjn/cleanrl && python tools/training.py --cleanrl cleanrl --write docs/choose.md
+    git clone https://github.com/vwxyzjn/cleanrl && python tools/training.py --cleanrl cleanrl --write
 
-Without a selection, the rows of docs/choose.md are measured. With one, all that it allows, the fastest first:
+Without a selection, the rows of docs/evidence/training.md are measured. With one, all that it allows:
 
     python tools/training.py --env Pong --algorithm ppo,sb3-ppo --envs 8,64
 
@@ -15,28 +15,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
-import platform
 import runpy
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from statistics import median
-from textwrap import fill
 from typing import Any
+
+from evidence import record, table
 
 from vebench.backends.fast import make_vec
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
-from vebench.machine.host import read_host
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "examples"))
 
@@ -44,6 +41,7 @@ WARM_UP, LIMIT = 1.0, 60.0  # seconds: before the clock starts; for the rest of 
 TASKS = {"HalfCheetah": "HalfCheetah-v5", "Pong": "ALE/Pong-v5", "1ms": "vebench/Busy-1000us-v0"}
 ROWS = {"HalfCheetah": 2048, "Pong": 512, "1ms": 512}  # of an update of PPO
 SCRIPTS = {"HalfCheetah": "ppo_continuous_action.py", "Pong": "ppo_atari.py", "1ms": "ppo.py"}  # of CleanRL
+COLUMNS = ("algorithm", "environment", "sampler", "share", "envs", "steps/s", "relative to the baseline", "sampling, %")
 SAMPLERS, SHARES = ("sync", "async", "subproc", "envpool", "shm", "fast"), ("one", "all", "apart")
 ALGORITHMS = {  # with the samplers that their libraries take; the first is the baseline
     **dict.fromkeys(("cleanrl-ppo", "ppo"), ("async", "sync", "envpool", "shm", "fast")),
@@ -51,8 +49,7 @@ ALGORITHMS = {  # with the samplers that their libraries take; the first is the 
     **dict.fromkeys(("sb3-ppo", "sb3-sac", "sb3-dqn"), ("subproc", "sync", "shm", "fast")),
 }
 WITHOUT = {"HalfCheetah": {"sb3-dqn"}, "Pong": {"sb3-sac"}, "1ms": {"sb3-sac", "envpool", "fast"}}
-MARK = "<!-- training -->"  # stands before and after the table in a page
-# The rows of docs/choose.md: algorithms, environments, samplers, shares, numbers of environments.
+# The rows of docs/evidence/training.md: algorithms, environments, samplers, shares, numbers of environments.
 PAGE = """
 cleanrl-ppo,impala HalfCheetah,Pong sync,async,envpool,fast one 8
 cleanrl-ppo HalfCheetah,Pong fast all 8
@@ -243,21 +240,16 @@ def middle(values: list[float], form: str) -> str:
     return f"{format(median(values), form)} ({format(min(values), form)} to {format(max(values), form)})"
 
 
-def table(results: dict[Setting, list[Any]]) -> str:
-    """Return a Markdown table: for each algorithm and environment, the fastest first."""
-    head = "| algorithm | environment | sampler | share | envs | steps/s | to the baseline | sampling, % | options |\n"
+def rows_of(results: dict[Setting, list[Any]]) -> Iterator[list[str]]:
+    """Yield a row for each setting: for each algorithm and environment, the fastest first."""
     rates = {setting: [one.get("rate", 0.0) for one in found] for setting, found in results.items()}
-    lines = []
     for setting in sorted(results, key=lambda each: (each.algorithm, each.env, -median(rates[each] or [0.0]))):
         base = rates.get(replace(setting, sampler=ALGORITHMS[setting.algorithm][0], share="one"), [])
         ratios = [rate / first for rate, first in zip(rates[setting], base, strict=False) if rate and first]
         shares = [100 * one["sampling"] for one in results[setting] if "rate" in one]
         failed = [one["failed"] for one in results[setting] if "failed" in one]
         done = middle([rate for rate in rates[setting] if rate], ",.0f")
-        options = " ".join(f"--{name} {value}" for name, value in asdict(setting).items())
-        words = [*map(str, astuple(setting)), ", ".join([done, *failed]), middle(ratios, ".2f"), middle(shares, ".0f")]
-        lines.append(f"| {' | '.join(words)} | `{options}` |\n")
-    return f"{head}|{' --- |' * head.count(' |')}\n{''.join(lines)}"
+        yield [*map(str, astuple(setting)), ", ".join([done, *failed]), middle(ratios, ".2f"), middle(shares, ".0f")]
 
 
 def main() -> None:
@@ -271,8 +263,7 @@ def main() -> None:
     add("--repeats", type=int, default=3)
     add("--minutes", type=float, default=12.0, help="in the last one, no measurement begins")
     add("--cleanrl", default="", help="a checkout of github.com/vwxyzjn/cleanrl")
-    add("--json", type=Path, help="write all results to this file")
-    add("--write", type=Path, help="write the table into this page, between its comments")
+    add("--write", action="store_true", help="file the table, and renew docs/evidence/training.md")
     given = parser.parse_args()
     import stable_baselines3  # noqa: F401 - once for all processes, with torch
 
@@ -294,17 +285,9 @@ def main() -> None:
         if time.monotonic() < ends:
             results[setting].append(measure(setting, given.seconds, str(Path(given.cleanrl).resolve())))
             print(repeat + 1, setting, results[setting][-1], file=sys.stderr, flush=True)
-    host, packages = read_host(), ("torch", "stable-baselines3", "gymnasium", "ale-py", "mujoco", "envpool")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    machine = f"{len(host.cpus_allowed)} CPUs ({host.cpu_model}), Python {platform.python_version()}, {versions}"
-    text = f"{fill(machine, 99, break_on_hyphens=False)}.\n\n{table(results)}"
-    print(text)
-    if given.json:
-        rows = [{**asdict(setting), "results": found} for setting, found in results.items()]
-        given.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+    print(table(COLUMNS, rows_of(results)))
     if given.write:
-        before, _, after = given.write.read_text().split(MARK)
-        given.write.write_text(f"{before}{MARK}\n\n{text}\n{MARK}{after}")
+        record("training", "Samplers in real algorithms", COLUMNS, rows_of(results))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _first_rows(task: Task, count: int) -> list[Tree]:
     with closing(Native(Setup(task, count, seed=_SEED))) as batch:
         batch.reset(_SEED)
         seen = [trees.mapped(np.copy, batch.recv().observations)]
-        for actions in trees.as_rows(sample(batch.info.action_space, np.random.default_rng(0), 20, 4)):
+        for actions in trees.as_rows(sample(batch.info.action_space, 0, 20, 4)):
             batch.send(trees.part(actions, slice(count)))
             seen.append(trees.mapped(np.copy, batch.recv().observations))
     return seen

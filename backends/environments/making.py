@@ -187,24 +187,27 @@ def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
     raise ValueError(f"actions are {type(actions).__name__}, not one array: {_ARRAYS}")
 
 
-def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tree:
+def sample(spaces: ActionSpaceTree, seed: int, *count: int) -> Tree:
     """Return random actions from a space, or from each leaf of a tree of spaces: ``(*count, *action_shape)``.
 
     Integers and bounded reals are uniform. If a bound is infinite, reals are standard normal, cut off at the other
-    bound. Reals between the bounds are exact in float32, so libraries that convert actions do not change them.
+    bound. Reals between the bounds are exact in float32, so libraries that convert actions do not change them. First
+    actions are the same for any count, because each leaf has generators of its own.
     """
-    drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
+    leaves = enumerate(trees.leaves(spaces))
+    drawn = [_drawn(space, (seed, number), (*count, *space.low.shape)) for number, space in leaves]
     return trees.filled(trees.form(spaces), drawn)
 
 
-def _drawn(space: ActionSpace, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.generic]:
+def _drawn(space: ActionSpace, seeds: tuple[int, int], shape: tuple[int, ...]) -> NDArray[np.generic]:
+    rng, unbounded = np.random.default_rng((*seeds, 0)), np.random.default_rng((*seeds, 1))
     if space.integer:
         low, high = space.low.astype(np.int64), space.high.astype(np.int64)
         return rng.integers(low, high, shape, endpoint=True).astype(space.low.dtype)
     least, most = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = np.isfinite(least) & np.isfinite(most)
     uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
-    normal = np.clip(rng.standard_normal(shape), least, most)
+    normal = np.clip(unbounded.standard_normal(shape), least, most)
     with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         drawn = np.where(bounded, uniform, normal).astype(np.float32)
     return np.clip(drawn.astype(space.low.dtype), space.low, space.high)

@@ -188,7 +188,7 @@ class Physics(_Simulator):
         self._actions = action_space(task, environment.action_space)
         environment.reset(seed=0)
         episodes = 0
-        for action in sample(self._actions, np.random.default_rng(0), _TAPE):
+        for action in sample(self._actions, 0, _TAPE):
             _, _, terminated, truncated, _ = environment.step(action)
             if terminated or truncated:
                 episodes += 1
@@ -203,7 +203,7 @@ class Physics(_Simulator):
 
     def seed(self, seed: int) -> None:
         """Start from the model's initial state, with actions sampled from ``seed``."""
-        self._tape = list(sample(self._actions, np.random.default_rng(seed), _TAPE))
+        self._tape = list(sample(self._actions, seed, _TAPE))
         self._next = self._age = 0
         self._reset(self._model, self.data)
 

@@ -124,7 +124,7 @@ class _Environment:
         self._seed: int | None = None
         # The parts of a space that rlpyt uses: a sample, and zeros.
         self.action_space = SimpleNamespace(
-            sample=lambda: sample(actions, np.random.default_rng(0)), null_value=lambda: np.zeros_like(actions.low)
+            sample=lambda: sample(actions, 0), null_value=lambda: np.zeros_like(actions.low)
         )
 
     def seed(self, seed: int) -> None:

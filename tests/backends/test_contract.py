@@ -225,7 +225,7 @@ def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) ->
 
     What an environment is given depends on nothing but how many rows it has returned.
     """
-    actions = sample(backend.info.action_space, np.random.default_rng(7), 100 * length)
+    actions = sample(backend.info.action_space, 7, 100 * length)
     rows: list[list[Batch]] = [[] for _ in range(backend.info.num_envs)]
     returned, copies = [], []
     backend.reset(seed)
@@ -406,7 +406,7 @@ def test_whatever_array_of_actions_is_sent_arrives(build: Build, name: str, spac
     backend.reset(0)
     backend.recv()
     taken: Any = backend.info.action_space
-    for actions in sample(taken, np.random.default_rng(7), 4, backend.info.num_envs):
+    for actions in sample(taken, 7, 4, backend.info.num_envs):
         backend.send(actions)
         # The reward is the sum of the action.
         assert backend.recv().rewards.tolist() == [float(np.sum(action)) for action in actions]
@@ -447,7 +447,7 @@ def test_nothing_is_left_after_close_however_often(build: Build, name: str, task
     backend.reset(0)
     backend.recv()
     if outstanding:
-        backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
+        backend.send(sample(backend.info.action_space, 0, backend.info.batch_size))
     backend.close()
     backend.close()
     deadline = time.monotonic() + LONG

@@ -46,7 +46,7 @@ def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
     for _ in range(5):
         rows = backend.recv()
         assert {key: array.shape[1:] for key, array in dict(rows.observations).items()} == SHAPE
-        backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
+        backend.send(sample(backend.info.action_space, 0, backend.info.batch_size))
     backend.recv()
     backend.close()
     assert pools.chance(CHEETAH) == ("EnvPool draws the start with its own generator, and has no setting for it")

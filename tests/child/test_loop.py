@@ -125,11 +125,17 @@ def test_a_device_that_returns_before_it_has_computed_is_no_faster(batches_per_r
 
 
 def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:
-    space = ActionSpace(np.full(3, -2.0), np.full(3, 2.0))
-    first, again, other = (np.stack(action_tape(space, seed, 4)) for seed in (7, 7, 8))
-    assert first.tobytes() == again.tobytes()
-    assert first.tobytes() != other.tobytes()
-    assert np.array_equal(first[:, :2], np.stack(action_tape(space, 7, 2))), "more environments change nothing"
+    spaces = {
+        "bounded": ActionSpace(np.full(3, -2.0), np.full(3, 2.0)),
+        "free": ActionSpace(-np.ones(2), np.full(2, np.inf)),
+    }
+    tapes: Any = [action_tape(spaces, seed, number) for seed, number in ((7, 4), (7, 4), (8, 4), (7, 2))]
+    for leaf in spaces:
+        first, again, other, fewer = (np.stack([batch[leaf] for batch in tape]) for tape in tapes)
+        assert first.tobytes() == again.tobytes()
+        assert first.tobytes() != other.tobytes()
+        assert np.array_equal(first[:, :2], fewer), "more environments change nothing"
+    first = np.stack([batch["bounded"] for batch in tapes[0]])
     assert first.dtype == np.float64
     assert first.shape[1:] == (4, 3)
     assert np.abs(first).max() <= 2.0

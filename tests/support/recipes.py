@@ -4,13 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "shared-memory.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "guides" / "train.md", DOCS / "reference" / "vector-envs.md")
 
 
 def recipe(name: str) -> dict[str, Any]:
     """Run the Python that follows the comment ``<!-- recipe: name -->``; return the names that it has defined."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     (block,) = re.findall(rf"<!-- recipe: {name} -->\n+```python\n(.*?)```", text, re.DOTALL)
     defined: dict[str, Any] = {"__name__": "recipe"}
-    exec(compile(block, PAGE, "exec"), defined)  # noqa: S102 - our own documents
+    exec(compile(block, name, "exec"), defined)  # noqa: S102 - our own documents
     return defined

@@ -129,7 +129,7 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
 
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
     count = min(1024, max(32, (8 << 20) // bytes_per_batch))
-    drawn = sample(spaces, np.random.default_rng(seed), batch_size, count)
+    drawn = sample(spaces, seed, batch_size, count)
     return list(trees.as_rows(trees.mapped(lambda leaf: np.ascontiguousarray(leaf.swapaxes(0, 1)), drawn)))
 
 

@@ -402,7 +402,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int], loop: Any
     made, span = clock() - began, seconds * _NANO
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), 256)
+        drawn = sample(spaces.actions, setup.seed, 256)
         tape = cycle([trees.part(drawn, number) for number in range(256)])
         reset(seed=setup.seed)
         processes = kernel.process_tree(os.getpid())

@@ -54,10 +54,7 @@ def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:
             {"duration": 0.25, "warmup": "100ms", "windows": 3},
             "run -e CartPole --duration 250ms --warmup 0.1 --windows 3",
         ),
-        (
-            {"base": False, "until": 0.5, "memory": "1G"},
-            "run --env CartPole --no-base --until 50% --memory 1G",
-        ),
+        ({"base": False, "until": 0.5, "memory": "1G"}, "run --env CartPole --no-base --until 50% --memory 1G"),
         ({"backends": ["shm-async[ratio=1]"], "seed": 7}, "run --env CartPole -b shm-async[ratio=1] --seed 7"),
         ({"policy": "sleep:1ms", "learner": "4ms"}, "run --env CartPole --policy sleep:1ms --learner 4ms"),
     ],

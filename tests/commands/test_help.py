@@ -14,8 +14,6 @@ from vebench.backends.registry import ENTRIES
 from vebench.options import Parameter
 from vebench.plan.grammar import ADVANCED
 
-PONG = Task("ALE/Pong-v5", "atari", 4)
-
 
 def words(text: str) -> str:
     return " ".join(text.split())
@@ -56,7 +54,8 @@ def test_help_names_values_as_users_do(vebench: Command) -> None:
         "[default: 0]",
     ):
         assert example in text
-    usual = [one.family for one in ENTRIES if one.by_default and not one.reference_row and one.is_usual_for(PONG)]
+    pong = Task("ALE/Pong-v5", "atari", 4)
+    usual = [one.family for one in ENTRIES if one.by_default and not one.reference_row and one.is_usual_for(pong)]
     assert f"[default: {', '.join(dict.fromkeys(f'{one}-*' for one in usual))}]".replace("loop-*", "loop") in text
 
 
@@ -73,14 +72,8 @@ def test_help_fits_80_columns_with_rare_options_in_the_long_help_alone(
     assert [line for line in f"{short}{full}".splitlines() if len(line) > 80] == []
     (page,) = re.findall(rf"{HOME}/blob/HEAD/(docs/\S+\.md)$", short, re.MULTILINE)
     assert (EXAMPLES.parents[1] / page).exists()
-
-
-@pytest.mark.parametrize("name", registered())
-def test_the_examples_in_help_can_be_typed(vebench: Command, name: str) -> None:
-    help_ = vebench(*name.split(), "--help").out.replace("\\\n", " ")
-    for line in re.findall(r"^  vebench (.+)$", help_, re.MULTILINE):
-        command, arguments = registered()[name], shlex.split(line)[len(name.split()) :]
-        assert command.make_context(name, arguments, resilient_parsing="=" in line) is not None
+    for line in re.findall(rf"^  vebench {name}(.*)$", short.replace("\\\n", " "), re.MULTILINE):
+        registered()[name].make_context(name, shlex.split(line))  # each example can be typed
 
 
 def test_an_option_means_one_thing_wherever_it_is() -> None:

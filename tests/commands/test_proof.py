@@ -106,8 +106,7 @@ def test_a_fault_that_begins_while_it_is_timed_is_found_by_name(
 
 
 @pytest.mark.parametrize(
-    ("backend", "words"),
-    [("IdsAsList", "env_ids are a list"), ("ObjectRewards", "rewards are object, not numbers")],
+    ("backend", "words"), [("IdsAsList", "env_ids are a list"), ("ObjectRewards", "rewards are object, not numbers")]
 )
 def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured(
     vebench: Command, tmp_path: Path, backend: str, words: str

@@ -170,13 +170,7 @@ def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> N
 def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
     looks = iter([False] * 6)  # two before starts, two in the first round, and the third of three cells is not started
-    told = list(
-        run(
-            plan_of(*seated(1, 2, 3)),
-            table,
-            out_of_time=lambda: next(looks, True) or len(table.turns) > 2,
-        )
-    )
+    told = list(run(plan_of(*seated(1, 2, 3)), table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2))
     ended = {event.cell.workers: event.outcome for event in finished(told)}
     assert not table.running
     assert all((one.status, one.cause) == ("failed", Cause.GIVEN_UP) for one in ended.values() if len(one.windows) < 2)

@@ -318,9 +318,7 @@ def test_what_only_stepping_shows_is_refused_then(vebench: Command, words: tuple
 
 
 @pytest.mark.parametrize(
-    "array",
-    [[0, 2], [[[0]]], np.array([{}], object)],
-    ids=["out of bounds", "of another shape", "pickled"],
+    "array", [[0, 2], [[[0]]], np.array([{}], object)], ids=["out of bounds", "of another shape", "pickled"]
 )
 def test_a_file_of_what_is_no_action_is_refused(vebench: Command, array: Any) -> None:
     np.save("actions.npy", array)

@@ -349,11 +349,7 @@ def test_below_the_table_is_what_to_paste(vebench: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("adapter", "task", "environments"),
-    [
-        ("liars:RowZero", "CartPole", 2),
-        ("nested:Deaf", "odd:odd/Nested-v0", 1),
-    ],
+    ("adapter", "task", "environments"), [("liars:RowZero", "CartPole", 2), ("nested:Deaf", "odd:odd/Nested-v0", 1)]
 )
 def test_a_liar_has_a_smallest_example_that_fails_by_itself(
     vebench: Command, adapter: str, task: str, environments: int

@@ -19,10 +19,7 @@ def slower_from(version: str, ratio: float = 0.9) -> Rate:
     return lambda name: 1000.0 * (ratio if RELEASES.index(name) >= RELEASES.index(version) else 1.0)
 
 
-@pytest.mark.parametrize(
-    ("version", "ratio", "stolen"),
-    [("1.1", 0.8, 0.0), ("1.4", 1.2, 0.0), ("1.7", 0.9, 0.5)],
-)
+@pytest.mark.parametrize(("version", "ratio", "stolen"), [("1.1", 0.8, 0.0), ("1.4", 1.2, 0.0), ("1.7", 0.9, 0.5)])
 def test_the_release_that_changed_the_rate_is_found_with_the_ratio(
     vebench: Command, version: str, ratio: float, stolen: float
 ) -> None:

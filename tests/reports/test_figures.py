@@ -18,14 +18,11 @@ def test_numbers_keep_three_digits_or_more(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [
-        (Estimate(100.0, 98.6, 101.4), "±1.4%"),
-        (Estimate(100.0, 80.0, 125.0), "±25%"),
-        (Estimate(100.0, 10.0, 1000.0), "±>100%"),
-        (Estimate(100.0, 99.99, 100.01), "±<0.1%"),
-        (Estimate(100.0), "(no interval)"),
-        (Estimate(0.0, 0.0, 12.0), "(to 12.0)"),
+        (Estimate(100.0, 98.6, 101.4), "±1.4%"), (Estimate(100.0, 80.0, 125.0), "±25%"),
+        (Estimate(100.0, 10.0, 1000.0), "±>100%"), (Estimate(100.0, 99.99, 100.01), "±<0.1%"),
+        (Estimate(100.0), "(no interval)"), (Estimate(0.0, 0.0, 12.0), "(to 12.0)"),
     ],
-)
+)  # fmt: skip
 def test_a_spread_is_the_larger_half_of_the_interval(estimate: Estimate, text: str) -> None:
     assert figures.spread(estimate) == text
 
@@ -48,13 +45,11 @@ def test_a_sparkline_shows_a_drop_but_not_noise_of_the_last_values() -> None:
         ("vebench run -o '/home/ada lovelace/pong.jsonl' -w 2", "vebench run -o 'pong.jsonl' -w 2"),
         ("--a=/opt/old/bin/python --b=/opt/new/bin/python3.13", "--a=python --b=python3.13"),
         ('File "/usr/lib/python3/site-packages/gym.py", line 3', 'File "gym.py", line 3'),
-        ("(/home/ada/env.py:12)", "(env.py:12)"),
-        ("PYTHONPATH=/home/ada/a:/home/ada/b", "PYTHONPATH=a:b"),
-        ("see file:///home/ada/run.log.", "see run.log."),
-        ("no space in /scratch", "no space in scratch"),
+        ("(/home/ada/env.py:12)", "(env.py:12)"), ("PYTHONPATH=/home/ada/a:/home/ada/b", "PYTHONPATH=a:b"),
+        ("see file:///home/ada/run.log.", "see run.log."), ("no space in /scratch", "no space in scratch"),
         ("in /home/ada/", "in ada"),
     ],
-)
+)  # fmt: skip
 def test_an_absolute_path_becomes_its_last_part(text: str, shown: str) -> None:
     assert without_folders(())(text) == shown
 

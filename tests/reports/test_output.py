@@ -141,5 +141,5 @@ def test_without_a_chart_a_report_is_refused_and_a_run_keeps_its_status(
     result = vebench("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "-q", "-o", "one.png", world=world)
     assert (result.status, "-o one.png: no chart" in result.err) == (status, True)
     refused = vebench("report", "-o", "one.png")
-    assert (refused.status, "no figure" in refused.refusal) == (2, True)
+    assert (refused.status, "no chart" in refused.refusal) == (2, True)
     assert not Path("one.png").exists()

@@ -105,11 +105,7 @@ def found_in(*paths: Path) -> list[CellProof]:
 
 
 @pytest.mark.parametrize(
-    ("adapter", "fault"),
-    [
-        (StaleLater, "from step 2000 on observations are one step stale"),
-        (BehindByOne, LATE),
-    ],
+    ("adapter", "fault"), [(StaleLater, "from step 2000 on observations are one step stale"), (BehindByOne, LATE)]
 )
 def test_in_a_cell_a_fault_has_its_name_where_it_began(tmp_path: Path, adapter: type[Altered], fault: str) -> None:
     record(tmp_path / "rows", adapter, range(100, 3000, 100))

@@ -227,7 +227,7 @@ def _envpool_lines(built: Built) -> tuple[str, ...]:
         # The adapter's other settings are EnvPool's defaults.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
-    notes = ("# async_reset(), then recv() and send(actions, ids) in a loop",) if is_async else ()
+    notes = ("# async_reset(), then repeat recv() and send(actions, ids)",) if is_async else ()
     return ("import envpool", "", *notes, *call("envs = envpool.make_gymnasium", arguments), *built.then)
 
 

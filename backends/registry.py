@@ -36,6 +36,7 @@ from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import BASE, JAX, RAY, TORCH, Installation, Package, Step, importable
 
 REFERENCE, CEILING, NULL, YARDSTICK = "for-loop", "ceiling", "null", "yardstick"
+MEASURED = "for-loop, gym-*, shm-*, fast-*, envpool-*"  # the backends that a run measures by default, for help
 USUAL = "gym-async"  # the backend that training usually begins with; ``tune`` compares others with it
 PARTIAL, AHEAD = "shm-async", "shm-sync[spares=1]"  # named by reports for uneven steps, and for slow resets
 
@@ -95,7 +96,7 @@ def _our_lines(is_async: bool, fast: bool, built: Built) -> tuple[str, ...]:
         return ()
     note, setting = _RESETS if built.of_library else _READ_ONLY if fast else _OVERWRITES
     if is_async:
-        setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then recv() and send() in a loop"
+        setting, note = f"batch_size={built.batch_size}", "# reset(), send() to all, then repeat recv() and send()"
     settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (

@@ -167,7 +167,7 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
     world = fake_world(FakeStart(proofs={"gym-sync": [OTHER]}))
     found = vebench(*ASKED, world=world)
     assert found.status == 1
-    assert found.err.splitlines()[-1].startswith("vebench: gym-sync with 1 worker did other work: ")
+    assert found.err.splitlines()[-1].startswith("vebench: gym-sync with 1 worker did different work: ")
     assert "other work" in found.out
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)

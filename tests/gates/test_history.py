@@ -116,7 +116,7 @@ def test_sides_of_comparisons_are_a_history_if_alone(vebench: Command) -> None:
     [
         ((), ["no run in .vebench/", "vebench run"]),
         (("a.jsonl",), ["no run in a.jsonl/"]),
-        (("others",), ["no run in others/"]),
+        (("others",), ["no usable run in others/"]),
         (("-f", "csv"), ["csv"]),
     ],
 )

@@ -59,7 +59,6 @@ class Code(StrEnum):
         "do not trust it: measure again with more --windows, and look for processes that it does not start")
     UNUSABLE = ("unusable", Gravity.FAULT, "most cells of the run were disturbed or throttled",
         "measure on an idle machine, on more CPUs, or with fewer --workers")
-
     INCOMPLETE = ("incomplete", Gravity.WARNING, "cells are missing, or lines of the run file are damaged",
         "measure the rest with --resume")
     OTHER_PACKAGES = ("other-packages", Gravity.WARNING, "the backend has another version of a simulator or package",
@@ -106,7 +105,6 @@ class Code(StrEnum):
         "as root: cpupower frequency-set -g performance; to compare machines, turn boost off")
     MEMORY = ("memory", Gravity.WARNING, "little shared memory is free",
         "give the container more (--shm-size 1g), or free some")
-
     OUTLIERS = ("outliers", Gravity.NOTE, "a few windows differ much from the others; the interval includes them",
         "ignore a few; if there are many, look for other programs, timers or virtual machines")
     SLOWER = ("slower", Gravity.NOTE, "the backend is slower than a plain Python loop with one worker",

@@ -46,8 +46,9 @@ _WARMUP = grammar.seconds(or_none=True)
 _TIME, _SEED = grammar.seconds(), grammar.whole(0, 2_000_000_000)  # environment i gets seed + i, of 32 bits
 _OFF, _LEARNS = grammar.switch(named=False), grammar.parsed(grammar.parse_learner)
 _ENVS = "Environments: Pong, 'CartPole[max_episode_steps=50]', MODULE:ID or MODULE:CALLABLE."
-_USUAL = "for-loop, gym-*, shm-*, fast-*, envpool-*"  # the backends that a run measures by default
-_BACKENDS = f"Backends: NAME, 'NAME[KEY=VALUE]', NAME@PYTHON, MODULE:CLASS or all-peers.  [default: {_USUAL}]"
+_BACKENDS = (
+    f"Backends: NAME, 'NAME[KEY=VALUE]', NAME@PYTHON, MODULE:CLASS or all-peers.  [default: {registry.MEASURED}]"
+)
 _COUNTS = "Numbers of workers: 8, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies).  [default: 1..CPUS]"
 _EACH = "Environments of each worker.  [default: 1]"
 _UNTIL = "Add passes until each interval is within this share of its rate, such as 2%."
@@ -61,7 +62,7 @@ _COPIES = "Copies of each backend at once: a number, or node (one on each memory
 _PROOF = "How many rows of each measured cell to compare with a plain loop's: auto, full or off."
 _HOSTS = "Hosts that step one replica each: a,b or @FILE or ray; details: 'a,b[via=srun,count=1..8]'.  [default: here]"
 _PASSES = "Passes over all cells, each in new processes."
-_NO_BASE = "Leave out the rows that speedups are relative to: for-loop and yardstick with one worker."
+_NO_BASE = f"Leave out the rows that speedups are relative to: {registry.REFERENCE} and {registry.YARDSTICK}."
 _ALONE = "Measure cells one after another, not interleaved."
 _MEMORY = "Leave out cells that need more memory than this, such as 8G."
 _START = "How cells start: fork (from a warm process) or fresh (a new Python)."

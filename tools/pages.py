@@ -69,7 +69,7 @@ def command_parts(name: str, command: Command) -> Iterator[str]:
     for one in command.params:
         flags, text = (isinstance(one, click.Option) and one.get_help_record(context)) or ("", "")
         if flags and "--help" not in flags:
-            text = re.sub(r"  \[default: (.*)\]$", r" Default: \1.", text)
+            text = re.sub(r"  \[default: (.*)\]$", r" Default: `\1`.", text)
             groups[getattr(one, "group", OUTPUT)].append(filled(f"- `{flags}`: {text}", "  "))
     for group, items in groups.items():
         if items:

@@ -36,6 +36,7 @@ SHORTER = {
     "compare": f"--budget 20s {BRIEF}",
     "check": "--budget 20s",
     "bisect": f"--budget 1m {BRIEF}",
+    "history": f"--budget 1m {BRIEF}",
 }
 
 
@@ -68,12 +69,13 @@ def lines_of(page: Path) -> Iterator[Line]:
 
 def shortened(text: str) -> str:
     """Return a command with the options of a shorter plan that it lacks."""
-    words = shlex.split(text, comments=True)
+    words = [*shlex.split(text, comments=True), ""]
     plan = SHORTER.get(words[1], "").split() if words[0] == "vebench" and not UNCHANGED.intersection(words) else []
     options = dict(zip(plan[::2], plan[1::2], strict=True))
     if "--resume" in words:
         options = {"--budget": "20s"}
-    if sum(word.endswith(".jsonl") for word in words[2:4]) > 1:  # check A B measures nothing
+    nothing_measured = {"history": "--backfill" not in words, "check": any(".jsonl" in word for word in words[3:4])}
+    if nothing_measured.get(words[1]):
         options = {}
     added = [f"{flag} {value}" for flag, value in options.items() if flag not in words]
     return " ".join([re.sub(r"\s+#\s.*", "", text), *added])
@@ -103,10 +105,11 @@ def main() -> int:
                 shutil.copy(example, folder)
         for line in lines_of(page):
             first, *others = line.text.split()
-            if line.why_not or (first == "pip" and given.venv):
+            if line.why_not or ("-e" in others[:2] and first == "pip" and given.venv):
                 left_out.append(f"  {name}: {line.text}\n    {line.why_not or 'not with --venv'}")
                 continue
-            in_clone = first in {"pip", "make", "pytest"} or any(word.startswith(IN_CLONE) for word in others)
+            in_clone = first in {"make", "pytest"} or any(word.startswith(IN_CLONE) for word in others)
+            in_clone = in_clone or (first == "pip" and "-e" in others)
             text, began = shortened(line.text), time.monotonic()
             ended = ["/usr/bin/timeout", "--kill-after=10", str(given.limit), "/bin/bash", "-c", text]
             how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}

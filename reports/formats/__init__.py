@@ -74,6 +74,7 @@ FORMATS: tuple[Format, ...] = (
     Format("junit", "vebench.reports.formats.data:junit", ("check",), (".xml",)),
     Format("bibtex", "vebench.reports.formats.data:bibtex", ("cite",), (".bib",)),
     Format("latex", "vebench.reports.formats.data:latex_tables", suffixes=(".tex",)),
+    Format("transcript", "vebench.reports.formats.transcript:transcript_svg", reader="the terminal's page as SVG"),
     Format("svg", "vebench.reports.charts:svg_of", suffixes=(".svg",), draws=True),
     Format("png", "vebench.reports.charts:png_of", suffixes=(".png",), binary=True, draws=True),
     Format("pdf", "vebench.reports.charts:pdf_of", suffixes=(".pdf",), binary=True, draws=True),

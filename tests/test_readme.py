@@ -129,10 +129,13 @@ def test_a_command_of_the_readmes_table_works_after_its_first_run(vebench: Comma
     assert done.status == ("-v4" in line), done  # two versions of Ant differ
 
 
-def test_the_readmes_transcript_is_of_a_run_by_todays_plan(vebench: Command, monkeypatch: Any, *, renew: bool) -> None:
+def test_the_transcript_and_the_first_page_quote_a_run_by_todays_plan(
+    vebench: Command, monkeypatch: Any, *, renew: bool
+) -> None:
     assert vebench("run", "Pong", "-w", "1,2", "-o", "a.jsonl", "-q", world=fake_world()).status == 0
     assert store.read(CHARTED).header.spec == store.read(Path("a.jsonl")).header.spec
     monkeypatch.chdir(CHARTED.parent)
+    monkeypatch.setenv("COLUMNS", "80")
     drawn, committed = vebench("report", CHARTED.name, "-f", "transcript").out, CHARTED.with_name("transcript.svg")
     if renew:
         committed.write_text(drawn, encoding="utf-8")
@@ -140,6 +143,9 @@ def test_the_readmes_transcript_is_of_a_run_by_todays_plan(vebench: Command, mon
     assert "prefers-color-scheme:dark" in drawn
     words = " ".join(" ".join(ET.fromstring(drawn).itertext()).split())
     assert "$ vebench run Pong -o pong.jsonl" in words
+    printed = vebench("report", CHARTED.name).out.splitlines()
+    blocks = re.findall(r"```text\n(.*?)```", text_of(ROOT / "docs" / "start.md"), re.DOTALL)
+    assert [line for block in blocks for line in block.splitlines() if line not in printed] == []
     legend = re.findall(r"^\| `([^`]+)` \| (?!`)", text_of(README), re.MULTILINE)
     assert [mark for mark in legend if mark not in words] == []
 

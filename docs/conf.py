@@ -33,6 +33,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = "vebench"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {

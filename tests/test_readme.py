@@ -64,7 +64,7 @@ def test_a_command_line_of_the_documents_can_be_typed(line: str, tmp_path: Path,
     if name not in registered():
         name = f"{name} {words.pop(0)}"
     command = registered()[name]
-    if "--help" in words:
+    if "--help" in words or "reversed-loop" in words:  # a backend that the reader writes
         return
     context = command.make_context(name, words, obj=None)
     assert not context.args
@@ -76,10 +76,11 @@ def test_what_a_page_names_exists(page: Path) -> None:
     text = text_of(page)
     options = {name for command in registered().values() for option in command.params for name in option.opts}
     options |= {"--help"} | {name for script in SCRIPTS for name in re.findall(r"\"(--[a-z-]+)\"", text_of(script))}
-    spans = [span for span in SPAN.findall(text) if span.startswith(("--", "vebench "))]
+    ours = ("vebench ",) if page.stem in ("faq", "other-tools") else ("--", "vebench ")
+    spans = [span for span in SPAN.findall(text) if span.startswith(ours)]
     assert {option for span in spans for option in OPTION.findall(span)} <= options
     column_names("--columns", re.findall(r"--columns ([a-z_,]+)", text))
-    files = filter(FILE.fullmatch, SPAN.findall(text))
+    files = [span for span in SPAN.findall(text) if FILE.fullmatch(span) and not span.startswith(".vebench/")]
     folders = (ROOT, ROOT / "vebench", ROOT / "reports", ROOT / "docs")
     assert [file for file in files if not any((folder / file).exists() for folder in folders)] == []
 
